@@ -80,14 +80,14 @@ pub fn main() -> ExitCode {
         Err(error) if error.downcast_ref().is_some_and(output::is_closed) => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => ExitCode::from(130),
         Err(error) => {
-            // Nobody is left to be told if standard error is closed as well.
+            // If standard error is closed as well, the error cannot be shown.
             let _ = output::line(Stream::Err, &format!("mpps: {}", failure::explain(&error)));
             ExitCode::from(2)
         }
     }
 }
 
-/// What is wrong with the command line, in one line like every other error.
+/// The error of the command line, in one line like every other error.
 fn usage(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let told = text

@@ -1,8 +1,8 @@
 //! Programs that run until they are stopped.
 
-/// What `serve` and `load` found, as they write it with `--json`.
+/// The results of `serve` and `load`, as `--json` writes them.
 pub mod connections;
-/// What is wrong with this host, whichever program it runs.
+/// Problems of this host, whichever program it runs.
 pub mod doctor;
 /// Which host is looked at.
 mod host;
@@ -10,7 +10,7 @@ mod host;
 pub(crate) mod keeper;
 /// Where the UDP of this host goes.
 pub mod ledger;
-/// What a program says while it runs.
+/// Lines that a program prints while it runs.
 pub(crate) mod lines;
 /// Many connections a second to a web server.
 pub(crate) mod load;
@@ -26,7 +26,7 @@ pub(crate) mod send;
 pub(crate) mod serve;
 /// Which queue of a card a flow goes to.
 pub mod steer;
-/// What this host does with packets, on one page.
+/// This host's packets on one page.
 pub mod top;
 /// Settings that suit what an interface receives.
 pub mod tune;

@@ -25,7 +25,7 @@ pub enum BackendsObject {
     Host(OfHost),
     /// Of an interface.
     Interface(Box<OfInterface>),
-    /// What AF_XDP will be on an interface.
+    /// The expected behaviour of AF_XDP on an interface.
     Preflight(Box<Preflight>),
 }
 
@@ -87,12 +87,12 @@ struct Row {
     usable: bool,
     /// Why not, if not.
     why: Option<String>,
-    /// What would make it usable, if it is not.
+    /// The remedy, if it is not usable.
     remedy: Option<String>,
-    /// What it hands over.
+    /// The data that it delivers.
     #[schemars(extend("enum" = ["UDP payloads", "frames"]))]
     layer: &'static str,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     summary: &'static str,
 }
 

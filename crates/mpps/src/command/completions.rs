@@ -1,6 +1,6 @@
 //! `mpps completions SHELL`: the completions of a shell, made from the arguments themselves.
 //!
-//! What only the host knows, its interfaces and network namespaces, the shell lists itself.
+//! The shell itself lists the interfaces and network namespaces of the host.
 
 use super::Outcome;
 use crate::args::{CompletionsArgs, help};

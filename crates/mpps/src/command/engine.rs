@@ -1,4 +1,4 @@
-//! Which engine of `mpps-http` is used where nobody names one.
+//! Chooses the engine of `mpps-http` if the user names none.
 
 use anyhow::{Context, Result};
 use mpps_http::{ENGINES, Engine, Support, Task};

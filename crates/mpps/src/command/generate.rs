@@ -34,7 +34,7 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Outcome> {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What `--help` shows of the subcommands.
+/// The subcommands that `--help` shows.
 fn shown(program: &Command) -> Vec<Command> {
     let subcommands = program.get_subcommands();
     let shown = subcommands.filter(|subcommand| !subcommand.is_hide_set());

@@ -40,14 +40,14 @@ pub(super) fn run(args: LabArgs) -> Result<Outcome> {
     }
     if args.shell || !args.command.is_empty() {
         become_able()?;
-        // Whoever sends there is on no CPU of the layout.
+        // The user's senders are not pinned to a CPU of the layout.
         let layout = Layout::new(topology, asked.or(Some(Delivery::ThreadedNapi)));
         return visit(&args, &layout);
     }
-    // In a user namespace, the owner of a link on the way to a file cannot be told.
+    // In a user namespace, the owners of links on the way to a file are unknown.
     let session = args.series.begin("lab", Interrupt::listen()?)?;
     become_able()?;
-    // What this process may do decides whether there is a generator.
+    // The rights of this process decide whether there is a generator.
     let choice = Choice::new(args.generator, args.train)?;
     climb(&args, Layout::new(topology, asked), choice, &session)
 }
@@ -155,7 +155,7 @@ fn climb(
         has_screens: args.verbose,
     };
     let columns = document::columns();
-    // Who reads no more ends the printing, and not the measurement.
+    // A closed output ends the printing, not the measurement.
     let mut printed = Ok(());
     let result = run_ladder(&plan, session, |result, rung| {
         if printed.is_ok() {

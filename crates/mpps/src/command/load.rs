@@ -12,10 +12,10 @@ use mpps_report::page;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// How long a load lasts that nobody bounded.
+/// The length of a load, if the user sets no limit.
 const DURATION: Duration = Duration::from_secs(10);
 
-/// Runs the load, and tells what became of it.
+/// Runs the load, and shows the result.
 pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
     let plan = plan(&args)?;
     let lines = args.json.begin()?;
@@ -53,7 +53,7 @@ fn plan(args: &LoadArgs) -> Result<Plan> {
             url.host,
             target.ip()
         );
-        // What cannot be bound to would fail for each connection.
+        // An address that cannot be bound would fail for each connection.
         UdpSocket::bind((*source, 0)).map_err(|error| {
             anyhow::anyhow!("--source {source}: {error}; `ip address` lists this host's own")
         })?;

@@ -64,7 +64,7 @@ fn plan(args: RecvArgs) -> Result<Plan> {
     );
     let threads = match asked {
         Some(threads) => threads,
-        // A queue that nobody reads would pass its packets on to the kernel.
+        // A queue without a reader would pass its packets on to the kernel.
         None if backend.rx_options.contains(&"--queue") && args.ring.queue.is_none() => {
             queues(&args).unwrap_or(1)
         }

@@ -24,7 +24,7 @@ use mpps_report::Document;
 use serde_json::{Deserializer, Value};
 use std::path::Path;
 
-/// What a result file tells; the documents are told where it is, as a kind and a path.
+/// Makes the document of a result file. `files` names the file, as a kind and a path.
 type Read = fn(text: &str, files: &[(&str, &Path)]) -> Result<Document>;
 
 /// The schemas of the files that have a document.

@@ -51,7 +51,7 @@ fn plan(args: SendArgs) -> Result<Plan> {
     })
 }
 
-/// What one thread opens.
+/// The configuration of one thread.
 fn config(
     args: &SendArgs,
     backend: &Backend,
@@ -72,7 +72,7 @@ fn config(
         batch: batch(args, threads),
         gso_segments: args.gso,
         connect: !args.no_connect,
-        // What was asked for, or plenty where there is a socket to have it.
+        // The size that was asked for, or plenty if the backend has a socket.
         send_buffer_bytes: args
             .sndbuf
             .or(honours("--sndbuf").then_some(SEND_BUFFER_BYTES)),

@@ -67,8 +67,8 @@ fn number(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// What drives the sockets, and why, if nobody named it. Where the kernel leaves io_uring to root,
-/// who is somebody else by then has none.
+/// The engine, and why, if the user named none. If the kernel leaves io_uring to root, a server
+/// that gives up root does not use it.
 fn engine(args: &ServeArgs, leaves_root: bool) -> Result<(&'static Engine, Option<String>)> {
     let reset = args.close == Close::Rst;
     let task = Task::Serve { reset };
@@ -93,7 +93,8 @@ fn user(asked: Option<&str>) -> Result<Option<User>> {
         let Some(nobody) = User::find("nobody") else {
             bail!("no user nobody in /etc/passwd to go on as: name one by --user, or --user root");
         };
-        // Who may not become nobody, in a user namespace or a container, stays what it is.
+        // In a user namespace or a container, root may be unable to become `nobody`. It stays root
+        // then.
         return Ok(Some(nobody).filter(|nobody| nobody.obstacle().is_none()));
     };
     let user = User::find(name).with_context(|| {
@@ -109,8 +110,8 @@ fn user(asked: Option<&str>) -> Result<Option<User>> {
     Ok(Some(user))
 }
 
-/// What `--moderation` will change, if it was asked for: the best first, of which one that turns out
-/// not to be possible makes way for the next.
+/// The changes that `--moderation` may make, the best first, if it was asked for. If one turns out
+/// to be impossible, the next is tried.
 fn moderation(args: &ServeArgs) -> Result<Vec<Moderation>> {
     let Some(time) = args.switches.moderation else {
         return Ok(Vec::new());
@@ -119,7 +120,7 @@ fn moderation(args: &ServeArgs) -> Result<Vec<Moderation>> {
     let plan = |throttle| Moderation::plan(&interface, time, throttle).context("--moderation");
     match args.moderation_by {
         Some(throttle) => Ok(vec![plan(throttle)?]),
-        // A driver without coalescing leaves it to the kernel, which the plan tells.
+        // A driver without coalescing leaves it to the kernel. The plan shows which one it is.
         None => match (plan(Throttle::Nic), plan(Throttle::Kernel)) {
             (Err(_), Err(why)) => Err(why),
             (nic, kernel) => Ok(nic.into_iter().chain(kernel).collect()),

@@ -105,7 +105,7 @@ fn undo_dead(leftover: &Leftover, elsewhere: bool, teller: &mut Teller) -> u8 {
         false => leftover.undo_here(false),
     };
     let (steps, steps_begun) = leftover.steps();
-    // What only claims an interface has nothing to tell.
+    // A journal that only claims an interface has nothing to report.
     if steps.is_empty() && outcomes.is_empty() {
         return 0;
     }
@@ -159,7 +159,7 @@ fn life(leftover: &Leftover) -> String {
     }
 }
 
-/// Prints lines. One that nobody reads does not keep the next journal from being undone.
+/// Prints lines. A line that fails does not keep the next journal from being undone.
 struct Teller {
     line: fn(Stream, &str) -> io::Result<()>,
     /// The first line that could not be printed.
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(teller.end(0).expect("told"), Outcome::Fine);
         let mut teller = Teller::new(expect_undone);
         assert_eq!(tell("eth9", 1, &[], &mut teller), 0);
-        // It was told at all.
+        // The line was at least tried.
         assert!(teller.refusal.is_some());
     }
 }

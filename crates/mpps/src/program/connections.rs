@@ -1,4 +1,4 @@
-//! What `serve` and `load` found, as they write it with `--json`.
+//! The results of `serve` and `load`, as `--json` writes them.
 
 use crate::measure::envelope::{Body, Envelope};
 use mpps_http::{Close, ENGINES, Ending, LoadConfig, LoadReport, SwitchState};
@@ -6,16 +6,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a load found on one machine.
+/// The result of a load on one machine.
 pub type LoadResult = Envelope<LoadBody>;
 
-/// What it found.
+/// The result of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadBody {
-    /// What was asked for, and how.
+    /// The load that was asked for.
     #[serde(flatten)]
     pub asked: LoadConfig,
-    /// What became of it.
+    /// The measured load.
     #[serde(flatten)]
     pub found: LoadReport,
 }
@@ -36,7 +36,7 @@ impl Body for LoadBody {
     }
 }
 
-/// What became of a server on one machine.
+/// The result of a server on one machine.
 pub type ServeResult = Envelope<ServeBody>;
 
 /// An object that `mpps serve --json` writes: one a second, and one with the totals at the end.
@@ -82,7 +82,7 @@ pub struct ServeBody {
     #[serde(rename = "type")]
     #[schemars(extend("const" = "total"))]
     pub kind: String,
-    /// What was served by whom, in a line.
+    /// The content and its server, in one line.
     pub placement: String,
     /// Where it listened.
     pub address: String,
@@ -95,7 +95,7 @@ pub struct ServeBody {
     pub workers: usize,
     /// Their CPUs; empty if the scheduler chose.
     pub cpus: Vec<usize>,
-    /// Who ended connections.
+    /// The side that ended connections.
     pub close: Close,
     /// From the start to the end.
     pub seconds: f64,
@@ -131,7 +131,7 @@ pub struct ServeBody {
 }
 
 impl ServeBody {
-    /// What the counts of endings and of open connections leave of those that were accepted.
+    /// Accepted connections, less ended and open ones.
     pub(super) fn remainder(&self) -> i64 {
         let ended = self.ended.values().map(|count| i128::from(*count));
         let rest = i128::from(self.accepted) - i128::from(self.open) - ended.sum::<i128>();

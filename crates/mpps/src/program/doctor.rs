@@ -1,5 +1,5 @@
-//! What is wrong with this host, whichever program it runs: looks twice, and names what was lost in
-//! between, with the counter that proves it and what mends it.
+//! Shows where this host loses packets, whichever program it runs. It looks twice and names the
+//! losses in between. Each loss has the counter that proves it, and a remedy.
 
 mod document;
 
@@ -49,7 +49,7 @@ pub(crate) struct DoctorArgs {
 /// A look at one host.
 pub(crate) type DoctorResult = Envelope<Diagnosis>;
 
-/// What was found.
+/// The diagnosis of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnosis {
     /// The interfaces that were looked at.
@@ -60,14 +60,14 @@ pub struct Diagnosis {
     pid: Option<u32>,
     /// The time between the two looks.
     seconds: f64,
-    /// What is wrong, what cost most packets first.
+    /// The problems. The problem with most lost packets is first.
     findings: Vec<Finding>,
     /// UDP of the network namespace, from the interfaces on.
     ledger: Ledger,
-    /// What waited in the buffers of UDP sockets at the end, with the kernel's own overhead; how many
-    /// datagrams that are no counter tells, and they are in UNACCOUNTED.
+    /// Bytes that waited in the buffers of UDP sockets at the end, with the kernel's own overhead.
+    /// No counter has the number of their datagrams. They are in UNACCOUNTED.
     queued_bytes: u64,
-    /// What could not be seen, and why.
+    /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ impl Body for Diagnosis {
 }
 
 impl DoctorArgs {
-    /// Looks at the host, and tells what it found.
+    /// Looks at the host and shows the result.
     pub(crate) fn run(&self) -> Result<Outcome> {
         let page = output::file::optional("--html", self.html.as_deref())?;
         let lines = self.json.begin()?;

@@ -1,4 +1,4 @@
-//! Which host is looked at, by the commands that look at one that runs anybody's program.
+//! The host to look at, for commands that inspect a host with any programs.
 
 use super::lines::LOOK;
 use crate::signal::Interrupt;
@@ -11,7 +11,7 @@ use mpps_os::text::ShellWord;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is to be known of remedies for another namespace.
+/// The note on remedies for another namespace.
 const ELSEWHERE: &str = "remedies are for that network namespace: nsenter --net=FILE COMMAND, where FILE \
                          is /proc/PID/ns/net or /run/netns/NAME; most of net.core is the machine's";
 
@@ -68,7 +68,7 @@ impl PartArgs {
         Ok(interrupt.ends_during(|| Watch::begin(None, self.asked()))?)
     }
 
-    /// What is to be known of what is said of another namespace.
+    /// The note on results from another namespace, if one was named.
     pub(crate) fn note(&self) -> Option<String> {
         let is_elsewhere = self.netns.is_some() || self.pid.is_some();
         is_elsewhere.then(|| ELSEWHERE.to_owned())
@@ -91,7 +91,7 @@ impl PartArgs {
         Ok(())
     }
 
-    /// What is to be looked at.
+    /// The part of the host to look at.
     fn asked(&self) -> Asked {
         let mut again = "mpps doctor".to_owned();
         let pid = self.pid.map(|pid| pid.to_string());

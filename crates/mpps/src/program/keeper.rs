@@ -1,5 +1,5 @@
-//! A process that keeps the rights which the program that starts it gives up: it makes a change of
-//! the host when it is told to, and puts it back when the program says so, or is there no more.
+//! A process that keeps the rights that the starting program gives up. It makes a change of the
+//! host on request. It undoes the change on request, or when the program is gone.
 
 use crate::failure;
 use crate::measure::outcome::Outcome;
@@ -13,14 +13,14 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What it answers, a line each.
+/// Its answers, one line each.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 enum Answer {
     /// Which of the changes was made, and why not those before it.
     Made(usize, Vec<String>),
     /// Why none was made.
     Failed(String),
-    /// What came of putting it back.
+    /// The outcome of undoing the change.
     Ended(Vec<mpps_host::Outcome>),
 }
 
@@ -33,15 +33,15 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it, with the changes of which one is to be made, the best first. It learns of them
-    /// now, so that nobody who gets hold of the program later can have another one made.
+    /// Starts it with the possible changes, the best first. One of them is made. It learns of them
+    /// now, so an attacker who takes over the program later cannot request another change.
     ///
     /// # Errors
-    /// If no process can be had.
+    /// If the process cannot be started.
     pub(crate) fn start(changes: &[&Change]) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("mpps").args(["undo", "--keep"]);
-        // Ctrl-C is for the program, which tells it.
+        // Ctrl-C is for the program, which passes it on.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = command.spawn().on("execve", "mpps");
@@ -93,14 +93,14 @@ impl Keeper {
     }
 }
 
-/// That process: reads what is to be done from standard input, and ends with it.
+/// Runs the keeper: reads requests from standard input, and ends with it.
 ///
 /// # Errors
-/// If that is no change. What becomes of it is told to the other end.
+/// If standard input has no list of changes. Outcomes of changes go to the other end.
 pub(crate) fn keep() -> Result<Outcome> {
-    // Who stops a service stops all its processes; this one ends after the other.
+    // Stopping a service stops all its processes. This one ends after the other.
     let _held = Interrupt::listen_held()?;
-    // Who got hold of the program must not fill the memory of this one.
+    // A program under an attacker's control must not fill the memory of this process.
     let mut asks = io::stdin().lock().take(ASKED_MAX).lines();
     let Some(changes) = asks.next().transpose()? else {
         return Ok(Outcome::Fine);
@@ -111,7 +111,7 @@ pub(crate) fn keep() -> Result<Outcome> {
     };
     let (answer, made) = make(&changes);
     tell(&answer);
-    // Also an end that nobody announced.
+    // The end of the program counts as a request, too.
     let _undo = asks.next();
     tell(&Answer::Ended(made.map(Applied::undo).unwrap_or_default()));
     Ok(Outcome::Fine)

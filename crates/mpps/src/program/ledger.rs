@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// What each object of `mpps ledger --json` without files says it is.
+/// The schema name in each object of `mpps ledger --json` without files.
 pub const SCHEMA: &str = "mpps.ledger.v1";
 
 /// Arguments of `mpps ledger` without files.
@@ -42,14 +42,14 @@ pub struct LedgerObject {
     ledger: Ledger,
     /// The sockets in question that dropped meanwhile.
     sockets: Vec<SocketDrops>,
-    /// What the kernel dropped meanwhile by its own reasons: of the port in question, or of all of UDP;
-    /// none where that cannot be seen.
+    /// Packets that the kernel dropped meanwhile by its own reasons, of this port or of all of UDP;
+    /// none if they cannot be seen.
     drop_reasons: Option<Vec<ReasonCount>>,
-    /// What could not be seen, and why.
+    /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
 
-/// What one socket dropped.
+/// The drops of one socket.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SocketDrops {
     /// Where it receives.

@@ -1,4 +1,4 @@
-//! What a program says while it runs, and how it waits for its end.
+//! The lines that a program prints while it runs, and the wait for its end.
 
 use crate::output::{self, Stream};
 use crate::signal::Interrupt;
@@ -86,7 +86,7 @@ impl Lines {
         Ok(())
     }
 
-    /// What a command found: as JSON, and as people read it where they read standard output.
+    /// Writes the result of a command: as JSON, and as text if people read standard output.
     pub(crate) fn found(
         self,
         found: &impl Serialize,
@@ -112,8 +112,8 @@ pub(crate) fn require(backend: &Backend, granted: &Mode, required: &[Property]) 
     bail!("--require {first}: not granted; {name} works as: {granted}")
 }
 
-/// Calls `look` every 20 ms, and at the moment that it names, until it names none or somebody asks
-/// to stop; `first_ns` is the first such moment (`CLOCK_MONOTONIC`, nanoseconds).
+/// Calls `look` every 20 ms, and at the moment that it returned. Ends when it returns none or a
+/// signal asks to stop. `first_ns` is the first such moment (`CLOCK_MONOTONIC`, nanoseconds).
 pub(crate) fn until_stopped(
     interrupt: &Interrupt,
     first_ns: u64,

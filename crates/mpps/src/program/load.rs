@@ -21,11 +21,11 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// A load that can be run.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Who drives the sockets.
+    /// The engine that drives the sockets.
     pub(crate) engine: &'static Engine,
-    /// What is asked for, and how.
+    /// The load that is asked for.
     pub(crate) config: LoadConfig,
-    /// Why this engine, if nobody named it.
+    /// Why this engine, if the user named none.
     pub(crate) chosen: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Plan {
         Ok(result)
     }
 
-    /// What is about to be done, on standard error.
+    /// The lines that announce the load on standard error.
     fn introduction(&self) -> impl Iterator<Item = String> {
         let config = &self.config;
         let line = format!(
@@ -88,7 +88,7 @@ impl Plan {
 /// The line that shows how far the load is, on a terminal only.
 struct Live {
     bar: Bar,
-    /// What the bar counts: milliseconds, or requests.
+    /// True if the bar counts requests, false for milliseconds.
     by_requests: bool,
     last: Progress,
 }

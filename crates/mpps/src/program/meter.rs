@@ -18,8 +18,8 @@ impl<const N: usize> Interval<N> {
     }
 }
 
-/// The article's line for datagrams and bytes per second: `0.352M pps  10.730MiB /  90.010Mb`, where
-/// the bytes are told in mebibytes and in megabits.
+/// The article's line for datagrams and bytes per second: `0.352M pps  10.730MiB /  90.010Mb`. The
+/// bytes are in mebibytes and in megabits.
 pub(crate) fn article_line(pps: f64, bytes_per_second: f64) -> String {
     let mebibytes = bytes_per_second / f64::from(1 << 20);
     let megabits = bytes_per_second * 8.0 / 1e6;

@@ -39,21 +39,21 @@ pub(crate) struct Plan {
     /// CPUs of the threads, in turn; empty leaves them to the scheduler.
     pub(crate) pin: Vec<usize>,
     pub(crate) lines: Lines,
-    /// What of it needs no check.
+    /// The arguments as given, for those that need no check.
     pub(crate) asked: RecvArgs,
 }
 
 impl Plan {
     /// Receives until the count, the time or Ctrl-C.
     pub(crate) fn run(&self) -> Result<Outcome> {
-        // What is changed is put back before a second signal can end the process.
+        // Changes are undone before a second signal can end the process.
         let changes = self.asked.queue_carve_out.is_some() || self.asked.suspend_irqs.is_some();
         let interrupt = if changes {
             Interrupt::listen_held()?
         } else {
             Interrupt::listen()?
         };
-        // What fails to start has undone what it did, and is told after that.
+        // A failed start has undone its changes. The error is reported after that.
         let (running, before) = Running::start(self).inspect_err(|_| interrupt.release())?;
         // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
         let introduced = running.introduce();
@@ -72,17 +72,17 @@ impl Plan {
         )
     }
 
-    /// True if somebody sees what the host did meanwhile: a reading a second is not free.
+    /// True if the host's screens are shown. They cost a reading each second.
     fn has_screens(&self) -> bool {
         self.asked.verbose || self.lines.json
     }
 
-    /// True if all threads read one socket, whose drops each of them would tell.
+    /// True if all threads read one socket. Each of them would report its drops.
     fn is_shared(&self) -> bool {
         self.backend.layer == Layer::Payload && !self.config.reuse_port && self.threads > 1
     }
 
-    /// True if what a thread's receiver dropped is told by no earlier thread.
+    /// True if no earlier thread reports the drops of this thread's receiver.
     fn owns_drops(&self, thread: usize) -> bool {
         !self.is_shared() || thread == 0
     }
@@ -192,11 +192,11 @@ impl Plan {
     }
 }
 
-/// What was changed of the interface.
+/// A change of the interface.
 #[derive(Debug)]
 struct Made {
     option: &'static str,
-    /// What it was, in a word.
+    /// The verb for the change, in a word.
     verb: &'static str,
     applied: Applied,
 }
@@ -232,11 +232,11 @@ struct Running<'a> {
     changes: Vec<Made>,
     carved: Option<CarvedOut>,
     carrier_wait: Duration,
-    /// What of the interface is set otherwise since the receivers are open, in words.
+    /// Settings of the interface that changed since the receivers opened, in words.
     attaching_set: Vec<String>,
 }
 
-/// What the workers found.
+/// The results of the workers.
 struct Finished {
     reports: Vec<RxReport>,
     host: Option<mpps_host::Delta>,
@@ -297,7 +297,7 @@ impl<'a> Running<'a> {
         Ok((running, before))
     }
 
-    /// What the first receiver was granted, without which nothing is started.
+    /// The capabilities granted to the first receiver. Nothing starts without it.
     fn caps(&self) -> &RxCaps {
         self.workers[0].caps()
     }
@@ -357,7 +357,7 @@ impl<'a> Running<'a> {
         said.iter().try_for_each(|line| plan.lines.say(line))
     }
 
-    /// Prints a line a second until the workers are done or somebody asks to stop.
+    /// Prints a line a second until the workers are done or a signal asks to stop.
     fn watch(&self, interrupt: &Interrupt) -> Result<Meter<2>> {
         let mut meter = Meter::new(self.began_ns, [0, 0]);
         let mut last = vec![RxProgress::default(); self.workers.len()];
@@ -453,7 +453,7 @@ impl<'a> Running<'a> {
         let mut back = Ok(());
         for (option, outcomes) in &undone {
             for outcome in outcomes {
-                // The totals follow, whether or not anybody reads this.
+                // The totals follow, even if no program reads this line.
                 let _ = self.plan.lines.say(&format!("put back: {outcome}"));
             }
             back = back.and(put_back(outcomes, option));

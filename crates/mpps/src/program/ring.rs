@@ -76,7 +76,7 @@ const REQUIRE: &[Named<Property>] = &[
 ];
 
 impl RingArgs {
-    /// What a backend is opened with.
+    /// The configuration of the backend.
     pub(crate) fn config(&self) -> RingConfig {
         let words = self.dpdk_args.as_deref().unwrap_or_default();
         RingConfig {

@@ -33,12 +33,12 @@ const DEPARTURE_LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) backend: &'static Backend,
-    /// What each thread opens; all are alike but for target and queue.
+    /// The configuration of each thread. All are alike except for target and queue.
     pub(crate) configs: Vec<TxConfig>,
     /// CPUs of the threads, in turn; empty leaves them to the scheduler.
     pub(crate) pin: Vec<usize>,
     pub(crate) lines: Lines,
-    /// What of it needs no check.
+    /// The arguments as given, for those that need no check.
     pub(crate) asked: SendArgs,
 }
 
@@ -70,7 +70,7 @@ impl Plan {
         self.configs.len()
     }
 
-    /// What all threads have in common.
+    /// The configuration that all threads share.
     fn common(&self) -> &TxConfig {
         &self.configs[0]
     }
@@ -109,8 +109,8 @@ impl Plan {
         ways.collect()
     }
 
-    /// The interface that all packets leave by, if it is one, and they are for another host alone:
-    /// then each is a frame of its own to its counters.
+    /// The interface that all packets leave by, if it is a single one and they go to another host
+    /// only. Then its counters count each packet as one frame.
     fn interface(&self) -> Option<String> {
         let ways = self.ways();
         let (index, is_unicast) = ways.first().copied().flatten()?;
@@ -124,7 +124,7 @@ impl Plan {
         total / threads + u64::from((thread as u64) < total % threads)
     }
 
-    /// What makes every send fail, with what helps.
+    /// Explains an error that makes every send fail, with a remedy.
     fn explain(&self, error: io::Error) -> anyhow::Error {
         let config = self.common();
         let (size, gso) = (config.payload_bytes, config.gso_segments);
@@ -172,7 +172,7 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// What the first sender was granted, without which nothing is started.
+    /// The capabilities granted to the first sender. Nothing starts without it.
     fn caps(&self) -> &TxCaps {
         self.workers[0].caps()
     }
@@ -208,7 +208,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Prints a line a second until the workers are done or somebody asks to stop.
+    /// Prints a line a second until the workers are done or a signal asks to stop.
     fn watch(&self, interrupt: &Interrupt) -> Result<Meter<3>> {
         let size = self.plan.common().payload_bytes as u64;
         let mut meter = Meter::new(self.began_ns, [0; 3]);

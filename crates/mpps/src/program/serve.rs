@@ -23,11 +23,11 @@ use std::thread;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: ServeConfig,
-    /// Why this engine, if nobody named it.
+    /// Why this engine, if the user named none.
     pub(crate) chosen: Option<String>,
     /// As whom root goes on.
     pub(crate) user: Option<User>,
-    /// What is changed of an interface while the server runs: the first of them that is possible.
+    /// Possible changes of an interface while the server runs. The first that works is made.
     pub(crate) moderation: Vec<Moderation>,
     pub(crate) lines: Lines,
 }
@@ -42,7 +42,7 @@ impl Plan {
             false => Interrupt::listen_held()?,
             true => Interrupt::listen()?,
         };
-        // What fails to start has put back what it did, and is told after that.
+        // A failed start has undone its changes. The error is reported after that.
         let mut running = Running::start(self).inspect_err(|_| interrupt.release())?;
         // A closed pipe ends the run like Ctrl-C does, but connections may end first.
         let watched = running.introduce().and_then(|()| running.watch(&interrupt));
@@ -52,7 +52,7 @@ impl Plan {
             watched.and(drained)?;
             self.lines.tell(&totals(&total))?;
             self.lines.object(&total)?;
-            // What is still open when all workers have ended is as lost as what no counter explains.
+            // A connection still open after all workers ended is lost, like an unaccounted one.
             Ok(Outcome::of(true, total.is_fine()))
         });
         ended(told, back)
@@ -146,7 +146,7 @@ impl<'a> Running<'a> {
         lines.tell(&blocks)
     }
 
-    /// What became of each switch.
+    /// The outcome of each switch.
     fn switches(&self) -> Vec<SwitchState> {
         let mut switches = self.server.granted().switches.clone();
         switches.retain(|switch| switch.name != Switch::Moderation);
@@ -155,7 +155,7 @@ impl<'a> Running<'a> {
         switches
     }
 
-    /// Prints a line a second until somebody asks to stop, or a worker has failed.
+    /// Prints a line a second until a signal asks to stop, or all workers have ended.
     fn watch(&self, interrupt: &Interrupt) -> Result<()> {
         let lines = self.plan.lines;
         let mut meter = Meter::new(self.began_ns, [0, 0, 0, self.began_cpu_ns]);
@@ -182,10 +182,10 @@ impl<'a> Running<'a> {
         let outcomes = moderation.map(Keeper::undo).unwrap_or_default();
         interrupt.release();
         for outcome in &outcomes {
-            // The totals follow, whether or not anybody reads this.
+            // The totals follow, even if no program reads this line.
             let _ = lines.say(&format!("put back: {outcome}"));
         }
-        // Whether or not somebody reads it, connections are waited for.
+        // Connections get their time to end, even if no program reads this line.
         let told = if open > 0 {
             let time = self.plan.config.drain_time.as_secs_f64();
             lines.say(&format!(
@@ -242,7 +242,7 @@ impl<'a> Running<'a> {
         Ok(result)
     }
 
-    /// What is served, by whom, and who ends connections, in a line.
+    /// The content, its server, and the side that ends connections, in one line.
     fn facts(&self) -> String {
         let (config, granted) = (&self.plan.config, self.server.granted());
         let what = match &config.content {

@@ -32,7 +32,7 @@ pub(crate) struct SteerArgs {
 }
 
 impl SteerArgs {
-    /// Predicts, and tells.
+    /// Predicts the queues of the flows and shows them.
     pub(crate) fn run(&self) -> Result<Outcome> {
         let lines = self.json.begin()?;
         let card = Card::of(&self.card, self.flows.kinds())?;

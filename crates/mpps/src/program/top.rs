@@ -1,5 +1,4 @@
-//! What this host does with packets, on one page, again and again: on a screen, as text, as JSON, and for
-//! Prometheus.
+//! This host's packets on one page, refreshed: on a screen, as text, as JSON, and for Prometheus.
 
 mod console;
 mod exporter;
@@ -31,7 +30,7 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What each object of `mpps top --json` says it is.
+/// The schema name in each object of `mpps top --json`.
 pub const SCHEMA: &str = "mpps.top.v1";
 
 /// Arguments of `mpps top`.
@@ -58,9 +57,9 @@ pub struct TopObject {
     schema: String,
     /// When it was looked, in nanoseconds since 1970.
     unix_ns: u64,
-    /// What was seen since the look before.
+    /// The changes since the last look.
     page: Overview,
-    /// What could not be seen, and why.
+    /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
 
@@ -222,7 +221,7 @@ fn end_stuck(interrupt: &Interrupt) {
     process::exit(128 + interrupt.signal().unwrap_or(SIGINT));
 }
 
-/// So many notes an exporter tells: those with a number in them could go on for ever.
+/// Most notes that an exporter reports. Notes with numbers in them could grow without end.
 const NOTES_MAX: usize = 100;
 /// How soon the first page stands: a rate over less says little.
 const FIRST: Duration = Duration::from_millis(250);

@@ -76,7 +76,7 @@ struct PlanArgs {
     json: JsonArgs,
 }
 
-/// What is to be planned.
+/// The arguments of a plan.
 #[derive(Debug, Clone, Args)]
 struct What {
     /// Use this interface [default: the interface of the default route]
@@ -141,7 +141,7 @@ impl PlanArgs {
     }
 }
 
-/// What is to be planned, checked.
+/// The arguments of a plan, checked.
 struct Asked {
     interface: String,
     aim: Aim,
@@ -152,12 +152,12 @@ struct Asked {
 }
 
 impl Asked {
-    /// What is there, and what is to be made of it.
+    /// Reads the host and plans its changes.
     fn plan(&self) -> Result<(Tunables, Plan)> {
         self.plan_of(&self.only)
     }
 
-    /// The same of these stages alone.
+    /// Does the same for these stages only.
     fn plan_of(&self, only: &[String]) -> Result<(Tunables, Plan)> {
         let tunables = Tunables::read(&self.interface, self.aim.port)?;
         let plan = Plan::new(&tunables, self.aim, only);
@@ -210,10 +210,10 @@ impl What {
     }
 }
 
-/// The interfaces by which the rest of the world is reached, by IPv4 and by IPv6.
+/// The interfaces of the default routes of IPv4 and IPv6.
 fn default_interfaces() -> Result<Vec<String>> {
-    // TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): nobody is there, and a route to
-    // them is the default one. Nothing is sent.
+    // TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849). No host has these addresses, so
+    // they take the default route. Nothing is sent.
     let anywhere = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse::<IpAddr>());
     let found = anywhere.into_iter().flatten();
     let found = found.filter_map(|address| route::find(address, None, None).ok());
@@ -222,7 +222,7 @@ fn default_interfaces() -> Result<Vec<String>> {
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-/// The interface by which the session is reached that runs this program, if it came by ssh.
+/// The interface of the ssh session that runs this program, if there is one.
 fn session_interface() -> Option<String> {
     // CLIENT-IP CLIENT-PORT SERVER-IP SERVER-PORT (ssh(1)).
     let connection = std::env::var("SSH_CONNECTION").ok().or_else(inherited)?;
@@ -231,7 +231,7 @@ fn session_interface() -> Option<String> {
     Some(link::find(found.interface_index).ok()??.name)
 }
 
-/// What a process above this one has in its environment: sudo(8) passes it on to nobody.
+/// SSH_CONNECTION from the environment of a parent process, because sudo(8) does not pass it on.
 fn inherited() -> Option<String> {
     let mut process = std::process::id();
     for _ in 0..64 {

@@ -32,7 +32,7 @@ pub struct OfInterface {
     /// Every technique, those that take least first.
     #[schemars(length(min = 1))]
     techniques: Vec<Judged>,
-    /// What the judgement rests on.
+    /// The facts behind the verdicts.
     facts: Facts,
     /// How its packets are spread over its receive queues.
     spreading: Spreading,
@@ -100,8 +100,8 @@ impl Judged {
         }
     }
 
-    /// Opens a receiver as `mpps recv` would, and puts what came back in place of the verdict. Its
-    /// flow is a port that the kernel chooses, to which nobody sends.
+    /// Opens a receiver as `mpps recv` would, and replaces the verdict with the result. The kernel
+    /// chooses the port of its flow, so no packets come for it.
     fn try_out(&mut self, interface: &str) -> Result<()> {
         let trial = TRIALS.iter().find(|(name, ..)| *name == self.technique);
         let (Some((_, attach, copy)), Some(name)) = (trial, self.backend) else {
@@ -114,7 +114,7 @@ impl Judged {
         let opened = backend::find(name)?.open_rx(&config);
         self.tried = true;
         let judged = &mut self.verdict;
-        // What was read beforehand may say more than the kernel's answer.
+        // The facts read before may say more than the kernel's answer.
         let why_not = match judged.usable {
             Usable::No => format!("; {}", judged.why),
             Usable::Yes | Usable::Unknown => String::new(),
@@ -133,8 +133,8 @@ impl Judged {
     }
 }
 
-/// The verdict of the host and that of this build together. What the build lacks comes first,
-/// because nothing helps before that, unless nothing helps at all.
+/// Combines the verdict of the host with that of this build. The build's lack comes first, because
+/// other remedies do not help before it is fixed. If the host has no remedy, its verdict stays.
 fn with_backend(verdict: Verdict, name: &str) -> Verdict {
     let never = verdict.usable == Usable::No && verdict.remedy.is_none();
     let (why, remedy) = match backend::find(name).map(|backend| (backend.probe)()) {

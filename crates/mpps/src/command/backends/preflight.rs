@@ -9,7 +9,7 @@ use mpps_report::{Block, Column, Row, Style, Table, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What AF_XDP will be on an interface.
+/// The expected behaviour of AF_XDP on an interface.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Preflight {
     /// [`BackendsObject::SCHEMA`].
@@ -18,15 +18,15 @@ pub struct Preflight {
     version: &'static str,
     /// The interface that was asked about.
     interface: String,
-    /// For which backend.
+    /// The backend in question.
     #[serde(rename = "for")]
     goal: &'static str,
-    /// True if nothing stands in the way, as far as can be told without trying.
+    /// True if nothing stands in the way, as far as known without trying.
     ready: bool,
-    /// What was looked at.
+    /// The results of the checks.
     #[schemars(length(min = 1))]
     checks: Vec<Expectation>,
-    /// What the checks rest on.
+    /// The facts behind the checks.
     facts: Facts,
 }
 

@@ -19,7 +19,7 @@ const CONNECTIONS: u64 = 256;
 /// The most that `--connections` takes.
 const CONNECTIONS_MAX: u64 = 10_000;
 
-/// The length of each run, if nobody names one.
+/// The length of each run, if the user names none.
 const TIME: Duration = Duration::from_millis(700);
 
 /// Measures the cells, or lists them.
@@ -43,8 +43,8 @@ pub(super) fn run(args: &TcpLadderArgs) -> Result<Outcome> {
     measure(args, chosen, &deal, skb_defer.ok())
 }
 
-/// How the kernel's reuse of packet buffers is switched off if that is asked for, and else why it is
-/// not.
+/// How to switch off the kernel's reuse of packet buffers, if the user asks for it. Otherwise the
+/// reason why it stays on.
 fn skb_defer(args: &TcpLadderArgs) -> Result<Result<SkbDefer, String>> {
     let plan = SkbDefer::plan();
     if args.skb_defer {

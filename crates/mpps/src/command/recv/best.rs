@@ -7,9 +7,9 @@ use mpps_io::backend::{self, Support};
 use mpps_io::{Backend, RxConfig};
 use mpps_os::netlink::link;
 
-/// What is chosen among, fastest first, and the technique that speaks for it. Ways that give the same
-/// rate as another one here (io_uring, as `mpps bench` has it), or leave the kernel the work of each
-/// packet as well (taps), are nobody's best.
+/// The candidates, fastest first, each with the technique that must be usable. io_uring is left
+/// out, because its rate is that of another candidate (`mpps bench`). Taps are left out, because
+/// they leave the kernel the work of each packet as well.
 const CANDIDATES: [(&str, &str); 2] = [("af_xdp", "AF_XDP native"), ("recvmmsg", "recvmmsg")];
 
 /// The choice.
@@ -20,7 +20,7 @@ pub(super) struct Best {
     pub(super) because: Vec<String>,
 }
 
-/// Chooses for a receiver like this, on an interface, if there is a single one, with so many threads.
+/// Chooses for a receiver with this many threads, on an interface, if there is a single one.
 pub(super) fn choose(config: &RxConfig, interface: Result<String>, threads: usize) -> Result<Best> {
     let mut because = Vec::new();
     for (name, technique) in CANDIDATES {
@@ -39,7 +39,7 @@ pub(super) fn choose(config: &RxConfig, interface: Result<String>, threads: usiz
     )
 }
 
-/// What speaks for a backend, or else against it.
+/// The reason for a backend, or the reason against it as an error.
 fn judge(
     backend: &Backend,
     technique: &str,

@@ -14,8 +14,8 @@ pub(crate) fn document(result: &DoctorResult, written: &[(&str, &Path)]) -> Docu
     document_of(title, result, blocks(result), [about.into()], written)
 }
 
-/// What a terminal shows of it, without the machine, which takes a while to lay out where it has a
-/// thousand interfaces.
+/// The text for a terminal. It leaves out the machine, because a thousand interfaces take a while
+/// to lay out.
 pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     let port = result
         .port
@@ -75,7 +75,7 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     blocks
 }
 
-/// A finding: what is wrong, what proves it, what mends it.
+/// A finding: the problem, its proof and its remedy.
 fn of(number: usize, finding: &Finding) -> Vec<Block> {
     let cost = match finding.count {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! What a load found, as a document.
+//! The result of a load, as a document.
 
 use crate::measure::connection_ledger::equation;
 use crate::measure::document::{Head, counted, document_of};
@@ -44,7 +44,7 @@ pub(crate) fn document(result: &LoadResult) -> Document {
     document_of(title, result, blocks, [about], &[])
 }
 
-/// What was asked of the connections: without it no rate can be compared with another.
+/// The load that was asked for. Rates can only be compared with it.
 fn asked(result: &LoadResult) -> String {
     let (asked, engine) = (&result.asked, &result.found.engine);
     let closed = match asked.close {
@@ -105,7 +105,7 @@ fn verdict(found: &LoadReport) -> Text {
     Text::new().flag(found.is_clean(), said)
 }
 
-/// How far requests came of which none failed, and none was completed.
+/// How far the requests came, if none failed and none was completed.
 fn unanswered(found: &LoadReport) -> String {
     let waited = Quantity::Seconds(found.cut_off_us_max.unwrap_or(0.0) / 1e6);
     let latency = &found.latency_us;
@@ -174,7 +174,7 @@ fn curve(all: &[(&str, &Times, Hue)]) -> Curve {
     }
 }
 
-/// What else there is to say, one sentence each.
+/// Further remarks, one sentence each.
 fn sentences(result: &LoadResult) -> Vec<String> {
     let found = &result.found;
     let mut sentences = Vec::new();

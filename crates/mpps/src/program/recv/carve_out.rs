@@ -7,7 +7,7 @@ use mpps_host::{Applied, CarveOut, Error};
 use mpps_io::RxDrop;
 use mpps_report::Quantity;
 
-/// Ports that people are told; programs get them all.
+/// The number of ports that the text shows. JSON has them all.
 const PORTS_SHOWN: usize = 8;
 
 /// Finds the queue that can be taken for what a receiver wants. Changes nothing.
@@ -75,7 +75,7 @@ fn carved(out: &CarveOut, because: String) -> CarvedOut {
     }
 }
 
-/// What of it a user has to know before anything comes.
+/// The facts that a user must know before traffic comes.
 pub(super) fn said(carved: &CarvedOut) -> Vec<String> {
     let CarvedOut {
         how,

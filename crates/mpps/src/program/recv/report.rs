@@ -119,7 +119,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
     }
 }
 
-/// What each thread got, of all that was received.
+/// The result of each thread, with its share of all received datagrams.
 fn threads(plan: &Plan, reports: &[RxReport], received: u64) -> Vec<RecvThread> {
     let thread = |(thread, report): (usize, &RxReport)| {
         let counters = &report.counters;
@@ -148,7 +148,7 @@ fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
     reports.iter().map(of).sum()
 }
 
-/// What the stamps said, all threads together, where each datagram was to come so many times.
+/// The results of the stamps over all threads. A datagram may be expected several times.
 fn flows(reports: &[RxReport], plan: &Plan) -> Vec<FlowTotal> {
     let deliveries = plan.deliveries();
     let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();

@@ -49,7 +49,7 @@ fn hashed(text: &str) -> Result<Hashed, String> {
     Hashed::of_letters(text).ok_or_else(|| "it is sd or sdfn".to_owned())
 }
 
-/// Everything by which a queue is chosen.
+/// All inputs of the card's choice of a queue.
 #[derive(Debug, Clone)]
 pub(super) struct Card {
     /// The interface; none where all was said.
@@ -60,14 +60,14 @@ pub(super) struct Card {
     pub(super) hashing: Hashing,
     /// The queue of each entry.
     pub(super) table: Vec<u32>,
-    /// Who serves the queues, as far as it is known.
+    /// The interrupt and CPUs of each queue, if known.
     pub(super) servers: BTreeMap<u32, Server>,
     pub(super) node: Option<usize>,
     /// Rules that steer past the table.
     pub(super) rules: usize,
 }
 
-/// Who serves a queue.
+/// The interrupt and CPUs that serve a queue.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     pub(super) interrupt: u32,
@@ -112,7 +112,7 @@ impl Card {
             Some(fields) => Ok(fields),
             None => fields_of_card(&spreading, interface, flow),
         };
-        // Many cards have no IPv6 fields of their own to tell.
+        // Many cards report no IPv6 fields of their own.
         let v4 = fields(kinds[0])?;
         let v6 = fields(kinds[1]).unwrap_or(v4);
         let told = spreading.rss.value().and_then(|rss| rss.symmetry);

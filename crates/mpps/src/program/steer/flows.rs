@@ -79,9 +79,9 @@ pub(super) struct Flows {
     /// Packets that are of no such flow, and those that the tap dropped uncounted.
     pub(super) others: Others,
     pub(super) dropped: u64,
-    /// What the card's queues got meanwhile.
+    /// The packets of the card's queues meanwhile.
     pub(super) queues: Vec<QueuePackets>,
-    /// What of a capture was not read.
+    /// Notes on the parts of a capture that were not read.
     pub(super) notes: Vec<String>,
 }
 
@@ -146,7 +146,7 @@ impl FlowArgs {
         }))
     }
 
-    /// The flows that were named by themselves, from each of which others count up.
+    /// The named flows, or a default flow. More flows count up from each of them.
     fn first(&self) -> Vec<Flow> {
         if !self.flow.is_empty() || self.flows.is_none() || self.file.is_some() {
             return self.flow.clone();
@@ -168,15 +168,16 @@ impl FlowArgs {
                 bail!("--sender: name what it is to send by --flow or --flows")
             }
             Some(sender) => orders(Some(sender)),
-            // A command that cannot be is not told.
+            // If no command is possible, none is shown.
             None if are_named && !self.tcp => Ok(orders(None).unwrap_or_default()),
             None => Ok(Orders::default()),
         }
     }
 
-    /// What arrives at an interface, until the other host has sent what was named, or, where that is not asked,
-    /// all of it has come, or the time is over. Counters are read before the tap opens and after it was
-    /// emptied, so that they have all that it saw, and what came at the edges besides.
+    /// Counts arrivals at an interface until the other host has sent the named flows, or the time
+    /// is over. Without another host it ends once all named flows have come. Counters are read
+    /// before the tap opens and after it was emptied. So they include all that the tap saw, and
+    /// some packets before and after.
     pub(super) fn arriving(&self, interface: &str, named: Option<&Flows>) -> Result<Flows> {
         let orders = self.orders(named.is_some())?;
         let interrupt = Interrupt::listen()?;
@@ -215,7 +216,7 @@ impl FlowArgs {
                     output::line(Stream::Err, &format!("    {order}"))?;
                 }
             }
-            // What was sent is here when its command has ended.
+            // The other host is done when its command has ended.
             let has_ended = || sending.as_ref().is_some_and(|thread| thread.is_finished());
             let is_done = |counts: &Counts| match self.sender {
                 Some(_) => has_ended(),

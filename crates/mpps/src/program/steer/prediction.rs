@@ -12,7 +12,7 @@ use mpps_report::{Block, Cell, Column, Quantity, Row, Style, Table, Text, groupe
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Above it the busiest queue is worth a remedy; chance alone makes as much of a thousand flows.
+/// Above this, the busiest queue is worth a remedy. Chance makes a thousand flows this uneven.
 const UNEVEN: f64 = 1.1;
 /// Characters of the longest bar.
 const BAR: f64 = 24.0;
@@ -34,9 +34,9 @@ pub struct SteerObject {
     key_from: String,
     /// ethtool's names of the traffic over IPv4 and over IPv6: `udp4` and `udp6`, or `tcp4` and `tcp6`.
     kinds: [&'static str; 2],
-    /// What is hashed of each, by the letters of ethtool.
+    /// The hashed fields of each, by the letters of ethtool.
     fields: [&'static str; 2],
-    /// What gives both directions of a flow one hash; absent where nothing does.
+    /// The method that gives both directions of a flow one hash; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     symmetry: Option<Symmetry>,
     /// The queue of each entry of the table.
@@ -47,19 +47,19 @@ pub struct SteerObject {
     queues: Vec<QueueLoad>,
     /// How far the busiest of the queues in the table is above an even share: 1 is even.
     imbalance: f64,
-    /// What makes it more even, the best first; empty where it is even.
+    /// Changes that make it more even, the best first; empty if it is even.
     remedies: Vec<Remedy>,
-    /// For each queue a source port by which the first flow gets there, where ports are hashed.
+    /// For each queue, a source port that leads the first flow there, if ports are hashed.
     ports: Vec<QueuePort>,
     /// With --verify: what the card's counters say.
     verified: Option<Verified>,
-    /// What is to be known of it.
+    /// Notes on the prediction.
     notes: Vec<String>,
     /// Each flow.
     flows: Vec<Steered>,
 }
 
-/// What one queue gets.
+/// The load of one queue.
 #[derive(Debug, Serialize, JsonSchema)]
 struct QueueLoad {
     /// The queue.
@@ -70,7 +70,7 @@ struct QueueLoad {
     flows: u64,
     /// Packets; one a flow where no traffic was counted.
     packets: u64,
-    /// The number of its interrupt, where the host tells.
+    /// The number of its interrupt, if the host reports it.
     interrupt: Option<u32>,
     /// The CPUs that take the interrupt.
     cpus: Vec<usize>,
@@ -149,14 +149,14 @@ impl SteerObject {
         })
     }
 
-    /// True if the card did something else, or not all was seen.
+    /// Returns true if the card chose other queues, or if packets were not seen.
     pub(super) fn is_refuted(&self) -> bool {
         self.verified
             .as_ref()
             .is_some_and(|found| !found.is_whole())
     }
 
-    /// What is hashed, in words.
+    /// The hashed fields, in words.
     fn hashed(&self) -> String {
         let [v4, v6] = self.fields;
         let other = (v4 != v6).then(|| format!(", of IPv6 {v6}"));

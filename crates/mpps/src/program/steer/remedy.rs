@@ -1,4 +1,4 @@
-//! What would spread flows more evenly.
+//! Changes that would spread flows more evenly.
 
 use super::card::Card;
 use super::flows::Flows;
@@ -7,14 +7,14 @@ use mpps_os::text::ShellWord;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Keys that are tried, and flows by which: what is worth a remedy shows in few.
+/// Keys to try, and flows to try them with. A gain that is worth a remedy shows in few flows.
 const KEYS: u64 = 64;
 const TRIED_FLOWS: usize = 10_000;
 
 /// Something to be changed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Remedy {
-    /// What changes.
+    /// The thing to change.
     pub(super) what: &'static str,
     /// The command that changes it.
     pub(super) command: String,
@@ -31,7 +31,7 @@ pub(super) struct QueuePort {
     pub(super) port: u16,
 }
 
-/// What would make these flows more even than they are `now`, the best first.
+/// Changes that would make these flows more even than `now`, the best first.
 pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -> Vec<Remedy> {
     let interface = ShellWord::new(card.interface.as_deref().unwrap_or("IF"));
     let queues = card.queues();

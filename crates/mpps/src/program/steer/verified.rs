@@ -1,4 +1,4 @@
-//! What the counters of a card's queues say beside the prediction.
+//! The counters of a card's queues, compared with the prediction.
 
 use super::flows::Flows;
 use mpps_host::QueuePackets;
@@ -9,10 +9,10 @@ use serde::Serialize;
 /// Above this share of packets that are no flow's, counters say nothing of a prediction.
 const UNKNOWN: f64 = 0.05;
 
-/// What the counters of the card's queues say beside the prediction.
+/// The counters of the card's queues, compared with the prediction.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Verified {
-    /// Each queue of which there is a counter.
+    /// Each queue that has a counter.
     queues: Vec<VerifiedQueue>,
     /// Packets that were seen and are of no flow in question: they come by some queue, too.
     others: u64,

@@ -29,7 +29,8 @@ const LARGEST: (u16, u16) = (1000, 400);
 /// The size of a terminal that does not know its own.
 const USUAL: (u16, u16) = (80, 24);
 
-/// What keys send (console_codes(4), and `kcbt` of terminfo(5)); in either mode of the cursor keys.
+/// The bytes that keys send (console_codes(4), and `kcbt` of terminfo(5)), in either mode of the
+/// cursor keys.
 const SEQUENCES: [(&str, KeyCode); 15] = [
     ("\x1b[A", KeyCode::Up),
     ("\x1bOA", KeyCode::Up),
@@ -158,8 +159,8 @@ fn put_back() {
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
 }
 
-/// The same from another thread, as far as the terminal takes it; that of the console may hold the lock
-/// of standard output for ever.
+/// Does the same from another thread, as far as the terminal accepts it. The console's thread may
+/// hold the lock of standard output indefinitely.
 pub(super) fn put_back_unheld() {
     let _ = disable_raw_mode();
     if let Ok(true) = takes_output()
@@ -196,7 +197,7 @@ fn sane((columns, rows): (u16, u16)) -> Rect {
     )
 }
 
-/// The keys whose bytes these are. One that is unknown here is none.
+/// The keys for these bytes. Unknown keys are left out.
 fn parse(mut text: &str) -> Vec<KeyEvent> {
     let mut keys = Vec::new();
     while let Some(first) = text.chars().next() {

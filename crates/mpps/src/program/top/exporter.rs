@@ -1,4 +1,4 @@
-//! What Prometheus is told: few series, the same on every host, whatever its drivers count.
+//! Metrics for Prometheus: few series, the same on every host, whatever its drivers count.
 
 mod clients;
 
@@ -26,18 +26,18 @@ pub(super) struct Exporter {
     text: Arc<Mutex<String>>,
 }
 
-/// What was counted since the exporter began. Each only grows.
+/// Counts since the exporter began. Each only grows.
 #[derive(Debug, Default)]
 struct Totals {
     delivered: u64,
-    /// What came to the namespace.
+    /// Datagrams that came to the namespace.
     offered: u64,
     /// Lost at a station, for a reason, and of a port where that is known.
     lost: BTreeMap<(&'static str, String, String), u64>,
     /// The ports among these labels.
     ports: BTreeSet<String>,
-    /// Received at an interface, by a queue; or by all where its driver does not tell them apart.
-    /// Interfaces whose shown names are equal are added up: a series stands once.
+    /// Packets received at an interface by a queue, or in total if its driver does not count by
+    /// queue. Interfaces whose shown names are equal are summed, so that no series appears twice.
     received: BTreeMap<(String, String), u64>,
 }
 
@@ -74,11 +74,12 @@ impl Exporter {
         Ok(Self { totals, text })
     }
 
-    /// Adds what a look saw; what all looks together saw tells how much came.
+    /// Adds the counts of one look. `in_all` has the counts of all looks together, and gives the
+    /// number offered.
     pub(super) fn add(&mut self, seen: &Seen, in_all: &Seen) {
         self.totals.add(seen, &ledger(seen));
-        // A sum of differences, each of which cannot be below zero, would grow by the unevenness with
-        // which counters are read.
+        // Counters are not read at the same moment, and no difference is below zero. So a sum of
+        // differences would grow by this unevenness.
         self.totals.offered = self.totals.offered.max(ledger(in_all).offered);
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = self.totals.text();
     }
@@ -130,7 +131,8 @@ impl Totals {
             let by_queue = queues
                 .iter()
                 .map(|queue| (queue.queue.to_string(), queue.packets));
-            // So does a veth, of which each queue counts what came by NAPI alone.
+            // A veth counts by queue only what came by NAPI, so all of it may be counted as a
+            // whole.
             let is_by_queue = queues.iter().any(|queue| queue.packets > 0);
             let whole = (!is_by_queue && whole.1 > 0 || queues.is_empty()).then_some(whole);
             for (queue, packets) in by_queue.chain(whole) {
@@ -272,7 +274,7 @@ mod tests {
         insta::assert_snapshot!(Totals::default().text());
     }
 
-    /// One socket at this port that drops so many.
+    /// One socket at this port with this number of drops.
     fn dropping(port: u16, drops: u32) -> Facts {
         let socket = mpps_os::netlink::sock_diag::UdpEntry {
             local: SocketAddr::from(([0, 0, 0, 0], port)),

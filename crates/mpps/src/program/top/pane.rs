@@ -1,4 +1,4 @@
-//! What the page shows, as tables of cells: the same on a screen, and as text.
+//! The page as tables of cells: the same on a screen and as text.
 
 use mpps_host::{CpuLoad, Overview, QueueLoad, SocketLoad};
 use mpps_report::Quantity;
@@ -11,7 +11,7 @@ pub(super) const PANES: usize = 4;
 pub(super) struct Pane {
     /// Its columns; the first one's head names the table.
     pub(super) heads: &'static [Head],
-    /// What it says if it has no lines.
+    /// The text of a table without lines.
     pub(super) nothing: &'static str,
     /// Its lines, from the top.
     pub(super) lines: Vec<Line>,
@@ -23,11 +23,11 @@ pub(super) struct Head {
     pub(super) name: &'static str,
     /// How wide it is at least.
     pub(super) width: u16,
-    /// What it holds.
+    /// The kind of its content.
     pub(super) kind: Kind,
 }
 
-/// What a column holds.
+/// The kind of a column's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Figures, from the right.
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Line {
     pub(super) cells: Vec<Cell>,
-    /// Something is wrong with what it tells.
+    /// True if the line shows a problem.
     pub(super) is_marked: bool,
 }
 
@@ -244,7 +244,7 @@ impl From<&str> for Cell {
 }
 
 impl Cell {
-    /// What of it fits into so much room.
+    /// The text, cut to fit this room.
     pub(super) fn cut(&self, kind: Kind, room: usize) -> String {
         let length = self.text.chars().count();
         if length <= room || room == 0 {

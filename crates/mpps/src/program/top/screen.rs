@@ -31,7 +31,7 @@ rest is of the network namespace. `mpps doctor` says what mends a loss.";
 
 const KEYS: &str = "q end  ? help  Tab table  <- -> sort  r reverse  / filter  z zoom  p pause";
 
-/// What the user chose.
+/// The user's choices.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     active: usize,
@@ -44,10 +44,10 @@ pub(super) struct Screen {
     coloured: bool,
 }
 
-/// What the user chose for one table.
+/// The user's choices for one table.
 #[derive(Debug, Default, Clone)]
 struct Chosen {
-    /// The column by which it is sorted; none for the order that it comes in.
+    /// The sort column; none for the original order.
     sort: Option<usize>,
     reversed: bool,
     filter: String,
@@ -63,7 +63,7 @@ impl Screen {
         }
     }
 
-    /// What a key does; true if it ends the program.
+    /// Handles a key; true if it ends the program.
     pub(super) fn key(&mut self, key: KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('c') {

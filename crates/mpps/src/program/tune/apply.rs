@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LINES: Lines = Lines::PEOPLE;
 
 pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
-    // What is begun is ended before a signal can end the process.
+    // A change that has begun is completed before a signal can end the process.
     let interrupt = Interrupt::listen_held()?;
     let asked = args.what.asked()?;
     let (_, plan) = asked.plan()?;
@@ -108,7 +108,7 @@ pub(super) fn put_all_back(tuned: Tuned) -> Result<()> {
     // All of it before anything is printed, which may take as long as the reader likes.
     let outcomes = tuned.undo();
     for outcome in &outcomes {
-        // Whether or not anybody reads it.
+        // Settings go back even if no program reads this line.
         let _ = LINES.say(&format!("put back: {outcome}"));
     }
     put_back(&outcomes, "tune")
@@ -120,7 +120,7 @@ fn stays(guard: Option<&mut Guard>, tuned: &mut Tuned, interrupt: &Interrupt) ->
         return Ok(!interrupt.came());
     };
     let waited = wait(guard, tuned, interrupt);
-    // Whoever is told that it stays must be right: also one that came at the last moment.
+    // A confirmation that was acknowledged must hold, even one at the last moment.
     Ok(matches!(waited, Ok(true)) || tuned.end_wait()? || waited?)
 }
 

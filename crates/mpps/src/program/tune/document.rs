@@ -1,4 +1,4 @@
-//! What each stage brought, as a document.
+//! The effects of each stage, as a document.
 
 use super::proof::{Compared, Effect, Proof, ProofResult};
 use crate::measure::document::{Head, LOST, document_of, rates};
@@ -46,7 +46,7 @@ pub(crate) fn document(result: &ProofResult, written: &[(&str, &Path)]) -> Docum
     document_of(title, result, blocks, about, written)
 }
 
-/// What rates are of.
+/// The unit of rates.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
     Packets,
@@ -106,7 +106,7 @@ fn row(row: &Proof, unit: Unit) -> Row {
     ])
 }
 
-/// What became of a stage, and why.
+/// The outcome of a stage, and why.
 fn verdict(row: &Proof, unit: Unit) -> String {
     if let Some(why) = &row.stopped {
         return format!("put back: {why}");
@@ -140,7 +140,7 @@ fn sentences(result: &ProofResult) -> Vec<String> {
     [first].into_iter().chain(noisy).collect()
 }
 
-/// What a stage changes, and where what came went.
+/// The changes of a stage, and where its packets went.
 fn section(row: &Proof, unit: Unit) -> Vec<Block> {
     let mut blocks = vec![Block::heading(&*row.stage)];
     blocks.extend(row.edits.iter().map(|edit| Block::paragraph(&**edit)));

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Its first line: from now on it is there.
 const READY: &str = "ready";
-/// What it is told when nothing is left to be put back, or the program has told why.
+/// The program sends this when nothing is left to restore, or when it has reported why not.
 const DONE: &str = "done";
-/// It is told the milliseconds until the program will have decided, or that it has.
+/// The program sends the milliseconds until its decision, or this word after it.
 const DECIDED: &str = "decided";
 /// How much later than the program it puts things back.
 const SLACK: Duration = Duration::from_secs(2);
@@ -46,7 +46,8 @@ impl Guard {
         let own = process::id().to_string();
         command.arg0("mpps").args(["undo", "--after", &own]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // What the terminal sends is for the program; what ends that does not end this.
+        // Signals of the terminal are for the program. A signal that ends the program does not end
+        // this.
         let child = in_own_session(&mut command).spawn();
         let child = child.on("execve", "mpps");
         let mut child = child.context("--confirm-within: cannot start `mpps undo --after`")?;
@@ -72,10 +73,10 @@ impl Guard {
         Ok(self.time)
     }
 
-    /// Says something between two changes, with [`Guard::time`] for it: a terminal may take nothing.
+    /// Runs `say` between two changes, within [`Guard::time`]. A terminal may block it.
     ///
     /// # Errors
-    /// What `say` answers; the process has been ended.
+    /// An error of `say`. Or the process has been ended.
     pub(super) fn while_saying(&mut self, say: impl FnOnce() -> Result<()>) -> Result<()> {
         self.expect_within(self.time)?;
         say()?;
@@ -108,14 +109,14 @@ impl Drop for Guard {
     }
 }
 
-/// That process: waits for the end of the one that started it, which has this number, and puts back what
-/// that has tuned and not kept.
+/// Runs the guard: waits for the end of the process with this number, which started it. Then
+/// restores the settings that this process has tuned and not kept.
 ///
 /// # Errors
 /// The kernel has no descriptor of a process.
 pub(crate) fn guard(process: u32) -> Result<Outcome> {
     let _held = Interrupt::listen_held()?;
-    // One that has ended has changed nothing: it waits for the first line.
+    // A program that has already ended changed nothing, because it waits for the first line.
     let Some(program) = Parent::hold(process)? else {
         return Ok(Outcome::Fine);
     };

@@ -1,4 +1,4 @@
-//! What each stage of a plan brought, and whether that is no noise.
+//! The effect of each stage of a plan, and whether it exceeds the noise.
 
 use super::traffic::{Measured, TICKS_PER_SECOND};
 use crate::measure::envelope::{Body, Envelope};
@@ -15,23 +15,23 @@ const LOST_MIN: f64 = 1e-6;
 /// A run on one machine.
 pub(crate) type ProofResult = Envelope<Proofs>;
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Proofs {
-    /// What every rate in it is.
+    /// The definition of every rate in it.
     #[schemars(length(min = 1))]
     pub(super) rate_definition: String,
     /// The interface.
     pub(super) interface: String,
-    /// What is received; none in a file without a stage. Where it is `tcp`, rates and ledgers count
+    /// The goal of the traffic; none in a file without a stage. With `tcp`, rates and ledgers count
     /// connections.
     pub(super) goal: Option<Goal>,
     /// Where the traffic arrived, and who read it.
     pub(super) traffic: String,
-    /// What is to be known of the run.
+    /// Notes on the run.
     pub(super) notes: Vec<String>,
-    /// The stages in the order in which they were measured, each on top of those before it that were
-    /// kept. The first changes nothing.
+    /// The stages in the order of measurement. Each is measured on top of the earlier stages that
+    /// were kept. The first changes nothing.
     pub(super) rows: Vec<Proof>,
 }
 
@@ -40,17 +40,17 @@ pub struct Proofs {
 pub(crate) struct Proof {
     /// The stage; `nothing` is the comparison of a host with itself.
     pub(super) stage: String,
-    /// What it changes.
+    /// Its changes.
     pub(super) edits: Vec<String>,
     /// Without it.
     pub(super) without: Compared,
     /// With it.
     pub(super) with: Compared,
-    /// What it did to the rate.
+    /// Its effect on the rate.
     pub(super) rate: Effect,
-    /// To the share of packets that were lost.
+    /// Its effect on the share of lost packets.
     pub(super) lost: Effect,
-    /// To the packets, or connections, for each second of CPU time.
+    /// Its effect on the packets, or connections, for each second of CPU time.
     pub(super) cost: Effect,
     /// True if it was better, and stays.
     pub(super) kept: bool,
@@ -152,7 +152,7 @@ impl Proof {
         self.edits.is_empty() && effects.any(|effect| effect.verdict != "same")
     }
 
-    /// What it did for the worse, if it did.
+    /// The harm that it did, if any.
     pub(super) fn harm(&self) -> Option<&'static str> {
         let is_worse = |effect: &Effect| effect.verdict == "worse";
         match () {
@@ -314,7 +314,7 @@ mod tests {
         };
         for (with, gain, harm) in [
             (with(1.5, 0, 1.5), Some("more packets"), None),
-            // What costs more for each packet and brings more packets is a gain.
+            // A stage that costs more for each packet and brings more packets is a gain.
             (
                 with(1.5, 0, 3.0),
                 Some("more packets"),

@@ -1,4 +1,4 @@
-//! What each stage is worth here: the same traffic without it and with it, in turn.
+//! Measures each stage on this host: the same traffic without it and with it, in turn.
 
 use super::apply::{cannot, put_all_back};
 use super::proof::{Proof, ProofResult, Proofs};
@@ -16,7 +16,7 @@ use mpps_host::Fingerprint;
 use mpps_host::tune::{Plan, Tuned};
 use mpps_os::text::ShellWord;
 
-/// What the first row changes.
+/// The change of the first row.
 const NOTHING: &str = "nothing";
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct ProveArgs {
     series: Series,
 }
 
-/// What is measured, and with what.
+/// A measurement, with its traffic and session.
 struct Proving<'a> {
     args: &'a ProveArgs,
     asked: &'a Asked,
@@ -51,7 +51,7 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
     let (_, plan) = asked.plan()?;
     check_link(&plan, args.allow_link_bounce)?;
     let traffic = Traffic::new(&asked.interface, port, asked.aim.goal)?;
-    // What is begun is ended before a signal can end the process.
+    // A change that has begun is completed before a signal can end the process.
     let session = args.series.begin("tune-prove", Interrupt::listen_held()?)?;
     let proving = Proving {
         args,
@@ -174,7 +174,7 @@ impl Proving<'_> {
         Ok(Proof { stopped, ..row })
     }
 
-    /// Makes a stage, and tells its edits.
+    /// Makes a stage, and returns its edits.
     fn make(&self, stage: &str, tuned: &mut Tuned) -> Result<Vec<String>> {
         let (_, plan) = self.asked.plan_of(&[stage.to_owned()])?;
         let Some(step) = plan.steps.first() else {

@@ -18,13 +18,13 @@ pub struct TuneObject {
     interface: String,
     /// Its driver.
     driver: String,
-    /// What is to be received.
+    /// The goal of the traffic.
     goal: Goal,
-    /// Every stage, in the order in which they are made.
+    /// Every stage, in the order of execution.
     steps: Vec<TuneStep>,
-    /// The port at which it arrives, if that was said.
+    /// The port of the traffic, if it was named.
     port: Option<u16>,
-    /// What was read of the host: with `goal` and `port` all that the plan was worked out from.
+    /// The facts read from the host. With `goal` and `port` they are all inputs of the plan.
     facts: Tunables,
 }
 
@@ -40,12 +40,12 @@ pub struct TuneStep {
     why: String,
     /// Where that is written.
     source: &'static str,
-    /// What may go wrong while it is made; empty where nothing is changed.
+    /// Risks of the change; empty if nothing is changed.
     risks: Vec<Risk>,
-    /// Who may make it: `root`, or who has `CAP_NET_ADMIN`; absent where nothing is changed.
+    /// The right that it needs: `root` or `CAP_NET_ADMIN`; absent if nothing is changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<&'static str>,
-    /// What is changed, or may be tried.
+    /// The settings that it changes or may try.
     edits: Vec<TuneEdit>,
     /// The commands of what is to be done by hand.
     commands: Vec<String>,
@@ -159,7 +159,7 @@ impl TuneObject {
 }
 
 impl TuneStep {
-    /// What it changes or what does it, why, and what may go wrong.
+    /// Its edits or commands, the reason and the risks.
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![
             format!("{}: {}", self.stage, self.why),

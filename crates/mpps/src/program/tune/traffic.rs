@@ -1,5 +1,5 @@
-//! What arrives at a port while settings are compared: datagrams, received by this program or by the one
-//! that has the port, or connections to the program that listens there.
+//! Traffic of a port while settings are compared. It is datagrams, received by this program or by
+//! another one, or connections to the program that listens there.
 
 use crate::signal::{Interrupt, Interrupted};
 use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, offered_at};
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether a run was interrupted.
 const LOOK: Duration = Duration::from_millis(10);
-/// `USER_HZ`, in which /proc/stat counts (proc_stat(5)).
+/// `USER_HZ`, the unit of /proc/stat (proc_stat(5)).
 pub(super) const TICKS_PER_SECOND: f64 = 100.0;
-/// What listeners drop (`tcp_listendrop`): packets of handshakes, of which one connection may lose
-/// several, and handshakes that an error ends.
+/// Drops of listeners (`tcp_listendrop`). It counts packets of handshakes, possibly several of one
+/// connection, and handshakes that an error ends.
 const LISTEN_DROPS: &str = "TcpExt.ListenDrops";
 
 /// The traffic of a port.
@@ -36,13 +36,13 @@ pub(super) struct Traffic {
 enum Reader {
     /// This program, by a backend.
     Own(&'static str, SocketAddr),
-    /// Whoever has the port.
+    /// The program that has the port.
     Other,
-    /// Whoever listens at the TCP port.
+    /// The programs that listen at the TCP port.
     Listener,
 }
 
-/// What a rate of connections is.
+/// The definition of a rate of connections.
 const CONNECTION_RATE_DEFINITION: &str = "connections that the kernel made for the listeners of this \
      network namespace (Tcp.PassiveOpens), in millions, divided by the time of the run";
 
@@ -108,8 +108,8 @@ impl Traffic {
         })
     }
 
-    /// One run of so long, once the interface has its carrier. For the first of all somebody has to
-    /// start the sender.
+    /// Measures one run of this length, once the interface has its carrier. The first run waits
+    /// longer, because the user has to start the sender.
     ///
     /// # Errors
     /// If nothing arrives, or nothing can be received.
@@ -132,7 +132,7 @@ impl Traffic {
         }
     }
 
-    /// What every rate of it is.
+    /// The definition of its rates.
     pub(super) fn rate_definition(&self) -> &'static str {
         match self.reader {
             Reader::Own(..) | Reader::Other => RATE_DEFINITION,
@@ -169,8 +169,9 @@ impl Traffic {
         })
     }
 
-    /// What another program gets is counted by the kernel, of all sockets of the namespace together.
-    /// A run in which nothing came goes on until something did; the first begins anew then.
+    /// Measures the traffic of another program. The kernel counts it for all sockets of the
+    /// namespace together. A run without traffic goes on until some comes. The first run then
+    /// begins anew.
     fn watched(
         &self,
         time: Duration,
@@ -242,8 +243,8 @@ fn counted(host: &Delta, interface: &str) -> runs::Sample {
     sample(host, account.ledger())
 }
 
-/// Connections that listeners got, those of this host to itself included, and what they dropped. Nothing
-/// else counts what clients tried: offered is the sum of both, and the ledger says so.
+/// Connections made for listeners, those of this host to itself included, and drops of listeners.
+/// No counter has the attempts of clients. So offered is the sum of both, and the ledger says so.
 ///
 /// # Errors
 /// If the kernel lacks a counter.

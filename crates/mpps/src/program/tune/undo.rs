@@ -1,4 +1,4 @@
-//! What is tuned: shown, confirmed, put back.
+//! Shows, confirms and undoes tuned settings.
 
 use crate::measure::outcome::Outcome;
 use crate::output::{self, Stream};
@@ -10,12 +10,12 @@ use mpps_os::namespace::NetNamespace;
 
 const LINES: Lines = Lines::PEOPLE;
 
-/// What is tuned in this network namespace, of one interface or of all, the newest first; and what is worst
-/// so far, of journals that cannot be read.
+/// Returns the tuned settings of this network namespace, of one interface or of all, newest first.
+/// Also returns the worst outcome so far, for journals that cannot be read.
 fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, Outcome)> {
     let (mut found, unreadable) = leftovers();
     for error in &unreadable {
-        // One that cannot be read is in nobody's way, whether or not that can be said.
+        // An unreadable journal does not block the others, even if this line cannot be printed.
         let _ = output::line(Stream::Err, &format!("mpps: {error}"));
     }
     let worst = match unreadable.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn is_open(interface: &str) -> Result<bool> {
     Ok(found.iter().any(|one| is_ours(one) && !one.is_kept()))
 }
 
-/// What a process has tuned, and has not been told to keep. Nothing is printed, which could take for ever.
+/// The settings of a process that are not kept yet. Prints nothing, because printing could block.
 pub(super) fn unkept_of(process: u32) -> Result<Vec<Leftover>> {
     let (mut found, _) = leftovers();
     let is_ours = tuned_here(None)?;

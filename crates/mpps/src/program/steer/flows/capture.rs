@@ -18,12 +18,12 @@ pub struct CaptureRead {
     pub records: u64,
     /// Records that hold only the beginning of their frame (`tcpdump -s`).
     pub shortened: u64,
-    /// The byte at which a last record begins that the file does not hold whole.
+    /// The byte where an incomplete last record begins.
     pub cut_at: Option<usize>,
 }
 
 impl CaptureRead {
-    /// What of the capture was not used, and why.
+    /// Notes on the parts of the capture that were not used, and why.
     pub(super) fn notes(&self) -> Vec<String> {
         let records = self.records;
         let cut = self.cut_at.map(|at| {
@@ -44,11 +44,11 @@ impl CaptureRead {
     }
 }
 
-/// Tells `each` every frame of a capture. One that ends in the middle of a record, as that of a killed
-/// program does, ends before it.
+/// Calls `each` with every frame of a capture. A killed program may leave an incomplete last
+/// record, which is left out.
 ///
 /// # Errors
-/// It is no capture of Ethernet, a record is damaged, or the file cannot be read: no later record can
+/// The file is no capture of Ethernet, a record is damaged, or reading fails. No later record can
 /// be found then.
 pub fn frames(capture: impl Read, mut each: impl FnMut(&[u8])) -> Result<CaptureRead, String> {
     let mut capture = BufReader::new(capture);
@@ -109,7 +109,7 @@ pub fn frames(capture: impl Read, mut each: impl FnMut(&[u8])) -> Result<Capture
     Ok(read)
 }
 
-/// Reads so many bytes, or what the capture has of them; answers how many.
+/// Reads this many bytes, or all that the capture has left. Returns how many.
 fn fill(part: &mut Vec<u8>, bytes: usize, capture: &mut impl Read) -> Result<usize, String> {
     part.clear();
     let read = capture.take(bytes as u64).read_to_end(part);

@@ -1,16 +1,16 @@
-//! Commands by which another host sends named flows.
+//! Commands that make another host send named flows.
 
 use anyhow::{Result, ensure};
 use mpps_host::rss::Flow;
 
 /// Datagrams a second: few enough for a tap, which takes a flow's only one for missing if it loses that.
 const RATE: u32 = 10_000;
-/// Fewest datagrams: what else arrives meanwhile is to be little beside them.
+/// Fewest datagrams, so that other arrivals are few in comparison.
 const DATAGRAMS_MIN: u32 = 5000;
 /// Fewest of each flow: the first ones may be lost while the sender looks for the neighbour.
 const EACH_MIN: u32 = 2;
 
-/// Most flows of one command, each a socket: the limit of descriptors is 1024 where nobody raised it
+/// Most flows of one command, each a socket. The default limit of descriptors is 1024
 /// (`RLIMIT_NOFILE`, getrlimit(2)).
 const FLOWS_MAX: u32 = 1000;
 

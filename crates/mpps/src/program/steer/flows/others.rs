@@ -25,7 +25,7 @@ const WORDS: [&str; 5] = [
 ];
 
 impl Reason {
-    /// Of a frame without tags in which no ports were found; RFC 791, RFC 8200.
+    /// Classifies a frame without VLAN tags whose ports were not found; RFC 791, RFC 8200.
     pub(super) fn of(frame: &[u8], tcp: bool) -> Self {
         const FRAGMENT: u8 = 44;
         let protocol = if tcp { 6 } else { 17 };
@@ -77,8 +77,8 @@ impl Others {
     }
 }
 
-/// A frame without its VLAN tags (IEEE 802.1Q, 802.1ad), of which it may have two: its type is where it
-/// would be without them. What is before that is not the addresses then, and not to be read.
+/// Removes up to two VLAN tags (IEEE 802.1Q, 802.1ad). The type is then where an untagged frame has
+/// it. The bytes before it are no longer the addresses and must not be read.
 pub(super) fn untagged(mut frame: &[u8]) -> &[u8] {
     for _ in 0..2 {
         if let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(12..14) {

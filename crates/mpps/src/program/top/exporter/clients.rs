@@ -46,12 +46,12 @@ struct Client {
     address: IpAddr,
     until: Instant,
     request: Vec<u8>,
-    /// What is still to be sent, once the request is whole.
+    /// The answer, once the request is whole.
     answer: Option<Vec<u8>>,
     sent: usize,
 }
 
-/// What comes next for a client.
+/// The next step for a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Read,
@@ -84,7 +84,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
     pub(super) fn serve(mut self) {
         let mut events = Events::new(CLIENTS_MAX + 1);
         loop {
-            // An interruption tells of nobody.
+            // An interrupted wait has no events.
             let _ = self.epoll.wait(&mut events, Some(LOOK));
             let ready: Vec<u64> = (0..events.len())
                 .filter_map(|at| Some(events.at(at)?.key))
@@ -135,7 +135,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
             answer: None,
             sent: 0,
         };
-        // The request is often here already, and then nobody has to make room.
+        // The request is often here already. Then no other client has to make room.
         let watched = match client.go_on(&self.answer) {
             Ok(Next::Read) => Interest::READ,
             Ok(Next::Write) => Interest::WRITE,
@@ -230,8 +230,8 @@ impl Client {
     }
 }
 
-/// What counts as one address: all of this host's own, of IPv6 the first 48 bits, which one site has,
-/// and of IPv4 the first 24.
+/// Returns the block of addresses that counts as one: all of this host's own, 48 bits of IPv6 (one
+/// site), or 24 bits of IPv4.
 fn block(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         own if own.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -254,7 +254,7 @@ mod tests {
         say(clients, from, b"")
     }
 
-    /// One that has said something before it is accepted.
+    /// Connects a client that sends bytes before it is accepted.
     fn say(
         clients: &mut Clients<impl Fn(&[u8]) -> Vec<u8>>,
         from: &str,
@@ -350,7 +350,7 @@ mod tests {
         let (refused, _far) = come(&mut clients, CLIENTS_MAX);
         assert!(refused == all[CLIENTS_MAX - 1].0, "it is taken in");
         assert_eq!(clients.clients.len(), CLIENTS_MAX);
-        // The one that lets others wait for its request goes before all.
+        // A client without a whole request is the first to go.
         let slow = all[7].0;
         clients.clients.get_mut(&slow).expect("it is there").answer = None;
         let (taken, _far) = come(&mut clients, CLIENTS_MAX);
