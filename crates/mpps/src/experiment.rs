@@ -1,7 +1,7 @@
-//! What `mpps` measures by itself, one module an experiment: a plan, its runs, its result, and the
-//! document that tells it.
+//! The measurements that `mpps` makes by itself. Each module is an experiment: a plan, its runs,
+//! its result, and the document about it.
 
-/// What short TCP connections cost, on two hosts inside this machine.
+/// The cost of short TCP connections, on two hosts inside this machine.
 pub mod connections;
 /// The million-packet ladder.
 pub mod ladder;

@@ -1,8 +1,8 @@
-//! What short TCP connections cost: the experiments of the 2014 paper on two hosts inside this
-//! machine, for our server and for others as they are packaged.
+//! The cost of short TCP connections: the experiments of the 2014 paper on two hosts inside this
+//! machine. They measure our server, and other servers as they are packaged.
 //!
-//! A `Cell` is one server in one state under one load; a `Stage` is the lab on which cells are
-//! run, one after the other; a run of a cell gives a `Sample`. `campaign::run` interleaves the runs.
+//! A `Cell` is one server in one state under one load. A `Stage` is the lab that runs the cells,
+//! one after the other. A run of a cell gives a `Sample`. `campaign::run` interleaves the runs.
 
 mod adaptive;
 mod best;

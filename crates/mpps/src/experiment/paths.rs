@@ -1,10 +1,10 @@
 //! Every way to receive, over the same traffic, in one table.
 //!
-//! A `Stage` is a lab with somebody on each CPU; a `Path` is one way to receive; a run of a path
-//! on a stage gives a `Sample`, and its repeats give a row. `comparison` has every path on every
-//! stage, `overload` offers more than a path can take, `spread` brings the traffic by more and more
-//! queues, `live` takes what another host sends, `remote` has it send for each trial, and `ndr` runs the trials
-//! that `search`, which is MLRsearch without I/O, asks for.
+//! A `Stage` is a lab with a task on each CPU. A `Path` is one way to receive. A run of a path on a
+//! stage gives a `Sample`, and its repeats give a row. `comparison` has every path on every stage.
+//! `overload` offers more than a path can take. `spread` brings the traffic by more and more
+//! queues. `live` takes the traffic of another host, and `remote` makes that host send for each
+//! trial. `ndr` runs the trials that `search` asks for. `search` is MLRsearch without I/O.
 
 mod advice;
 mod comparison;

@@ -49,20 +49,20 @@ pub(crate) struct Plan {
 /// A run on one machine.
 pub(crate) type PlacementResult = Envelope<Placements>;
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Placements {
-    /// What every rate in it is.
+    /// The definition of every rate in it.
     #[schemars(length(min = 1))]
     rate_definition: String,
-    /// Who ran where, and how that is known.
+    /// The CPU of each role, and how it is known.
     placement: String,
-    /// Who sent.
+    /// The sender.
     sender: String,
-    /// The interface at which the traffic arrived; absent for the lab's.
+    /// The interface where the traffic arrived; absent for the lab's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     interface: Option<String>,
-    /// What could not be had on this machine, and why.
+    /// Cases and options that this machine lacks, and why.
     notes: Vec<String>,
     /// Nearest first.
     rows: Vec<Placed>,
@@ -82,7 +82,7 @@ struct Placed {
     receiver_cpu: Option<usize>,
     /// The sender's CPU, if it is the lab's.
     sender_cpu: Option<usize>,
-    /// What its runs found.
+    /// The results of its runs.
     #[serde(flatten)]
     runs: Runs,
     #[serde(skip)]
@@ -134,7 +134,7 @@ fn places(layout: &Layout) -> Vec<Placed> {
 impl Plan {
     /// Measures every placement that this host has.
     pub(crate) fn run(&self) -> Result<Outcome> {
-        // In a user namespace, the owner of a link on the way to a file cannot be told.
+        // In a user namespace, the owners of links on the way to a file are unknown.
         let session = self.series.begin("placement", Interrupt::listen()?)?;
         if self.interface.is_none() {
             machine::become_able()?;
@@ -147,7 +147,7 @@ impl Plan {
         session.conclude(&result, &document(&result, &session.files()), balances)
     }
 
-    /// Measures these rows, the first so many runs of each for exactness.
+    /// Measures these rows. The first `exact` runs of each are for exactness.
     fn measure(
         &self,
         mut result: PlacementResult,

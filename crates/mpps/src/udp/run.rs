@@ -50,7 +50,7 @@ pub(crate) struct Receivers {
     pub(crate) is_shared: bool,
 }
 
-/// The taker of a run's packets.
+/// The program or the rule that takes the packets of a run.
 pub(crate) enum Taker<'a> {
     /// A program.
     Program(Receivers),

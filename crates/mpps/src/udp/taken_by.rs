@@ -1,9 +1,9 @@
-//! The taker of a run's packets.
+//! The kind of receiver of a run's packets: sockets, a ring or a rule.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The taker of a run's packets.
+/// The kind of receiver of a run's packets: sockets, a ring or a rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TakenBy {

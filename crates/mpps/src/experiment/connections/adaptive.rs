@@ -18,7 +18,7 @@ const PER_SECOND: [f64; 3] = [100_000.0, 20_000.0, 8_000.0];
 /// A queue with more bytes per microsecond than this is of the next class.
 const BYTES_PER_US: [f64; 2] = [10.0, 20.0];
 
-/// What the rule remembers.
+/// The state of the rule.
 #[derive(Debug)]
 struct Rule {
     class: usize,
@@ -35,8 +35,8 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// The time between polls, after so many bytes of a queue in so much time: the class moves by
-    /// one, and the rate by a tenth of the way. Without traffic all stays.
+    /// Returns the time between polls, after `bytes` of a queue in `time`. The class moves by one,
+    /// and the rate by a tenth of the way. Without traffic nothing changes.
     fn next(&mut self, bytes: f64, time: Duration) -> Duration {
         let rate = bytes / (time.as_secs_f64() * 1e6);
         if rate > 0.0 {
@@ -81,7 +81,7 @@ impl Stage {
     }
 }
 
-/// Tells a thread to stop when it is dropped.
+/// Stops a thread when it is dropped.
 struct Stopping<'a>(&'a AtomicBool);
 
 impl Drop for Stopping<'_> {

@@ -4,9 +4,9 @@ use super::result::TcpCell;
 use super::server::SERVERS;
 use crate::measure::noise::leader;
 
-/// The fixed rate with the most connections per second, all other techniques on, of the paper's
-/// server or else of the other one of ours: in microseconds from poll to poll, and the sentence that
-/// tells of it.
+/// Returns the fixed rate with the most connections per second, with all other techniques on. It is
+/// the rate of the paper's server, or of our other server. The rate is in microseconds from poll to
+/// poll. A sentence explains it.
 pub(super) fn best(sweep: &[TcpCell]) -> Option<(f64, String)> {
     let fixed = |server: &str| -> Vec<(&str, Vec<f64>)> {
         let own = sweep.iter().filter(|cell| {

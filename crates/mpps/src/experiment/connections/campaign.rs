@@ -28,12 +28,12 @@ pub(crate) struct Schedule {
     pub(crate) repeats: usize,
 }
 
-/// Measures all cells on these CPUs with so many connections in flight; `skb_defer` is how the kernel's reuse of
-/// packet buffers is switched off, where that may be done. Answers also whether the settings of this
-/// machine are what they were.
+/// Measures all cells on these CPUs with this many connections in flight. `skb_defer` switches off
+/// the kernel's reuse of packet buffers, if that is allowed. Also returns whether the settings of
+/// this machine were restored.
 ///
 /// # Errors
-/// What failed before the first cell, with the settings as they were.
+/// A failure before the first cell. The settings are then as they were.
 pub(crate) fn run(
     cells: Vec<Cell>,
     deal: &Deal,
@@ -44,7 +44,7 @@ pub(crate) fn run(
 ) -> Result<(TcpLabResult, Result<()>)> {
     skb_defer.as_ref().map_or(Ok(()), Stage::rehearse)?;
     let stage = Stage::new(deal, connections, &cells, skb_defer)?;
-    // What this process does between runs, and what it starts, stays off the server's CPUs.
+    // Between runs, this process and its children stay off the server's CPUs.
     sched::pin_current(&deal.loads)?;
     let cases = cells.into_iter().map(|cell| case(&stage, cell));
     let mut cases: Vec<_> = cases.collect();
@@ -73,7 +73,7 @@ pub(crate) fn run(
     let mut result = session.result(crate::machine::of_lab(&stage.lab)?, body);
     let first = cases.iter().position(|case| case.skipped.is_none());
     let ran = experiments(&stage, schedule, session, &mut cases, &mut result);
-    // Before anything else, also after Ctrl-C.
+    // First of all, also after Ctrl-C.
     let back = stage.put_back();
     result.complete = ran?;
     let has_figures = cases.iter().any(|case| !case.samples.is_empty());
@@ -130,7 +130,7 @@ fn case(stage: &Stage, mut cell: Cell) -> Case<Cell, Sample> {
     Case::new(cell, skipped)
 }
 
-/// A server that answers, with the cell for which it was started, and the round.
+/// A server that answers, the cell that it was started for, and the round.
 type Serving = (Running, Cell, usize);
 
 /// Runs a cell once, with the server of the cell before if that will do.
@@ -176,7 +176,7 @@ fn servers(cases: &[Case<Cell, Sample>]) -> Vec<ServerFacts> {
         .collect()
 }
 
-/// What is known of each cell; those that did not run yet are left out.
+/// The results so far. Cells that did not run yet are left out.
 fn rows(stage: &Stage, cases: &[Case<Cell, Sample>]) -> Vec<TcpCell> {
     cases.iter().filter_map(|case| row(stage, case)).collect()
 }

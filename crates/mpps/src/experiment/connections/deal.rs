@@ -52,8 +52,8 @@ impl Deal {
         cpus.take(self.servers.len()).collect()
     }
 
-    /// The CPU of a thread of the load whose connections take this queue: that of the load's end of
-    /// it, or one that has no queue.
+    /// The CPU of the load's thread whose connections take this queue. It is the CPU of the load's
+    /// end of the queue, or a CPU without a queue.
     pub(super) fn thread_cpu(&self, thread: usize, queue: usize) -> usize {
         let queues = self.servers.len();
         self.loads[(queue + thread / queues * queues) % self.loads.len()]
@@ -68,7 +68,7 @@ impl Deal {
         )
     }
 
-    /// What a host of so few CPUs cannot show, and whose hyper-threads share a core.
+    /// Notes on a host with few CPUs, and on CPUs that share a core.
     pub(super) fn notes(&self, topology: &Topology) -> Vec<String> {
         let mut notes = Vec::new();
         if self.servers.len() == 1 {

@@ -1,7 +1,6 @@
-//! What the experiments with connections found, as a document.
+//! The results of the connection experiments, as a document.
 //!
-//! It is built of a [`TcpLabResult`] and nothing else: a figure that is not in the result file is in
-//! no report either.
+//! It is built from a [`TcpLabResult`] only. A report has no figure that the result file lacks.
 
 mod like_for_like;
 #[cfg(test)]
@@ -43,7 +42,7 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
     for experiment in [1, 2, 3] {
         let same = groups.iter().filter(|group| group.experiment == experiment);
         let same: Vec<&Group<'_>> = same.collect();
-        // The smallest body is told in full, the others side by side.
+        // The smallest body is shown in full, the others side by side.
         if let Some(first) = same.first() {
             blocks.push(Block::heading(first.heading()));
             blocks.push(Block::on_page(first.charts()));
@@ -134,7 +133,7 @@ const BY_BODY: [(&str, Show); 3] = [
 impl<'a> Group<'a> {
     fn all(result: &'a TcpLabResult) -> Vec<Self> {
         let mut groups: BTreeMap<_, Vec<(&TcpCell, String)>> = BTreeMap::new();
-        // What a low load has to say is in a table of its own.
+        // Cells at a low load have a table of their own.
         for cell in result.cells.iter().filter(|cell| cell.load_share.is_none()) {
             let cells = groups.entry((cell.experiment, cell.body_bytes));
             let others = match (cell.experiment, cell.has_others()) {
@@ -153,7 +152,7 @@ impl<'a> Group<'a> {
         groups.into_iter().map(group).collect()
     }
 
-    /// What the group is about.
+    /// The subject of the group, as a heading.
     fn heading(&self) -> String {
         let what = match self.experiment {
             1 => "moderation of the server's queues",
@@ -334,8 +333,8 @@ fn side_by_side(groups: &[&Group<'_>]) -> Vec<Block> {
     blocks.collect()
 }
 
-/// What the kernel's reuse of packet buffers is worth, for each server that was measured with it and
-/// without.
+/// The gain from the kernel's reuse of packet buffers, for each server measured with and without
+/// it.
 fn skb_reuse(result: &TcpLabResult) -> Option<String> {
     let cells = firsts(result.cells.iter().map(|cell| (cell, named(cell))));
     let cell = |server: &str, step: &str| {
@@ -405,10 +404,10 @@ fn doubts(result: &TcpLabResult) -> Vec<Block> {
     doubts
 }
 
-/// What is behind the name of a ledger that does not balance.
+/// The suffix behind the name of a ledger that does not balance.
 const FAULT: &str = " DOES NOT BALANCE";
 
-/// A paragraph, set off if what it tells is bad.
+/// A paragraph, highlighted if it is bad news.
 fn flagged(bad: bool, said: String) -> Block {
     let style = if bad { Style::Bad } else { Style::Plain };
     Block::Paragraph(Text::styled(style, said))
@@ -471,7 +470,7 @@ fn ledgers(result: &TcpLabResult) -> Vec<Block> {
     blocks
 }
 
-/// How each server was set up; a terminal is told of those that did not run.
+/// How each server was set up. A terminal shows only the servers that did not run.
 fn servers(result: &TcpLabResult) -> Vec<Block> {
     let columns = [
         Column::words("Server", 14),

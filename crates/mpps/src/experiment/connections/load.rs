@@ -31,9 +31,9 @@ impl Stage {
         cpus.collect::<Vec<_>>().join(",")
     }
 
-    /// Loads the server of a cell, and waits for the end: after so long at the latest, with what is
-    /// then in flight cut off, or after so many connections, with none in flight. They are begun as
-    /// fast as it goes, or at a steady rate.
+    /// Loads the server of a cell, and waits for the end. After `time` the load ends and cuts off
+    /// the connections in flight. With `connections` it ends after that many, with none in flight.
+    /// Connections begin as fast as possible, or at a steady rate.
     pub(super) fn load(
         &self,
         cell: &Cell,

@@ -1,7 +1,7 @@
-//! What the 2014 paper "A Performance Improvement of Linux TCP Networking by Data Structure Reuse"
-//! reports, as far as it can stand beside a cell.
+//! Figures of a 2014 paper, as far as they compare with a cell: "A Performance Improvement of Linux
+//! TCP Networking by Data Structure Reuse".
 //!
-//! Its server was a 3.4 GHz desktop with a 10G card and Linux 3.4, its load came from eight CPUs of
+//! Its server was a 3.4 GHz desktop with a 10G card and Linux 3.4. Its load came from eight CPUs of
 //! another machine. Only its gains can be compared, not its figures.
 
 use mpps_http::Switch;
@@ -30,7 +30,7 @@ pub(super) const MODERATION: [(Rate, Option<&str>); 8] = [
     (Rate::Adaptive, None),
 ];
 
-/// What its second table says of a setting, by the name of its step.
+/// The paper's second table about a setting, by the name of its step.
 pub(super) fn trade(step: &str) -> Option<&'static str> {
     match step {
         "1000 per s" => Some("highest latency, high throughput, lowest CPU"),
@@ -51,7 +51,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// What it says of a step over the one before.
+/// The paper's gain of a step over the one before.
 pub(super) fn step(switch: Switch) -> &'static str {
     match switch {
         Switch::Affinity => "+6 %",
@@ -62,7 +62,7 @@ pub(super) fn step(switch: Switch) -> &'static str {
     }
 }
 
-/// What it says of all five together, for a server like this one.
+/// The paper's gain of all five together, for a server like this one.
 pub(super) fn all(server: &str) -> Option<&'static str> {
     if server.starts_with("mpps") {
         Some("+40 % all five")

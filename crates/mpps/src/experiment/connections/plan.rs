@@ -37,7 +37,7 @@ pub(crate) const SKB_DEFER: &str = "skb-defer";
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     pub(crate) server: &'static Server,
-    /// As the result tells it.
+    /// The row of the result.
     pub(crate) row: TcpCell,
     /// Its moderation is what the first experiment finds best, if that runs.
     pub(super) follows: bool,
@@ -50,16 +50,16 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What of the plan is wanted.
+/// The part of the plan that the user asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
-    /// Names that cells have to have, of which one must fit; empty takes all.
+    /// Names of cells. A cell must fit one of them; empty takes all.
     pub(crate) only: Vec<String>,
     /// CPUs of the server.
     pub(crate) server_cpus: usize,
     /// The period of moderation where it is a step, if it is not to be found.
     pub(crate) moderation: Option<Duration>,
-    /// What `net.core.skb_defer_max` of the machine is, or why it is not to be changed.
+    /// `net.core.skb_defer_max` of the machine, or why it must not be changed.
     pub(crate) skb_defer_max: Result<u32, String>,
     /// Only the third experiment, and only with the smallest body.
     pub(crate) quick: bool,
@@ -202,8 +202,8 @@ fn reuse(choice: &Choice) -> Vec<Cell> {
     cells
 }
 
-/// Without the kernel's reuse of packet buffers, then with it: what switches it on again also wakes
-/// lists that somebody left asleep before.
+/// Cells without the kernel's reuse of packet buffers, then with it. Switching it on again also
+/// wakes lists that another program left asleep before.
 fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
     let found = choice.skb_defer_max.as_ref();
     let states = [
@@ -247,7 +247,7 @@ fn steps(server: &'static Server, body_bytes: usize, choice: &Choice) -> Vec<Cel
     cells
 }
 
-/// A cell for each switch, with those before it on; one that the server does not have stays off.
+/// A cell for each switch, with the earlier ones on. A switch that the server lacks stays off.
 fn cumulative(
     experiment: u8,
     server: &'static Server,

@@ -5,11 +5,11 @@ use mpps_os::sched;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// What every thread of a process namespace has used so far.
+/// The use of every thread of a process namespace so far.
 #[derive(Debug, Default)]
 pub(super) struct ProcessTree(BTreeMap<(u32, u32), Used>);
 
-/// What one thread, or several, used.
+/// The use of one thread, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Used {
     /// Time on a CPU, in nanoseconds.
@@ -19,8 +19,8 @@ pub(super) struct Used {
 }
 
 impl ProcessTree {
-    /// Reads the threads of all processes in the process namespace of `first`, whoever their
-    /// parents are: a daemon leaves its parent, but not its namespace.
+    /// Reads the threads of all processes in the process namespace of `first`, whatever their
+    /// parents. A daemon leaves its parent, but not its namespace.
     pub(super) fn read(first: u32) -> Result<Self> {
         let namespace = fs::read_link(format!("/proc/{first}/ns/pid"))
             .with_context(|| format!("cannot read /proc/{first}/ns/pid"))?;
@@ -49,8 +49,8 @@ impl ProcessTree {
         }
     }
 
-    /// What was used since an earlier reading, and how many threads of then are gone: what those
-    /// used in between is not in it.
+    /// The use since an earlier reading, and the number of threads that are gone since. The last
+    /// use of these threads is not included.
     pub(super) fn since(&self, earlier: &Self) -> (Used, usize) {
         let mut sum = Used::default();
         for (thread, now) in &self.0 {

@@ -1,5 +1,4 @@
-//! What the experiments with TCP connections found, as it is kept in the file of
-//! `mpps lab tcp --json`.
+//! The results of the TCP connection experiments, as in the file of `mpps lab tcp --json`.
 
 use crate::measure::envelope::{Body, Envelope};
 use mpps_host::Witness;
@@ -11,16 +10,16 @@ use std::collections::BTreeMap;
 /// One run of the experiments on one machine.
 pub type TcpLabResult = Envelope<TcpLabBody>;
 
-/// What it found.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpLabBody {
-    /// Who ran on which CPU, in one line.
+    /// The roles of the CPUs, in one line.
     pub placement: String,
-    /// What the load does, and who closes, in one line.
+    /// The load, and the side that closes, in one line.
     pub load: String,
     /// How the CPU time per connection was measured.
     pub cpu_method: String,
-    /// What a reader has to know of all figures, and what could not be had, a sentence each.
+    /// Notes on all figures and on missing parts, one sentence each.
     pub notes: Vec<String>,
     /// The servers, with their versions and what was changed of how they are packaged.
     pub servers: Vec<ServerFacts>,
@@ -40,7 +39,7 @@ pub struct ServerFacts {
     /// Its name.
     #[schemars(extend("enum" = ["mpps-epoll", "mpps", "mpps-files", "lighttpd", "nginx", "apache-event", "apache-prefork"]))]
     pub name: String,
-    /// What it says of its version.
+    /// The version that it reports.
     pub version: Option<String>,
     /// How it is set up, and what differs from its package, a sentence each.
     #[schemars(length(min = 1))]
@@ -74,8 +73,8 @@ pub struct TcpCell {
     pub body_bytes: usize,
     /// The switches that were on, in the paper's order.
     pub switches: Vec<Switch>,
-    /// The server's queue was polled once in so many microseconds; null where every packet woke its
-    /// thread, and where the time was adaptive.
+    /// The server's queue was polled once in this many microseconds. Null if every packet woke its
+    /// thread, or if the time was adaptive.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub moderation_us: Option<f64>,
     /// A thread of the lab set that time, by the traffic.
@@ -90,7 +89,7 @@ pub struct TcpCell {
     /// absent in all others, which have it as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skb_defer_max: Option<u32>,
-    /// What the paper says of this step.
+    /// The paper's result for this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<String>,
     /// Why the cell did not run. A skipped cell has no ledger and no figures.
@@ -102,7 +101,7 @@ pub struct TcpCell {
     /// Where every connection of all repeats went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<ConnectionLedger>,
-    /// What a reader has to know of this cell.
+    /// Notes on this cell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -119,7 +118,7 @@ impl TcpCell {
         switches.any(|switch| *switch != Switch::Moderation)
     }
 
-    /// The name by which `--only` finds it: `3/nginx/affinity/1k`.
+    /// Its name for `--only`: `3/nginx/affinity/1k`.
     pub(crate) fn key(&self) -> String {
         let body = body(self.body_bytes);
         format!("{}/{}/{}/{body}", self.experiment, self.server, self.step)
@@ -169,7 +168,7 @@ pub struct TcpFigures {
     /// Busy share of the load's CPUs, 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub load_cpu_busy_median: f64,
-    /// What was full: the server's CPUs, the load's, or neither.
+    /// The bottleneck: the server's CPUs, the load's, or neither.
     pub limited_by: String,
     /// Share of the packets to the server that its queues' threads took from the ring, 0 to 1; the
     /// rest came by the backlog of the CPU that sent them.
@@ -178,7 +177,7 @@ pub struct TcpFigures {
     pub load_ring_share: Option<f64>,
 }
 
-/// Where every connection of a cell went, and what else was counted of them.
+/// Where every connection of a cell went, with further counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConnectionLedger {
     /// The account that `mpps load` kept, of all repeats.
@@ -187,14 +186,14 @@ pub struct ConnectionLedger {
     /// The same of each thread of the load: their sum is the account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<Ledger>,
-    /// Of a kind of failure the first one, by the name of its error or in the words of whoever
-    /// refused it.
+    /// The first failure of each kind: the name of its error, or the words of the side that refused
+    /// it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("propertyNames" = {"enum": Failure::ALL}))]
     pub examples: BTreeMap<Failure, String>,
     /// The kernel's counts of the same, agreeing or not.
     pub witnesses: Vec<Witness>,
-    /// What else the two kernels counted that makes a connection slow or fail, by host and name.
+    /// Further counts of the two kernels that make a connection slow or fail, by host and name.
     pub kernel: BTreeMap<String, i64>,
 }
 

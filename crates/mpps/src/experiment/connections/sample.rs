@@ -13,16 +13,16 @@ use mpps_http::{Failure, LoadReport};
 use mpps_lab::Host;
 use std::time::Duration;
 
-/// From this share of a CPU's time on it is full: the run has edges on which it is not.
+/// A CPU is full from this share of its time on. It is not full at the edges of the run.
 const FULL: f64 = 0.9;
 
-/// The fewest connections of a run at less than full load, of which a median can be told.
+/// The fewest connections that give a median, for a run at less than full load.
 const FEWEST: u64 = 50;
 
-/// A run may take so many times as long as it was meant to.
+/// A run may take this many times its intended length.
 const PATIENCE: u32 = 5;
 
-/// What one run of a cell found.
+/// The result of one run of a cell.
 #[derive(Debug)]
 pub(super) struct Sample {
     cps: f64,
@@ -176,8 +176,9 @@ impl Stage {
         })
     }
 
-    /// How many of the packets to an interface the thread of its queue took, if there is one: veth
-    /// counts there, and nowhere else, what NAPI polled (veth_poll in drivers/net/veth.c).
+    /// The share of the packets to an interface that the thread of its queue took, if there is one.
+    /// Only that counter of veth has the packets that NAPI polled (veth_poll in
+    /// drivers/net/veth.c).
     fn ring_share(&self, delta: &Delta, interface: &str) -> Option<f64> {
         let all = delta.link(interface)?.rx_packets;
         let queues = delta.queue_packets(interface);
@@ -238,7 +239,7 @@ fn ledger(load: &LoadReport, sent: &Delta, served: &Delta) -> ConnectionLedger {
     let failed = |kinds: [Failure; 3]| kinds.map(|kind| account.failed(kind)).iter().sum();
     let begun = account.started.saturating_sub(failed(NOT_BEGUN));
     let made = begun.saturating_sub(failed(NOT_MADE));
-    // Of a connection that the end of the load cut off nobody knows how far it had come.
+    // It is unknown how far a connection had come that the end of the load cut off.
     let is_known = account.aborted_at_end == 0;
     let mut bears_witness = |about: &str, source: &str, expected, count: Option<i64>| {
         ledger.witnesses.extend(count.map(|count| Witness {

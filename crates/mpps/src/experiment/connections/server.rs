@@ -1,8 +1,8 @@
-//! The servers that are measured, and how the lab starts and stops each.
+//! The servers to measure, and how the lab starts and stops each.
 //!
 //! A server of another project runs as its package sets it up: with the configuration in `/etc`, on
-//! port 80. What it writes it writes into file systems in memory that only it sees, over `/run`,
-//! `/var/log` and `/var/www`; they vanish with it, and so does the server with the lab.
+//! port 80. It writes to file systems in memory over `/run`, `/var/log` and `/var/www`. Only this
+//! server sees them. They vanish with it, and the server ends with the lab.
 
 mod ours;
 mod packaged;
@@ -22,11 +22,11 @@ use std::process::Command;
 pub(crate) struct Server {
     /// Its name in the flag, the file and the report.
     pub(crate) name: &'static str,
-    /// What to install for it; none for our own.
+    /// The package to install; none for our own server.
     package: Option<&'static str>,
     /// The file that is executed.
     program: &'static str,
-    /// The argument with which it tells its version.
+    /// The argument that makes it print its version.
     version: &'static str,
     /// How it is set up, and what differs from its package, a sentence each.
     pub(crate) set_up: &'static [&'static str],
@@ -38,7 +38,7 @@ pub(crate) struct Server {
     serves_files: bool,
 }
 
-/// Everything that a server is told.
+/// All settings of a server.
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
     pub(super) program: &'a Path,
@@ -47,7 +47,7 @@ pub(super) struct Setup<'a> {
     pub(super) body_bytes: usize,
     /// A worker for each.
     pub(super) cpus: &'a [usize],
-    /// Sizes of the files, in bytes, that whoever serves files has.
+    /// Sizes of the files, in bytes, for a server that serves files.
     pub(super) bodies: &'a [usize],
 }
 
@@ -73,14 +73,14 @@ impl Server {
         self.name == ours::FILES.name
     }
 
-    /// All switches that apply to it on so many CPUs.
+    /// All switches that apply to it on this number of CPUs.
     pub(crate) fn switches(&self, cpus: usize) -> Switches {
         let own = Switch::ALL.into_iter();
         let own = own.filter(|switch| self.obstacle(*switch, cpus).is_none());
         Switches::of(&own.collect::<Vec<_>>())
     }
 
-    /// Why a switch does not apply to it on so many CPUs, if it does not.
+    /// Why a switch does not apply to it on this number of CPUs, if it does not.
     pub(crate) fn obstacle(&self, switch: Switch, cpus: usize) -> Option<Cow<'static, str>> {
         let few = (switch == Switch::Affinity && cpus < 2).then(|| one_cpu().into());
         few.or_else(|| (self.obstacle)(switch))
@@ -101,13 +101,13 @@ impl Server {
         ))
     }
 
-    /// What it says of its version, in one line.
+    /// The version that it reports, in one line.
     pub(crate) fn version(&self) -> Option<String> {
         let told = Command::new(self.find().ok()?)
             .arg(self.version)
             .output()
             .ok()?;
-        // nginx tells its version on standard error.
+        // nginx prints its version on standard error.
         let text = if told.stdout.is_empty() {
             told.stderr
         } else {

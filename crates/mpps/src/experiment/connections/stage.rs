@@ -1,4 +1,4 @@
-//! The lab on which cells are run: a server's host and a load's host, each with CPUs of its own.
+//! The lab that runs the cells: a server's host and a load's host, each with CPUs of its own.
 
 use super::deal::Deal;
 use super::plan::Cell;
@@ -14,7 +14,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Where every server listens: where those of other projects do unless told otherwise.
+/// The port of every server. Servers of other projects use it by default.
 const PORT: u16 = 80;
 /// Addresses of the load. Each has 64 000 ports, so that no new connection looks for one among
 /// those of connections that ended a moment ago.
@@ -40,7 +40,7 @@ pub(crate) struct Stage {
     bodies: Vec<usize>,
     /// How long the server's queue waits between polls, as it is set now.
     moderation: Mutable<Option<Duration>>,
-    /// What each server did at full load, where less is offered.
+    /// Each server's rate at full load, for cells that offer less.
     pub(super) full_cps: RefCell<BTreeMap<&'static str, f64>>,
     /// How the kernel's reuse of packet buffers is switched off, where that may be done.
     skb_defer: Option<SkbDefer>,
@@ -49,8 +49,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Switches the kernel's reuse of packet buffers off and on once, before anything is made: what
-    /// refuses does so now, and lists that somebody else has left asleep are awake.
+    /// Switches the kernel's reuse of packet buffers off and on once, before anything is made. A
+    /// refusal comes now, and lists that another program left asleep are awake.
     pub(crate) fn rehearse(skb_defer: &SkbDefer) -> Result<()> {
         switch_on(Applied::new(&skb_defer.change).context("--skb-defer")?)
     }
@@ -201,15 +201,16 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes the settings of this machine what they were.
+    /// Restores the settings of this machine.
     ///
     /// # Errors
-    /// If that cannot be done, or somebody else has changed them meanwhile.
+    /// If that fails, or another program has changed them meanwhile.
     pub(crate) fn put_back(&self) -> Result<()> {
         self.without_skb_defer.take().map_or(Ok(()), switch_on)
     }
 
-    /// What the kernel did for the server outside of its threads, so far, in nanoseconds.
+    /// The time that the kernel worked for the server outside of its threads so far, in
+    /// nanoseconds.
     pub(super) fn softirq_ns(&self) -> u64 {
         let queue = self.lab.napi_threads().iter().map(|thread| thread.pid);
         queue

@@ -102,7 +102,7 @@ impl Beyond {
             .filter(|path| self.keys.contains(&path.key().as_str()))
     }
 
-    /// What it is to show. Its packets come in the generator's soft interrupts.
+    /// The claim of its lesson. Its packets come in the generator's soft interrupts.
     pub(super) fn claim(&self) -> Claim {
         Claim {
             number: self.number,
@@ -163,7 +163,7 @@ impl Beyond {
     }
 }
 
-/// What limited a row: its largest loss, or whoever made and delivered the packets.
+/// The bottleneck of a row: its largest loss, or the sender and the receive queue.
 fn limited_by(row: &BenchRow) -> Limit {
     let loss = row
         .runs
@@ -180,7 +180,7 @@ fn limited_by(row: &BenchRow) -> Limit {
     limit::unless_held_back(limit, row.runs.quota.as_ref())
 }
 
-/// What a reader has to know of the fastest row, and of the others.
+/// Notes on the fastest row, and on the others.
 fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
     let mut notes = vec![format!("works as: {}; NAPI: {}", best.mode, best.napi)];
     if taken_by == TakenBy::Rule {
@@ -207,7 +207,7 @@ fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
     notes
 }
 
-/// Who sends to these rungs: who was asked for, or the kernel's generator where it can be had.
+/// The sender of these rungs: as asked for, or otherwise the kernel's generator if available.
 pub(super) fn sender(choice: &Choice) -> Result<paths::Sender> {
     match choice.asked {
         true => Ok(paths::Sender::asked(choice.sender, 1, PAYLOAD_BYTES)),

@@ -30,7 +30,7 @@ pub(crate) struct Schedule {
     pub(crate) probe_cost: (u64, usize),
 }
 
-/// What is run in turn.
+/// A step of the climb. Steps run in turn.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
     /// A rung of sockets.
@@ -48,7 +48,7 @@ impl fmt::Display for Step<'_> {
     }
 }
 
-/// What a step found in one round.
+/// The result of a step in one round.
 #[derive(Debug)]
 pub(super) enum Found {
     Rung(Box<Sample>),
@@ -88,7 +88,7 @@ impl Climb<'_> {
         })
     }
 
-    /// What the runs are for that the rate is of.
+    /// The purpose of the runs that measure the rate.
     fn purpose(&self) -> Purpose<'static> {
         Purpose {
             has_screens: self.has_screens,
@@ -103,7 +103,7 @@ impl Climb<'_> {
         let hosts = Hosts { lab, interrupt };
         let mut sample = rung.run(hosts, time, self.purpose())?;
         if is_first && !interrupt.came() {
-            // Attached for this run alone: rates are taken with the probe off.
+            // Attached for this run only, because rates are taken with the probe off.
             let probe = if self.has_probe { attach().ok() } else { None };
             let purpose = Purpose::exact(probe.as_ref());
             let exact = rung.run(hosts, self.schedule.exact_time, purpose)?;
@@ -117,7 +117,7 @@ impl Climb<'_> {
         Ok(sample)
     }
 
-    /// What is known of each rung; those that did not run yet are left out.
+    /// The results so far. Rungs that did not run yet are left out.
     pub(super) fn results(&self, cases: &[Case<Step<'_>, Found>]) -> Vec<RungResult> {
         let (mut results, mut rows) = (Vec::new(), Vec::new());
         for case in cases {
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A rung, and two repeats whose sender offered so much, of which 100 and 200 were received.
+    /// A rung, and two repeats that offered these numbers of datagrams and received 100 and 200.
     fn climbed(number: &str, offered: [u64; 2]) -> (Rung, [Sample; 2]) {
         let choice = Choice::new(None, Some(4)).unwrap();
         let mut rungs = rungs(&two_cpus(), &choice, true).into_iter();

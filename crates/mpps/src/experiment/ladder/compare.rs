@@ -1,7 +1,8 @@
-//! Tells whether a second run is better or worse than a first, or only noise apart, rung by rung.
+//! Judges whether a second run is better or worse than a first, or equal within the noise, rung by
+//! rung.
 //!
-//! What is noise is decided in [`crate::measure::noise`]; a ledger that no longer balances is worse
-//! at any rate.
+//! [`crate::measure::noise`] decides what is noise. A ledger that no longer balances is worse at
+//! any rate.
 
 mod text;
 
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 /// The name of a file as the user gave it, and what it holds.
 type Side<'a> = (&'a str, &'a LabResult);
 
-/// What became of one row.
+/// The verdict on one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -73,9 +74,9 @@ pub(crate) struct RungComparison {
     pub(crate) b_mpps_median: Option<f64>,
     /// B's median over A's; absent if A received nothing.
     pub(crate) ratio: Option<f64>,
-    /// The smallest change that could have been told from noise, as a share: 0.12 is 12 %.
+    /// The smallest change that would have exceeded the noise, as a share: 0.12 is 12 %.
     pub(crate) detectable: Option<f64>,
-    /// What a reader has to know: why it is worse, why it was skipped.
+    /// Notes: why it is worse, why it was skipped.
     pub(crate) notes: Vec<String>,
 }
 
@@ -92,7 +93,7 @@ pub(crate) struct Comparison {
     pub(crate) missing: usize,
     /// How the machines or their settings differ.
     pub(crate) fingerprint_differences: Vec<Difference>,
-    /// What else differs between the two runs, or makes them hard to compare.
+    /// Further differences between the two runs, or reasons why they are hard to compare.
     pub(crate) notes: Vec<String>,
     /// The rows in A's order, then those that only B has.
     pub(crate) rungs: Vec<RungComparison>,
@@ -293,7 +294,7 @@ fn skips(a: &Runs, b: &Runs) -> Vec<String> {
     }
 }
 
-/// What is wrong with B's ledgers that was right with A's.
+/// A fault of B's ledgers that A's do not have.
 fn lost_balance(a: &Runs, b: &Runs) -> Option<String> {
     let mut in_a = a.ledgers().filter(|ledger| ledger.is_exact());
     if a.ledger.is_none() || !in_a.all(Ledger::balances) {
@@ -454,7 +455,7 @@ mod tests {
         };
         assert_eq!(missing(&b).0, 0);
         assert!(!missing(&b).1 && missing(&b).2.ends_with("within noise"));
-        // One that died, also where rungs were chosen.
+        // A skipped rung is missing, even if the user chose rungs.
         b.rungs[0].runs.skipped = Some("the receiver died".to_owned());
         for command in ["mpps lab", "mpps lab --only=1,2,3"] {
             b.command = command.to_owned();
@@ -462,7 +463,7 @@ mod tests {
             assert_eq!((count, worse), (1, true), "{command}");
             assert!(last.ends_with(", 1 measured in A are not in B"), "{last}");
         }
-        // A run that ended early, and one that chose its rungs.
+        // A run that ended early, and a run with chosen rungs.
         b = fixture();
         b.rungs.truncate(3);
         let lost = measured(&a) - measured(&b);
@@ -470,7 +471,7 @@ mod tests {
         assert!(missing(&b).1);
         b.command = "mpps lab --only 1,2,3".to_owned();
         assert_eq!((missing(&b).0, missing(&b).1), (0, false));
-        // What only B has is no loss.
+        // A rung that only B has is no loss.
         assert_eq!(side_by_side(&b, &a).unwrap().missing, 0);
     }
 

@@ -13,7 +13,7 @@ use mpps_report::{
 };
 use std::path::Path;
 
-/// A bar is broken off if it is so many times the highest of the article's rungs.
+/// A bar is broken off if it is this many times the highest of the article's rungs.
 const FAR: f64 = 8.0;
 /// The files that a run wrote, as kinds and paths: `report`, `lab.html`.
 type Files<'a> = &'a [(&'a str, &'a Path)];
@@ -32,7 +32,7 @@ pub(crate) fn document(result: &LabResult, files: Files<'_>) -> Document {
     )
 }
 
-/// What stands before the first rung.
+/// The part before the first rung.
 pub(crate) fn head(result: &LabResult) -> Vec<Block> {
     let sender = result.sender.iter();
     let sender = sender.map(|sender| Block::paragraph(format!("sender: {sender}")));
@@ -89,7 +89,7 @@ pub(crate) fn row(rung: &RungResult) -> Row {
     ])
 }
 
-/// What stands after the last rung.
+/// The part after the last rung.
 pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
     let mut text = vec![Block::heading("all rungs together")];
     let best = fastest(&result.rungs);
@@ -122,7 +122,7 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
     ]
 }
 
-/// What a page shows in place of the table and of what is said below it.
+/// The part that a page shows instead of the table and the text below it.
 fn on_page(result: &LabResult, written: Files<'_>) -> Block {
     let mut blocks = vec![
         Block::heading("The ladder"),
@@ -216,7 +216,7 @@ fn article(rung: &RungResult) -> Option<String> {
     Some(range(rung.article_mpps?.map(Quantity::Mpps)))
 }
 
-/// What was full, and who sent if that is not who sends on every rung at first.
+/// The bottleneck, and the sender if it is not the usual one.
 fn limit(rung: &RungResult) -> String {
     let limit = rung.limited_by.as_ref().map_or("", |limit| &limit.what);
     let sender = rung.sender.as_ref().filter(|sender| !sender.usual);
@@ -258,7 +258,7 @@ fn probe_cost(result: &LabResult) -> Option<String> {
     ))
 }
 
-/// From which rung on a million packets a second is received, the most that was, and the ceiling.
+/// The first rung that receives a million packets a second, the highest rate, and the ceiling.
 fn sentence(answer: &Answer) -> String {
     let mpps = |rate: &RungRate| Quantity::Mpps(rate.mpps);
     let on = |rate: &RungRate| format!("rung {}, {}, {}", rate.rung, rate.name, mpps(rate));

@@ -1,4 +1,4 @@
-//! What each rung is to show, and whether the figures of a run show it.
+//! The claim of each rung, and whether the figures of a run support it.
 
 use super::result::{RungResult, Verdict};
 use crate::measure::document::counted;
@@ -28,12 +28,12 @@ pub(crate) enum Point {
     Busy,
 }
 
-/// What a rung is to show, and how it was set up.
+/// The claim of a rung, and its set-up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     pub(super) number: &'static str,
     pub(super) point: Point,
-    /// Flows, as the kernel tells them apart by source port.
+    /// Flows. The kernel distinguishes them by source port.
     pub(super) flows: usize,
     pub(super) delivery: Delivery,
     /// True if it is about where its receiver is, and so about how its packets get there.
@@ -51,7 +51,7 @@ pub(super) fn judge(rungs: &mut [RungResult], claims: &[Claim]) {
 }
 
 impl Claim {
-    /// What these rungs say of it; none if they say nothing.
+    /// The verdict from these rungs; none if they say nothing.
     fn judge(&self, rung: &RungResult, all: &[RungResult], claims: &[Self]) -> Option<Verdict> {
         rung.runs.mpps_median?;
         let (holds, evidence) = match self.point {
@@ -103,7 +103,7 @@ impl Claim {
         if delivery != self.delivery && !self.is_placement {
             return Some((None, format!("{said}, whose packets came another way")));
         }
-        // Who shares a CPU with the queue may do well until too much comes.
+        // A receiver that shares a CPU with the queue may do well until too much comes.
         let outran = rung.sender.as_ref().is_none_or(|sender| sender.outran);
         if self.is_placement && !outran {
             return Some((None, format!("{said}, and the sender did not outrun it")));
@@ -158,7 +158,7 @@ fn lost_at(rung: &RungResult, station: Station) -> Option<(Option<bool>, String)
     (lost > 0).then_some((Some(there * 2 > lost), said))
 }
 
-/// What came to each socket, taken in time or not.
+/// The datagrams that came to each socket, received or dropped.
 fn came(rung: &RungResult) -> Vec<u64> {
     let threads = rung.threads.iter();
     threads
@@ -173,8 +173,8 @@ fn uneven(came: &[u64]) -> f64 {
     fullest as f64 * came.len() as f64 / all.max(1) as f64
 }
 
-/// The shares of sockets, as a picture and in per cent, and how uneven they are; beside what chance
-/// gives for so many flows, where chance deals them out.
+/// The shares of sockets, as a picture and in per cent, and how uneven they are. `chance` has the
+/// number of flows and the unevenness by chance, for comparison.
 fn shares(came: &[u64], uneven: f64, chance: Option<(usize, f64)>) -> String {
     const BARS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let all: u64 = came.iter().sum::<u64>().max(1);
@@ -200,8 +200,8 @@ fn shares(came: &[u64], uneven: f64, chance: Option<(usize, f64)>) -> String {
     }
 }
 
-/// How many times the mean the fullest of so many sockets has on average, if each flow chooses its
-/// socket by chance and all flows are equal.
+/// The expected share of the fullest socket, as a multiple of the mean. Each flow chooses its
+/// socket by chance, and all flows are equal.
 fn chance(flows: usize, sockets: usize) -> f64 {
     // The probability that no socket has more than `most` flows, socket by socket: of those that
     // are left, each flow chooses this one with probability 1 / sockets left.
@@ -223,7 +223,7 @@ fn chance(flows: usize, sockets: usize) -> f64 {
     fullest * sockets as f64 / flows.max(1) as f64
 }
 
-/// The probability of so many successes in n trials of this probability.
+/// The probability of this number of successes in `n` trials with probability `p`.
 fn binomial(n: usize, successes: usize, p: f64) -> f64 {
     let ways = (0..successes).fold(1.0, |ways, at| ways * (n - at) as f64 / (at + 1) as f64);
     ways * p.powi(successes as i32) * (1.0 - p).powi((n - successes) as i32)
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What a rung of four flows says of a point, of which other rungs say nothing.
+    /// The verdict on a rung of four flows, without other rungs.
     fn holds(point: Point, rung: &RungResult) -> Option<bool> {
         claim("1", point, THREADS).judge(rung, &[], &[])?.holds
     }
@@ -319,7 +319,7 @@ mod tests {
         let said = said.sentence(true).replace('\u{a0}', " ");
         assert!(said.starts_with("as in the article: 2.0"), "{said}");
         assert!(said.ends_with(" times what rung 2 received"), "{said}");
-        // What differs in more than the lesson says nothing of it, unless it is about that.
+        // A rung that differs in more than the lesson gives no verdict, unless that is its lesson.
         let soft = claim("?", Point::Below("11"), Delivery::SoftInterrupt);
         assert_eq!(verdict(&all, 0, soft), untold);
         let placement = Claim {

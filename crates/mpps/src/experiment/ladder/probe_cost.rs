@@ -1,4 +1,4 @@
-//! What the drop probe costs for one dropped packet.
+//! The cost of the drop probe for one dropped packet.
 
 use crate::measure::samples::median;
 use crate::signal::Interrupt;
@@ -11,13 +11,13 @@ use mpps_lab::{Lab, address};
 use mpps_os::sched;
 use std::net::SocketAddr;
 
-/// A port that nobody listens on: every packet is dropped.
+/// A port without a listener, so that every packet is dropped.
 const CLOSED: u16 = PORT + 1;
 
-/// Measures the time of the kernel threads that drop packets for want of a socket, with the probe
-/// and without, turn by turn, and answers the difference of the medians in nanoseconds for one
-/// packet. None where no kernel threads serve the queues on CPUs of their own, because their time cannot be
-/// told from others'. The sender has this CPU.
+/// Measures the time of the kernel threads that drop packets for lack of a socket. The probe is on
+/// and off in turn. Returns the difference of the medians in nanoseconds per packet. Returns none
+/// if no kernel threads serve the queues on CPUs of their own. Their time would include other work
+/// then. The sender has this CPU.
 pub(super) fn drop_probe_ns(
     labs: &Labs,
     cpu: usize,

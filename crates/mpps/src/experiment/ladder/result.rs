@@ -1,4 +1,4 @@
-//! What a run of the ladder found, as it is kept in `lab.json`.
+//! The result of a run of the ladder, as `lab.json` has it.
 //!
 //! The published schema is `docs/schema/lab.schema.json`; a test holds the two together.
 
@@ -14,10 +14,10 @@ pub const LAB_SCHEMA: &str = "mpps.lab.v2";
 /// One run of the ladder on one machine.
 pub type LabResult = Envelope<LabBody>;
 
-/// What it found.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LabBody {
-    /// What every rate in it is: [`crate::udp::RATE_DEFINITION`].
+    /// The definition of every rate in it: [`crate::udp::RATE_DEFINITION`].
     #[schemars(length(min = 1))]
     pub rate_definition: String,
     /// How the two hosts were laid over the CPUs, in one line.
@@ -25,11 +25,11 @@ pub struct LabBody {
     /// How queues were tied to CPUs: `threaded NAPI`, `RPS`, `soft interrupts of the sender's CPU`,
     /// `no CPU of their own (unplaced)`.
     pub delivery: String,
-    /// Who sent, and what happened where that was not enough; absent in files of versions that had
-    /// one sender.
+    /// The sender, and why it is not the generator, if it had to be replaced; absent in files of
+    /// versions that had one sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
-    /// What could not be had on this machine, and why.
+    /// Cases and options that this machine lacks, and why.
     pub notes: Vec<String>,
     /// Nanoseconds that the drop probe costs for one dropped packet, if it ran and was measured.
     pub drop_probe_ns: Option<f64>,
@@ -40,7 +40,7 @@ pub struct LabBody {
     pub answer: Option<Answer>,
 }
 
-/// How to receive a million packets a second, as far as these rungs tell.
+/// How to receive a million packets a second, by the results of these rungs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// The lowest rung that received a million datagrams a second, by its median; absent if none
@@ -50,7 +50,8 @@ pub struct Answer {
     /// The rung that received the most; absent if none ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<RungRate>,
-    /// What the driver delivered to a rule that drops everything; absent if that did not run.
+    /// The rate that the driver delivers to a rule that drops everything; absent if that did not
+    /// run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<RungRate>,
 }
@@ -71,7 +72,7 @@ pub struct RungRate {
 }
 
 impl Answer {
-    /// What these rungs, in the order of the ladder, have to say.
+    /// The answer of these rungs, given in the order of the ladder.
     pub fn of(rungs: &[RungResult]) -> Self {
         let rate = |rung: &RungResult| {
             Some(RungRate {
@@ -129,7 +130,7 @@ pub struct RungResult {
     pub rung: String,
     /// The rung's name: `one socket, pinned`.
     pub name: String,
-    /// What the rung teaches, one sentence.
+    /// The lesson of the rung, in one sentence.
     pub lesson: String,
     /// Whether this run shows it; absent of rungs that others are held against, and of versions that
     /// did not look.
@@ -137,32 +138,31 @@ pub struct RungResult {
     pub verdict: Option<Verdict>,
     /// The lowest and highest figure of the 2015 article, in Mpps; absent if it has none.
     pub article_mpps: Option<[f64; 2]>,
-    /// What took the packets; absent for sockets.
+    /// Whether sockets, a ring or a rule took the packets; absent for sockets.
     #[serde(default, skip_serializing_if = "TakenBy::is_socket")]
     pub taken_by: TakenBy,
-    /// What its runs found.
+    /// The results of its runs.
     #[serde(flatten)]
     pub runs: Runs,
-    /// Who sent on this rung, and whether it outran the receiver.
+    /// The sender of this rung, and whether it outran the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<RungSender>,
     /// Receiving threads of the last repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadShare>,
-    /// Nanoseconds of CPU time of the receiving program for a datagram, of a rung whose threads are
-    /// not told.
+    /// Nanoseconds of CPU time of the receiving program per datagram, for a rung without `threads`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_ns: Option<f64>,
     /// Share of each CPU's time that was busy in the last repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_busy: Vec<CpuBusy>,
-    /// What was full, with the evidence.
+    /// The bottleneck, with the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<Limit>,
     /// Which way the packets took through the kernel, and the counter that proves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathTaken>,
-    /// What a reader has to know of this rung on this machine: CPUs shared, options not had.
+    /// Notes on this rung on this machine: shared CPUs, missing options.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -170,14 +170,14 @@ pub struct RungResult {
 /// Whether a run shows what its rung teaches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// Absent if the run does not tell: too few repeats, or a difference within the noise.
+    /// Absent without a verdict: too few repeats, or a difference within the noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
     /// The figures that say so.
     pub evidence: String,
 }
 
-/// Who sent on a rung, and whether it was enough.
+/// The sender of a rung, and whether it was fast enough.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RungSender {
     /// As people read it: `sendmmsg, trains of 4`.
@@ -191,15 +191,16 @@ pub struct RungSender {
     pub train: Option<u16>,
     /// Why this one: `as asked`.
     pub why: String,
-    /// True if it is the one that every rung has that is not about another.
+    /// True if it is the sender of all rungs, except those about another sender.
     pub usual: bool,
     /// True if it offered at least 1.05 times what was received, over all repeats.
     pub outran: bool,
-    /// What it offered for each datagram received, over all repeats; absent if none was.
+    /// Datagrams that it offered for each one received, over all repeats; absent if none was
+    /// received.
     pub offered_per_received: Option<f64>,
 }
 
-/// What one receiving thread got.
+/// The result of one receiving thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadShare {
     /// The CPU that it is pinned to; absent if the scheduler moves it.
@@ -225,7 +226,7 @@ pub struct CpuBusy {
     /// Share of the time in soft interrupts, 0 to 1. Tick based: good to a few per cent.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub softirq: f64,
-    /// What ran there: `sender`, `queues 0-3`, `application`.
+    /// The tasks that ran there: `sender`, `queues 0-3`, `application`.
     pub roles: Vec<String>,
 }
 
@@ -236,7 +237,7 @@ pub struct PathTaken {
     pub name: String,
     /// The counter that proves it: `rx_queue_N_xdp_packets`.
     pub counter: String,
-    /// What that counter said.
+    /// The value of that counter.
     pub count: u64,
     /// Packets per receive queue.
     pub queues: Vec<QueueShare>,

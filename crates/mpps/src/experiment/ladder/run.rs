@@ -18,22 +18,22 @@ use crate::udp::run::attach;
 use anyhow::{Result, bail};
 use mpps_lab::{Delivery, Lab};
 
-/// What is to be climbed.
+/// The plan of a climb.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) layout: Layout,
     pub(crate) choice: Choice,
     /// The rungs by number; all if it names none.
     pub(crate) only: &'a [String],
-    /// True if also those run for which this host has too few CPUs.
+    /// True to run rungs even if this host has too few CPUs for them.
     pub(crate) all: bool,
     pub(crate) schedule: Schedule,
     /// Show what the receiving host does while a rate is taken.
     pub(crate) has_screens: bool,
 }
 
-/// Climbs; `tell` hears of the result before the first rung, and then of each rung of which nothing
-/// will change any more. The session keeps what is known at any moment.
+/// Climbs the ladder. `tell` gets the result before the first rung, and then each rung once it is
+/// final. The session always keeps the results so far.
 ///
 /// # Errors
 /// If a run fails.

@@ -57,7 +57,7 @@ pub(crate) struct Rung {
     pub(crate) one_port: bool,
     pub(crate) sockets: Sockets,
     pub(crate) layout: Layout,
-    /// What the application's CPU is to the first queue's, if the rung is about that.
+    /// The relation of the application's CPU to the first queue's, if the rung is about that.
     pub(crate) place: Option<Relation>,
     /// Receive trains.
     pub(crate) gro: bool,
@@ -65,11 +65,11 @@ pub(crate) struct Rung {
     /// True if the rung is about its sender, which then stays.
     pub(crate) keeps_sender: bool,
     pub(crate) busy_poll_us: Option<u32>,
-    /// What the receiving host does with the connections of its packets.
+    /// How the receiving host tracks the connections of its packets.
     pub(crate) tracking: Option<Tracking>,
     /// Why it cannot run on this host.
     pub(crate) skipped: Option<String>,
-    /// What a reader has to know of it on this host.
+    /// Notes on it on this host.
     pub(crate) notes: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Rung {
         }
     }
 
-    /// How many flows its packets are of, as the kernel tells them apart by source port.
+    /// The number of flows. The kernel distinguishes them by source port.
     pub(super) fn flow_count(&self) -> usize {
         match self.one_port {
             true => 1,
@@ -92,7 +92,7 @@ impl Rung {
         }
     }
 
-    /// What it is to show.
+    /// The claim of its lesson.
     pub(super) fn claim(&self) -> Claim {
         Claim {
             number: self.number,
@@ -128,7 +128,7 @@ impl Rung {
         &all[..all.len().min(self.sockets.threads())]
     }
 
-    /// What runs on a CPU.
+    /// The roles of a CPU.
     pub(super) fn roles(&self, cpu: usize) -> Vec<String> {
         let layout = &self.layout;
         let mut roles = Vec::new();
@@ -147,7 +147,7 @@ impl Rung {
         roles
     }
 
-    /// Who shares a CPU or a core with whom, which depends on who sends; a sentence each.
+    /// The CPUs and cores that tasks share, one sentence each. They depend on the sender.
     pub(super) fn sharing(&self) -> Vec<String> {
         let layout = &self.layout;
         let mut notes = Vec::new();

@@ -118,7 +118,7 @@ impl Rung {
         }
     }
 
-    /// With a CPU for each queue and each of so many receiving threads.
+    /// With a CPU for each queue and each of this number of receiving threads.
     fn on_own_cpus(self, threads: usize, all: bool) -> Self {
         let place = self.layout.with_cpus(self.queues().len(), threads);
         match place {
@@ -252,7 +252,7 @@ fn several_queues(layout: &Layout, all: bool) -> [Rung; 8] {
     ]
 }
 
-/// What the article did not have.
+/// Rungs that the article did not have.
 fn today(layout: &Layout, all: bool) -> [Rung; 4] {
     let rung = |number, name| Rung::new(layout, number, name);
     let steered = rung("10", "sockets steered by CPU")

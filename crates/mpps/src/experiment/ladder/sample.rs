@@ -1,4 +1,5 @@
-//! What one run found: figures, ledger, limit and path, made from what its workers and hosts counted.
+//! The result of one run: figures, ledger, limit and path, from the counts of its workers and
+//! hosts.
 
 use super::result::{CpuBusy, PathTaken, QueueShare, RungResult, ThreadShare};
 use super::rung::{Rung, Sockets};
@@ -10,11 +11,11 @@ use mpps_host::{Delta, Ledger};
 use mpps_io::RxReport;
 use mpps_lab::{Delivery, Lab};
 
-/// What one run found.
+/// The result of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) run: runs::Sample,
-    /// What a rung's result has of its last run, with the notes on this one.
+    /// The part of a rung's result that comes from its last run, with the notes on this run.
     pub(crate) found: RungResult,
     /// The ledger of a run for exactness, which the first round has.
     pub(crate) exact: Option<Ledger>,
@@ -122,7 +123,7 @@ fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<CpuBusy> {
     busy.iter().map(one).collect()
 }
 
-/// What the figures of a run do not say.
+/// Notes on facts that the figures of a run do not show.
 fn notes(rung: &Rung, run: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(bytes) = run
@@ -145,7 +146,7 @@ fn notes(rung: &Rung, run: &Run) -> Vec<String> {
     notes
 }
 
-/// Who delivers packets that the receiver does not poll.
+/// The part of the kernel that delivers packets that the receiver does not poll.
 pub(super) fn other_than_polled(lab: &Lab) -> &'static str {
     if !lab.has_rings() {
         "the backlog of a CPU, which a socket cannot poll"

@@ -16,8 +16,9 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Those that `--only` names, `4` meaning 4a to 4d as there is no 4; all if it names none. Those for which this host
-    /// has too few CPUs are skipped, unless `all` are to run.
+    /// Selects the rungs that `--only` names, or all if it names none. `4` means 4a to 4d, because
+    /// there is no rung 4. Rungs that need more CPUs than this host has are skipped, unless `all`
+    /// is set.
     ///
     /// # Errors
     /// If there is no such rung.

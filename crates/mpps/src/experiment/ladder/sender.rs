@@ -1,4 +1,4 @@
-//! Who sends on the ladder, and whether that was enough.
+//! The sender of the ladder, and whether it was fast enough.
 
 use super::result::RungSender;
 use crate::udp::limit::OUTRUN_MIN;
@@ -40,7 +40,7 @@ impl Sender {
     }
 }
 
-/// Who sends on every rung but those about another sender.
+/// The sender of every rung, except those about another sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) sender: Sender,
@@ -51,11 +51,11 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// What the options say; unless they say who, the kernel's generator if this machine has it, and
-    /// a sending socket otherwise. Trains alone are a wish for a socket.
+    /// Follows the options. If they name no sender, it is the kernel's generator if this machine
+    /// has it, and a sending socket otherwise. `--train` by itself asks for a socket.
     ///
     /// # Errors
-    /// If a generator was asked for, and there is none or it was to send trains.
+    /// If the user asked for a generator that is missing, or that should send trains.
     pub(crate) fn new(asked: Option<Generator>, train: Option<u16>) -> Result<Self> {
         let probe = || Ok((backend::find(Sender::Generator.backend())?.probe)());
         Self::with(asked, train, probe)
@@ -100,8 +100,8 @@ impl Choice {
         })
     }
 
-    /// A socket in place of a generator that nobody asked for and that does not even reach the first
-    /// queue, which most rungs use.
+    /// Replaces the default generator by a socket if it does not reach the first queue, which most
+    /// rungs use. A generator that the user asked for stays.
     pub(super) fn reaching(self, layout: &Layout) -> Self {
         match self.otherwise() {
             Some(sender) if layout.sender_for(0, &[]).is_none() => Self {
@@ -113,7 +113,7 @@ impl Choice {
         }
     }
 
-    /// Who sends where this one does not reach the queues: nobody if a user asked for this one.
+    /// The sender if this one does not reach the queues; none if the user asked for this one.
     pub(super) fn otherwise(&self) -> Option<Sender> {
         let is_free = !self.asked && self.sender == Sender::Generator;
         is_free.then_some(Sender::Socket { train: TRAIN })
@@ -128,7 +128,7 @@ impl Choice {
         }
     }
 
-    /// Who sends, in one line.
+    /// The sender, in one line.
     pub(crate) fn sentence(&self) -> String {
         let name = match self.sender {
             Sender::Generator => "xdp, the kernel's generator".to_owned(),
@@ -141,8 +141,8 @@ impl Choice {
     }
 }
 
-/// What a sender offered for each datagram that was received, over these runs; none if nothing was.
-/// What its own host refused was not offered to the receiver.
+/// Datagrams offered for each one received, over these runs; none if none was received. Datagrams
+/// that the sender's host refused were not offered.
 pub(super) fn offered_per_received<'a>(
     ledgers: impl IntoIterator<Item = &'a Ledger>,
 ) -> Option<f64> {
@@ -157,7 +157,7 @@ pub(super) fn offered_per_received<'a>(
     (received > 0.0).then(|| sent / received)
 }
 
-/// What is told of a rung's sender, of the repeats with these ledgers.
+/// The sender of a rung as in the result, over the repeats with these ledgers.
 pub(super) fn rung_sender(
     sender: Sender,
     why: &str,

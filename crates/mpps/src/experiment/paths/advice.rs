@@ -1,4 +1,4 @@
-//! Which path to choose for which need, in plain words, from the figures of one run.
+//! The path to choose for each need, in plain words, from the figures of one run.
 
 use super::result::BenchRow;
 use crate::measure::document::{counted, spread, together};
@@ -7,8 +7,8 @@ use crate::measure::samples::median;
 use crate::udp::TakenBy;
 use mpps_report::Quantity;
 
-/// Sentences about the measured rows, of each number of flows; none if nothing was measured. What the
-/// noise does not tell apart is named together.
+/// Sentences about the measured rows, for each number of flows; none if nothing was measured. Rows
+/// within the noise are named together.
 pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
     let mut groups = together(rows.iter().map(|row| (row, row.flows)));
     groups.sort_by_key(|(flows, _)| *flows);
@@ -19,7 +19,7 @@ pub(crate) fn advice(rows: &[BenchRow]) -> Vec<String> {
     said
 }
 
-/// Sentences about the rows of so many flows.
+/// Sentences about the rows of this number of flows.
 fn advice_of(rows: &[&BenchRow], flows: Option<usize>) -> Vec<String> {
     let received =
         |row: &&BenchRow| row.runs.mpps_median.is_some() && row.taken_by != TakenBy::Rule;
@@ -67,7 +67,7 @@ fn advice_of(rows: &[&BenchRow], flows: Option<usize>) -> Vec<String> {
 /// A figure that rows are chosen by.
 struct Figure {
     samples: fn(&BenchRow) -> &[f64],
-    /// What a better row does to the figure.
+    /// The change of the figure in a better row.
     better: Change,
     quantity: fn(f64) -> Quantity,
 }
@@ -94,7 +94,7 @@ impl Figure {
     }
 }
 
-/// What to choose for a need: the best rows, or recvmmsg if no row is better by more than noise.
+/// The choice for a need: the best rows, or recvmmsg if no row is better by more than noise.
 fn sentence(need: &str, rows: &[&BenchRow], figure: &Figure) -> Option<String> {
     let known = |row: &&&BenchRow| (figure.samples)(row).len() >= SAMPLES_MIN;
     let mut rows: Vec<&BenchRow> = rows.iter().filter(known).copied().collect();
@@ -107,7 +107,7 @@ fn sentence(need: &str, rows: &[&BenchRow], figure: &Figure) -> Option<String> {
     let noise = Noise::of(rows.iter().map(|row| (samples(row), samples(row))));
     let best = *rows.first()?;
     let verdict = |than: &BenchRow, row: &BenchRow| noise.judge(samples(than), samples(row)).0;
-    // The range tells how much the difference of two figures means.
+    // The range shows how much the difference of two figures means.
     let quantity = |row: &BenchRow| {
         let range = spread(samples(row), figure.quantity).unwrap_or_default();
         format!("{}, {range}", (figure.quantity)(figure.of(row)))
@@ -196,7 +196,7 @@ mod tests {
             row("recvmmsg", "", shared, 0.2, 700.0),
             ring("af_xdp", "poll", shared, 0.9, 60.0),
         ];
-        // What a row does is in its fields, not in its name.
+        // The behaviour of a row is in its fields, not in its name.
         rows[0].spins = true;
         rows[2].taken_by = TakenBy::Rule;
         assert_eq!(
@@ -277,7 +277,7 @@ mod tests {
         assert!(said[5].contains("per packet with 256 flows, NAPI included, stay"));
     }
 
-    /// What was put before the other by its median alone.
+    /// Two rows whose order once followed from their medians only.
     #[test]
     fn a_wide_spread_is_not_told_from_another() {
         let of = |path, samples: [f64; 7]| {

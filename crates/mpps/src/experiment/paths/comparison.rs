@@ -35,13 +35,13 @@ impl fmt::Display for Plan<'_> {
     }
 }
 
-/// Tries what can run on which stage, with the flows of its sender.
+/// Tries every path on every stage, with the flows of the stage's sender.
 pub(crate) fn cases<'a>(stages: &'a [Stage<'a>], paths: &[Path]) -> Vec<Case<Plan<'a>, Sample>> {
     cases_of(stages, paths, &[None])
 }
 
-/// Tries what can run on which stage, and has a case of it with each of these flows. Only some paths
-/// run where they share the queue's CPU.
+/// Tries every path on every stage, and makes a case for each of these flows. Only some paths run
+/// if they share the queue's CPU.
 pub(super) fn cases_of<'a>(
     stages: &'a [Stage<'a>],
     paths: &[Path],

@@ -1,7 +1,6 @@
-//! What a comparison of receive paths says, as a document.
+//! The result of a comparison of receive paths, as a document.
 //!
-//! It takes a [`BenchResult`] and nothing else: a figure that is not in the result file is in no
-//! report either.
+//! It is built from a [`BenchResult`] only. A report has no figure that the result file lacks.
 
 mod under_load;
 
@@ -15,12 +14,12 @@ use mpps_report::{
 };
 use std::path::Path;
 
-/// What has to be known of a lab's figures.
+/// The note on a lab's figures.
 const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its CPUs: ratios between \
     rows of one run mean more than the figures. Where more than 95 % of what was offered arrived, the \
     sender was the limit, and the path may be faster still. The generator hands frames over inside the kernel, and \
     no network card is involved: on one, the order of the paths may be another.";
-/// What has to be known of the CPU time of a receiver that spins.
+/// The note on the CPU time of a receiver that spins.
 const SPINS: &str = "A receiver that spins uses all of its CPU: its figure tells what the rate leaves, \
     and not what a packet needs.";
 
@@ -64,7 +63,7 @@ pub(crate) fn balances(result: &BenchResult) -> bool {
     ledgers(result).collect::<Balanced>().is_good()
 }
 
-/// What follows from the figures, what is to be doubted about them, and how many there are.
+/// The conclusions from the figures, the doubts about them, and the number of rows and curves.
 fn found(result: &BenchResult) -> Vec<Block> {
     let advice = result.advice.iter().map(|said| Text::from(&**said));
     let mut found = vec![Block::Sentences(advice.collect())];
@@ -110,7 +109,7 @@ fn name(row: &BenchRow) -> String {
     format!("{}{star}", row.title())
 }
 
-/// By which a link finds a row: one path, one way, one group.
+/// The anchor of links to a row: one path, one way, one group.
 fn anchor(row: &BenchRow) -> String {
     let place = if row.shares_cpu { "shared" } else { "own" };
     let plain = |letter: char| match letter {
@@ -132,7 +131,7 @@ fn or_dash(quantity: Option<Quantity>) -> String {
 /// Measured rows that compare with each other: those of one placement of queue and application.
 #[derive(Debug)]
 struct Group<'a> {
-    /// What they have in common.
+    /// The placement that they share.
     heading: String,
     /// In the order of the result, which is fastest first.
     rows: Vec<&'a BenchRow>,
@@ -208,9 +207,9 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What the application and the queue's kernel thread took for a packet, one bar behind the
-    /// other. A row that spins, and gets few packets, would press all others against the left edge:
-    /// its bar is broken off instead.
+    /// The CPU time per packet of the application and of the queue's kernel thread, one bar behind
+    /// the other. A row that spins and gets few packets would press all others to the left edge.
+    /// Its bar is broken off instead.
     fn costs(&self) -> Bars {
         let total = |row: &BenchRow| {
             let cost = row.cpu_ns_per_packet.as_ref();
@@ -334,7 +333,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What the kernel granted, and how the receiver waited.
+/// The mode that the kernel granted, and how the receiver waited.
 pub(super) fn mode(granted: &str, waited: Option<&Waited>) -> String {
     let waited = waited.map(|waited| format!(", {}", waited.said()));
     format!("{granted}{}", waited.unwrap_or_default())
@@ -385,8 +384,8 @@ fn repeats(equations: impl Iterator<Item = Block>) -> Option<Block> {
     (!equations.is_empty()).then(|| Block::Details("Ledgers of the repeats".to_owned(), equations))
 }
 
-/// Paths that did not run, with their reasons; each reason is told once, and so is a path that is kept
-/// from running in several groups.
+/// Paths that did not run, with their reasons. Each reason appears once. A path that is skipped in
+/// several groups also appears once.
 pub(super) fn skipped<'a>(paths: impl Iterator<Item = (String, Option<&'a str>)>) -> Vec<Block> {
     let skipped = paths.filter_map(|(name, why)| Some(((), (name, why?))));
     let once = together(skipped).into_iter().map(|(one, _)| one);
@@ -407,7 +406,7 @@ pub(super) fn skipped<'a>(paths: impl Iterator<Item = (String, Option<&'a str>)>
     ]
 }
 
-/// What was really offered over the path's peak.
+/// The offered rate over the path's peak.
 fn of_peak(point: &OverloadPoint, peak_mpps: f64) -> Quantity {
     Quantity::Times(match peak_mpps > 0.0 {
         true => point.offered_mpps / peak_mpps,

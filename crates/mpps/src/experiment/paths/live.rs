@@ -1,8 +1,8 @@
-//! Paths over traffic that another host sends: what a lab cannot tell, a real card can.
+//! Paths over traffic that another host sends. A real card shows things that a lab cannot.
 //!
-//! The sender stamps its packets, so that the sequence numbers tell how many were offered while a
-//! path was measured. What was lost before this host has no counter here: it is unaccounted, and
-//! said to be.
+//! The sender stamps its packets. The sequence numbers show how many were offered while a path was
+//! measured. Losses before this host have no counter here. They are unaccounted, and the report
+//! says so.
 
 use super::path::{Path, Takes};
 use super::result::BenchRow;
@@ -58,7 +58,7 @@ impl Live<'_> {
         Ok(rx)
     }
 
-    /// One run. For the first of all somebody has to start the sender.
+    /// One run. The first run waits longer, because the user has to start the sender.
     pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<Sample> {
         let Takes::Backend { wait, .. } = path.takes else {
             anyhow::bail!("{}: a rule receives nothing", path.name);
@@ -102,13 +102,13 @@ impl Live<'_> {
     }
 }
 
-/// The ledger of a run whose sender is known by its stamps alone.
+/// The ledger of a run whose sender is known by its stamps only.
 fn ledger(arrived: &Arrived) -> Ledger {
     let report = &arrived.report;
     let flows = report.flows.reports().map(|(_, flow)| flow);
     let seen: u64 = flows.map(|flow| flow.next.saturating_sub(flow.first)).sum();
     let sent = Sent {
-        // The flows of other queues are offered too, and nobody reads their sequence numbers.
+        // The flows of other queues are offered too. No program reads their sequence numbers.
         offered: seen + elsewhere(&report.drops),
         ..Sent::default()
     };

@@ -35,8 +35,8 @@ use site::Site;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// A sender that brings so much less, or more, than the load has missed it, and what it sends at once
-/// beside: a paced generator makes up for a moment without its CPU by so many frames.
+/// A sender that differs from the load by more than this share has missed it. It may differ by
+/// `BURST` frames more. A paced generator sends that many at once after a moment without its CPU.
 const MISSED: f64 = 0.01;
 const BURST: f64 = 128.0;
 /// A paced sender falls behind by the gaps between its calls: it is asked for as much more as it fell
@@ -44,7 +44,7 @@ const BURST: f64 = 128.0;
 const CORRECTION_MAX: f64 = 1.1;
 /// How far apart the bounds may lie.
 const WIDTH: f64 = 0.01;
-/// The share of the time in which more may be lost than the goal says.
+/// The share of the time that may have more loss than the goal allows.
 const EXCEED: f64 = 0.5;
 /// The first trials are so much shorter than the last ones, but not shorter than this.
 const GROWTH: u32 = 5;
@@ -117,7 +117,7 @@ impl Plan {
             self.min
         );
         let generator;
-        // In a user namespace, the owner of a link on the way to a file cannot be told.
+        // In a user namespace, the owners of links on the way to a file are unknown.
         let session = self.series.begin("ndr", Interrupt::listen()?)?;
         let site = match (&self.sender, self.address) {
             (Some(command), Some(address)) => {
@@ -155,7 +155,7 @@ impl Plan {
         bar.finish_and_clear();
         result.complete = !session.interrupt.came();
         result.rows.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
-        // What was lost before this host is nobody's count here.
+        // Losses before this host have no counter here.
         let balances = self.sender.is_some() || result.ledgers().collect::<Balanced>().is_good();
         let document = document(&result, &session.files());
         let outcome = session.conclude(&result, &document, balances)?;
@@ -168,7 +168,7 @@ impl Plan {
         Ok(outcome)
     }
 
-    /// The lab, in which the queue has the generator's CPU if there are two.
+    /// The lab. The queue has the generator's CPU if there are two CPUs.
     fn stage<'a>(&self, sender: &'a Sender, interrupt: &'a Interrupt) -> Result<Stage<'a>> {
         let cpus = Cpus::choose(&Topology::read()?);
         let napi = match cpus.generator == cpus.application {
@@ -262,7 +262,8 @@ impl Plan {
     }
 }
 
-/// What is searched for, the least loss first: trials of up to this time, so many of which decide.
+/// The goals of the search, the least loss first. Trials take up to `time`; `repeats` of them
+/// decide.
 pub(super) fn goals(loss: &[f64], time: Duration, repeats: usize) -> Vec<Goal> {
     let goal = |loss_ratio: &f64| Goal {
         loss_ratio: *loss_ratio,
@@ -278,7 +279,7 @@ pub(super) fn goals(loss: &[f64], time: Duration, repeats: usize) -> Vec<Goal> {
     goals
 }
 
-/// What is searched for on each path.
+/// The search on each path: its goals and limits.
 #[derive(Debug)]
 pub(super) struct Hunt {
     pub(super) goals: Vec<Goal>,
@@ -292,9 +293,9 @@ pub(super) struct Hunt {
 }
 
 impl Hunt {
-    /// Searches until the end, Ctrl-C, or until it takes too long. A trial that fails ends it, and what
-    /// was found before is kept; `report` is told of each trial, and `run` runs it. It returns what
-    /// was found, and the last trial that ran.
+    /// Searches until the end, Ctrl-C, or the time limit. A trial that fails ends the search, and
+    /// earlier trials are kept. `report` gets a line about each trial, and `run` runs it. Returns
+    /// the results and the last trial that ran.
     ///
     /// # Errors
     /// If the first trial fails.
@@ -349,10 +350,10 @@ impl Hunt {
     }
 }
 
-/// Tells the search what a trial found, and corrects what the next one asks of the sender.
+/// Passes the result of a trial to the search, and corrects the rate asked of the sender next time.
 fn tell(search: &mut Search, trial: Trial, run: &Sample, correction: &mut f64) -> NdrTrial {
     let ledger = &run.ledger;
-    // What the sender's own host refused was never on its way.
+    // Packets that the sender's own host refused were never on their way.
     let brought = ledger
         .offered
         .saturating_sub(ledger.lost_at(Station::Sender));
@@ -369,7 +370,7 @@ fn tell(search: &mut Search, trial: Trial, run: &Sample, correction: &mut f64) -
         true if is_too_much && *correction > 1.0 => {}
         true => search.miss(trial, brought_pps),
     }
-    // What is missing beyond that is no gap: the sender can no more, or had no CPU for a moment.
+    // More missing packets are no gap: the sender can send no more, or lost its CPU for a moment.
     if of_load * CORRECTION_MAX > 1.0 {
         *correction = (*correction / of_load).clamp(1.0, CORRECTION_MAX);
     }
@@ -406,7 +407,7 @@ impl Searched {
     }
 }
 
-/// What rows are sorted by: the highest load that keeps to the first goal.
+/// The sort key of rows: the highest load that keeps to the first goal.
 fn rate(row: &NdrRow) -> f64 {
     let found = row.searched.found.first();
     match row.skipped {
@@ -420,7 +421,8 @@ mod tests {
     use super::*;
     use mpps_host::{Ledger, Loss, Scope};
 
-    /// A run in which so much was offered, of which the sender's host refused some, and some was lost.
+    /// A run at this offered rate. The sender's host refused some datagrams, and a socket lost
+    /// some.
     fn run(offered_mpps: f64, refused: u64, lost: u64) -> Sample {
         let mut ledger = Ledger::new(1000, 1000 - refused - lost, 0);
         for (station, count) in [(Station::Sender, refused), (Station::Socket, lost)] {

@@ -1,4 +1,4 @@
-//! What a path still delivers when more is offered than it can take: receive livelock, or none.
+//! The goodput of a path when more is offered than it can take: receive livelock, or none.
 
 use super::path::Path;
 use super::result::{OverloadCurve, OverloadPoint};
@@ -8,8 +8,8 @@ use crate::measure::rounds::Case;
 use mpps_report::Quantity;
 use std::fmt;
 
-/// What is offered, as shares of the flood: of what the sender brings to the path as fast as it
-/// goes. A paced sender brings about half of that (the kernel's generator; sockets bring more).
+/// The offered rates, as shares of the flood. The flood is the sender's unpaced rate on this path.
+/// A paced sender reaches about half of it (the kernel's generator; sockets reach more).
 const SHARES: [f64; 9] = [0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5];
 
 /// A path, and what is offered to it.
@@ -18,7 +18,7 @@ pub(super) struct Load {
     /// The place of the path's flood.
     flood: usize,
     pub(super) path: Path,
-    /// What its sender is asked for: a share of the flood's offered rate.
+    /// The rate to ask of its sender: a share of the flood's offered rate.
     pub(super) asked_mpps: f64,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn loads(floods: &[Case<Path, Sample>]) -> Vec<Case<Load, Sample>> {
     loads.flatten().map(|load| Case::new(load, None)).collect()
 }
 
-/// What is known of each curve.
+/// The results of each curve so far.
 pub(super) fn curves(
     stage: &Stage<'_>,
     floods: &[Case<Path, Sample>],

@@ -40,7 +40,7 @@ pub(crate) struct Path {
     frames: Option<u32>,
 }
 
-/// What a user fixes of every row.
+/// The options that apply to every row.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Fixed {
     /// Set how to wait for packets, unless the row sets its own method [default: auto]
@@ -51,7 +51,7 @@ pub(crate) struct Fixed {
     ring: Option<u32>,
 }
 
-/// What takes the packets.
+/// The backend or the rule that takes the packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Takes {
     /// A backend, configured, waiting in its way.
@@ -214,12 +214,13 @@ impl Path {
         !self.is_rule() && backend.is_ok_and(|backend| backend.rx_options.contains(&option))
     }
 
-    /// True if nobody receives: a rule drops and counts the packets.
+    /// True if no program receives: a rule drops and counts the packets.
     pub(crate) fn is_rule(&self) -> bool {
         matches!(self.takes, Takes::Rule(_))
     }
 
-    /// What takes the packets: a ring has frames, a socket has payloads.
+    /// Whether sockets, a ring or a rule take the packets. A ring has frames, a socket has
+    /// payloads.
     pub(crate) fn taken_by(&self) -> TakenBy {
         let layer = |name| backend::find(name).map(|backend| backend.layer);
         match self.takes {

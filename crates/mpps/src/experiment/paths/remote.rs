@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_millis(50);
 /// So long that is waited for at most: others may send to the port as well.
 const QUIET_MAX: Duration = Duration::from_secs(2);
 
-/// What a receiver that reads no stamps cannot know.
+/// The note on a receiver that reads no stamps.
 const NOT_TOLD_APART: &str = "datagrams are counted and not told apart: one that came twice would stand \
      for a lost one; with --size 16 and more they carry stamps";
 
@@ -37,12 +37,12 @@ pub(super) struct Remote<'a> {
     pub(super) command: &'a str,
     pub(super) flows: u16,
     pub(super) payload_bytes: usize,
-    /// What a receiver is held back to; none lets it take what it can.
+    /// The rate limit of a receiver; none without a limit.
     pub(super) throttle_pps: Option<f64>,
 }
 
 impl Remote<'_> {
-    /// What is run for a trial.
+    /// The command for a trial.
     pub(super) fn order(&self, time: &str, rate: &str) -> String {
         let flows = match self.flows {
             1 => String::new(),
@@ -64,13 +64,13 @@ impl Remote<'_> {
         )
     }
 
-    /// Whether datagrams are told apart. By their number alone, one that came twice would stand for a lost
-    /// one.
+    /// True if stamps identify each datagram. By numbers only, a duplicate would stand for a lost
+    /// datagram.
     fn is_stamped(&self) -> bool {
         self.payload_bytes >= STAMP_BYTES
     }
 
-    /// Has the other host send for a moment, to nobody.
+    /// Makes the other host send for a moment, without a receiver.
     ///
     /// # Errors
     /// What is wrong with the command.

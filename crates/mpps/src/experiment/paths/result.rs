@@ -1,4 +1,4 @@
-//! What a comparison of receive paths found, as it is kept in the file of `mpps bench --json`.
+//! The result of a comparison of receive paths, as in the file of `mpps bench --json`.
 //!
 //! The published schema is `docs/schema/bench.schema.json`; a test holds the two together.
 
@@ -17,37 +17,35 @@ pub const BENCH_SCHEMA: &str = "mpps.bench.v2";
 /// One comparison of receive paths on one machine.
 pub type BenchResult = Envelope<BenchBody>;
 
-/// What it found.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BenchBody {
-    /// What every rate in it is: [`crate::udp::RATE_DEFINITION`].
+    /// The definition of every rate in it: [`crate::udp::RATE_DEFINITION`].
     #[schemars(length(min = 1))]
     pub rate_definition: String,
-    /// Who ran on which CPU, in one line.
+    /// The roles of the CPUs, in one line.
     pub placement: String,
-    /// What sent, why it was chosen, and what it sends, in one line.
+    /// The sender, why it was chosen, and its traffic, in one line.
     pub sender: String,
     /// Flows, by source port, of what does not say it itself.
     #[schemars(range(min = 1, max = 65_535))]
     pub flows: usize,
     /// UDP payload of each datagram in bytes.
     pub payload_bytes: usize,
-    /// What the searches of the rows looked for; absent without `--loss-free`.
+    /// The goal of the searches of the rows; absent without `--loss-free`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_free_goal: Option<Goal>,
-    /// What could not be had on this machine, and why.
+    /// Cases and options that this machine lacks, and why.
     pub notes: Vec<String>,
     /// The paths, fastest first, those that could not run last.
     pub rows: Vec<BenchRow>,
-    /// What each path still delivers when more is offered than it can take; empty without
-    /// `--overload`.
+    /// The goodput of each path when more is offered than it can take; empty without `--overload`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overload: Vec<OverloadCurve>,
-    /// What early drops make of traffic that is spread over more and more queues; empty without
-    /// `--spread`.
+    /// The rates of early drops over more and more queues; empty without `--spread`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<SpreadRow>,
-    /// What follows from these figures, a sentence each: which path to choose for which need.
+    /// Conclusions from these figures, one sentence each: the path to choose for each need.
     pub advice: Vec<String>,
 }
 
@@ -73,7 +71,7 @@ pub struct BenchRow {
     pub path: String,
     /// Which way of the path was asked for, in few words: `spin`; empty for the plain one.
     pub variant: String,
-    /// What the kernel granted: `native XDP, copy`; empty for a path that did not run.
+    /// The mode that the kernel granted: `native XDP, copy`; empty for a path that did not run.
     pub mode: String,
     /// How the receiver of the last repeat waited; absent of a rule and of a path that did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,20 +87,20 @@ pub struct BenchRow {
     pub flows: Option<usize>,
     /// True for the rows that the others are measured against: recv, recvmmsg and XDP drop.
     pub reference: bool,
-    /// What takes the packets.
+    /// Whether sockets, a ring or a rule take the packets.
     pub taken_by: TakenBy,
     /// True if the receiver asks again and again: it uses all of its CPU, whatever comes.
     pub spins: bool,
     /// Receive queues that carried the traffic.
     #[schemars(range(min = 1))]
     pub queues: u16,
-    /// What its runs found.
+    /// The results of its runs.
     #[serde(flatten)]
     pub runs: Runs,
     /// CPU time per datagram.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns_per_packet: Option<CpuCost>,
-    /// Datagrams per receive that brought any; none for a rule, which nobody calls.
+    /// Datagrams per receive that brought any; none for a rule, which has no receive calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets_per_call: Option<f64>,
     /// System calls of the receiving program per datagram.
@@ -111,7 +109,7 @@ pub struct BenchRow {
     /// The highest rate without loss (`--loss-free`): one search for `loss_free_goal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_free: Option<Searched>,
-    /// What a reader has to know of this row on this machine.
+    /// Notes on this row on this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -130,14 +128,14 @@ pub struct CpuCost {
     pub method: String,
 }
 
-/// What one path delivers as more and more is offered.
+/// The goodput of one path as the offered rate grows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OverloadCurve {
     /// The path.
     pub path: String,
     /// Which way of it was asked for; empty for the plain one.
     pub variant: String,
-    /// What the kernel granted.
+    /// The mode that the kernel granted.
     pub mode: String,
     /// Where NAPI ran.
     pub napi: String,
@@ -149,7 +147,7 @@ pub struct OverloadCurve {
     /// The points, by what was offered.
     #[schemars(length(min = 1))]
     pub points: Vec<OverloadPoint>,
-    /// What a reader has to know of this curve: a load that could not be measured.
+    /// Notes on this curve, such as a load that could not be measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -170,7 +168,7 @@ pub struct OverloadPoint {
     pub ledger: Ledger,
 }
 
-/// An early drop whose traffic comes by so many queues, measured or skipped.
+/// An early drop over a number of queues, measured or skipped.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "if" = {"required": ["skipped"]},
@@ -187,7 +185,7 @@ pub struct SpreadRow {
     pub variant: String,
     /// Where and how it drops; empty for a row that did not run.
     pub mode: String,
-    /// What sent, and on which CPUs. Rows of one sender compare with each other.
+    /// The sender and its CPUs. Rows of one sender compare with each other.
     pub sender: String,
     /// The backend that sent: `xdp`, `sendmmsg`.
     pub backend: String,
@@ -198,7 +196,7 @@ pub struct SpreadRow {
     /// scheduler chose, and in a row that did not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queue_cpus: Vec<usize>,
-    /// What its runs found, over all queues.
+    /// The results of its runs, over all queues.
     #[serde(flatten)]
     pub runs: Runs,
     /// Packets that each queue's thread took from its ring, in million per second, medians, in the
@@ -209,11 +207,11 @@ pub struct SpreadRow {
     /// have no threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi_ns_per_packet: Option<f64>,
-    /// Packets per CPU time of these threads: what one CPU handles that does nothing else, in
-    /// million per second.
+    /// Packets per CPU time of these threads, in million per second: the rate of a CPU that does
+    /// nothing but that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpps_per_cpu: Option<f64>,
-    /// What the article of 2015 measured for the same, on its network card.
+    /// The figure of the 2015 article for the same case, on its network card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub article_mpps_per_cpu: Option<f64>,
 }
@@ -259,7 +257,7 @@ impl BenchRow {
         title(&self.path, &self.variant)
     }
 
-    /// True if others are so many times as fast as this row: plain recvmmsg.
+    /// True if other rows are compared with this row: plain recvmmsg.
     pub(crate) fn is_base(&self) -> bool {
         self.reference && self.path == "recvmmsg"
     }

@@ -34,7 +34,7 @@ use std::net::SocketAddr;
 /// (`GRO_HASH_BUCKETS` lists of `MAX_GRO_SKBS`, 8 each, in the kernel's net/core/gro.c).
 const FLOWS: [usize; 2] = [1, 256];
 
-/// What a search of `--loss-free` has: fewer trials than `mpps ndr`, since there are many searches.
+/// Trials of a `--loss-free` search. They are fewer than in `mpps ndr`, because searches are many.
 const LOSS_FREE_TRIALS: usize = 3;
 /// The longest that it takes, in trials of the full length.
 const LOSS_FREE_LIMIT: u32 = 40;
@@ -89,7 +89,7 @@ impl Plan {
     /// Compares the paths, or lists them.
     pub(crate) fn run(&self) -> Result<Outcome> {
         let paths = self.check()?;
-        // In a user namespace, the owner of a link on the way to a file cannot be told.
+        // In a user namespace, the owners of links on the way to a file are unknown.
         let begin = || self.series.begin("bench", Interrupt::listen()?);
         let session = (!self.list).then(begin).transpose()?;
         become_able()?;
@@ -116,7 +116,7 @@ impl Plan {
             _ => bench.rate()?,
         };
         let document = document(&result, &session.files());
-        // What was lost before this host is nobody's count here.
+        // Losses before this host have no counter here.
         let is_good = self.sender.is_some() || balances(&result);
         let outcome = session.conclude(&result, &document, is_good)?;
         let skipped = result.rows.iter().map(|row| &row.runs.skipped);
@@ -159,7 +159,7 @@ impl Plan {
     }
 }
 
-/// Tells each path, and whether it runs on this host.
+/// Lists each path, and whether it runs on this host.
 fn list(paths: &[Path], stage: &Stage<'_>) -> Result<Outcome> {
     for path in paths {
         let rest = match stage.obstacle(path) {

@@ -1,5 +1,4 @@
-//! What one run of a path found, made from what its two ends counted, and the row that its repeats
-//! are.
+//! The result of one run of a path, from the counts of both ends, and the row of its repeats.
 
 use super::path::{Path, Takes};
 use super::result::{BenchRow, CpuCost};
@@ -20,11 +19,11 @@ use std::time::Duration;
 /// A receiver that busy polls gets at least this share of its packets so, or it does not count.
 const POLLED_MIN: f64 = 0.5;
 
-/// What one run found.
+/// The result of one run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
     pub(crate) run: runs::Sample,
-    /// What each queue's poll took from its ring, in the order of the queues.
+    /// The rate that each queue's poll took from its ring, in the order of the queues.
     pub(crate) queue_mpps: Vec<f64>,
     pub(crate) cost: Cost,
     pub(crate) mode: String,
@@ -133,13 +132,13 @@ pub(super) fn each(repeats: &[&Sample], figure: impl Fn(&Sample) -> Option<f64>)
     repeats.iter().filter_map(|one| figure(one)).collect()
 }
 
-/// What is kept of these repeats, with this ledger beside theirs.
+/// The results of these repeats, with this ledger beside theirs.
 pub(super) fn runs(repeats: &[&Sample], ledger: Option<Ledger>) -> Runs {
     Runs::of(repeats.iter().map(|one| &one.run), ledger)
 }
 
 impl BenchRow {
-    /// What a row of this path begins with, and why it did not run, if it did not.
+    /// A row of this path without figures, with the reason why it did not run, if any.
     pub(super) fn new(path: &Path, napi: String, skipped: Option<String>) -> Self {
         Self {
             path: path.name.to_owned(),

@@ -20,20 +20,20 @@ use serde::{Deserialize, Serialize};
 const PRECEDING: i32 = 2;
 /// The largest step from a bound, over the upper load of the step.
 const STEP_MAX: f64 = 0.5;
-/// Trials in a row in which the sender missed one load before it counts as more than the sender can.
+/// A load that the sender misses in this many trials in a row counts as more than it can send.
 const VOIDS_MAX: usize = 4;
 /// Below the precision of a place on the grid.
 const ALMOST: f64 = 1e-6;
 /// A sender that brings less than this share of a load twice is not asked for it again.
 const HOPELESS: f64 = 0.25;
 
-/// What is searched for: the highest load at which trials lose no more than this.
+/// A goal of the search: the highest load whose trials lose no more than this.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Goal {
     /// The share of the offered datagrams that a trial may lose.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub loss_ratio: f64,
-    /// The share of the time at a load in which trials may lose more.
+    /// The share of the time at a load that trials with more loss may take.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub exceed_ratio: f64,
     /// How far apart the two bounds may lie, over the upper one.
@@ -55,14 +55,14 @@ pub(crate) struct Trial {
     pub(crate) seconds: f64,
 }
 
-/// What is known of a goal: rates in packets per second.
+/// The bounds of a goal, in packets per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Answer {
     /// The highest load that keeps to the goal, below all that do not.
     pub(crate) lower: Option<f64>,
     /// The lowest load that does not.
     pub(crate) upper: Option<f64>,
-    /// What is delivered at the lower one.
+    /// The delivered rate at the lower bound.
     pub(crate) conditional: Option<f64>,
     /// True if nothing is left to be tried.
     pub(crate) is_settled: bool,
@@ -149,9 +149,9 @@ impl Search {
         self.trials.add(trial.pps, outcome);
     }
 
-    /// A trial in which the sender brought only so many packets per second: it says nothing. A load
-    /// that is missed again and again lowers the highest load that is tried; the search gives up if
-    /// the sender had brought as much before, for then the machine is busy with something else.
+    /// Takes a trial that brought only `brought_pps` packets per second, so that it says nothing. A
+    /// load that is missed repeatedly lowers the highest load to try. But if the sender brought as
+    /// much before, the machine is busy with other work. Then the search gives up.
     pub(crate) fn miss(&mut self, trial: Trial, brought_pps: f64) {
         if self.missed.pps != trial.pps {
             self.missed = Missed::default();
@@ -178,7 +178,7 @@ impl Search {
         self.grid.max
     }
 
-    /// What is known of each goal, in the order in which they were given.
+    /// The answer for each goal, in the order of the goals.
     pub(crate) fn answers(&mut self) -> Vec<Answer> {
         let (trials, grid, gave_up) = (&self.trials, self.grid, self.gave_up);
         let answer = |goal: &mut Pursuit| {
@@ -257,7 +257,7 @@ impl Target {
             let above = bounds.lower.is_none_or(|lower| *pps > lower);
             above && bounds.upper.is_none_or(|upper| *pps < upper) && *pps <= grid.max
         };
-        // What shorter trials found is looked at first.
+        // The bounds of shorter trials come first.
         let mut known = [before.lower, before.upper].into_iter().flatten();
         let is_open = |pps: &f64| is_inside(pps) && trials.side(self, *pps).is_none();
         if let Some(pps) = known.find(is_open) {
@@ -316,7 +316,7 @@ impl Grid {
     }
 
     fn load(&self, place: f64) -> f64 {
-        // The ends are loads themselves, also one that the sender set.
+        // The ends are loads themselves, even an end that the sender set.
         if place + ALMOST >= self.place(self.max) {
             return self.max;
         }

@@ -16,7 +16,7 @@ const BATCH: usize = 64;
 /// Datagrams per train unless others are asked for.
 const TRAIN: u16 = 16;
 
-/// Who sends, and what.
+/// The sender and its traffic.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
     pub(crate) kind: Kind,
@@ -26,8 +26,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Who was asked for, or the kernel's own generator where it can be had, and a sending socket
-    /// elsewhere.
+    /// The sender that the user asked for. Otherwise the kernel's generator if available, or a
+    /// sending socket.
     ///
     /// # Errors
     /// If there is no such backend.
@@ -52,7 +52,7 @@ impl Sender {
         Ok(Self { why, ..asked })
     }
 
-    /// Who was asked for.
+    /// The sender that the user asked for.
     pub(crate) fn asked(kind: Kind, flows: usize, payload_bytes: usize) -> Self {
         Self {
             kind,
@@ -102,7 +102,7 @@ impl Sender {
         udp::sender::open(lab, self.kind.backend(), &feed)
     }
 
-    /// Who sends and why, in one line; `flows` are those that it has in turn.
+    /// The sender and its reason, in one line; `flows` are its numbers of flows, in turn.
     pub(crate) fn sentence(&self, flows: &[usize]) -> String {
         let plural = if flows == [1] { "flow" } else { "flows" };
         let flows: Vec<String> = flows.iter().map(usize::to_string).collect();

@@ -19,15 +19,15 @@ use std::fmt;
 const QUEUES: [u16; 3] = [1, 2, 4];
 /// A sender whose packets were nearly all dropped did not outrun the drop.
 const OUTRUN: f64 = 0.95;
-/// What the article of 2015 measured for iptables in the table raw: 1.4 Mpps by one queue on one
-/// CPU, and about 0.48 Mpps per CPU by four.
+/// The rates of the 2015 article for iptables in the table raw: 1.4 Mpps by one queue on one CPU,
+/// and about 0.48 Mpps per CPU by four.
 const ARTICLE_MPPS_PER_CPU: [(u16, f64); 2] = [(1, 1.4), (4, 0.48)];
 
-/// One sender with so many queues.
+/// One sender with a number of queues.
 #[derive(Debug)]
 pub(crate) struct Arrangement<'a> {
     queues: u16,
-    /// What sends, and where, in one line.
+    /// The sender and its CPUs, in one line.
     sender: String,
     backend: &'static str,
     /// The stage, or why there is none.
@@ -107,7 +107,7 @@ fn from_one_cpu(queues: u16, usable: &[usize]) -> (Vec<Feed>, Vec<usize>) {
     (vec![feed], cpus.collect())
 }
 
-/// Refuses a stage whose queues have not their CPUs, or to whose queues socket traffic cannot be led.
+/// Refuses a stage whose queues have no CPUs of their own, or whose queues sockets cannot reach.
 fn steered(stage: Stage<'_>, queues: u16) -> Result<Stage<'_>, String> {
     if let Some(why) = stage.lab.unplaced() {
         return Err(format!("the queues have no CPUs of their own: {why}"));
@@ -139,10 +139,10 @@ fn sentence(sender: &Sender, usable: &[usize]) -> String {
     )
 }
 
-/// One path over so many queues, and its runs.
+/// One path over a number of queues, and its runs.
 pub(super) type Row<'a> = Case<Plan<'a>, Sample>;
 
-/// One path over so many queues.
+/// One path over a number of queues.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) arrangement: &'a Arrangement<'a>,
@@ -172,7 +172,7 @@ pub(super) fn cases<'a>(arrangements: &'a [Arrangement<'a>], paths: &[Path]) -> 
     cases
 }
 
-/// What is known of each row, by sender, path and queues; rows that were not reached are left out.
+/// The results so far, by sender, path and queues. Rows that were not reached are left out.
 pub(super) fn rows(cases: &[Row<'_>]) -> Vec<SpreadRow> {
     let mut rows: Vec<SpreadRow> = cases.iter().filter_map(result).collect();
     // The sort is stable: within a sender the paths keep the order of the table.
@@ -218,7 +218,7 @@ fn article(path: &Path, queues: u16) -> Option<f64> {
     matches!(path.takes, Takes::Rule(EarlyDrop::IptablesRaw)).then_some(mpps)
 }
 
-/// What became of a CPU's rate from one queue to the most, a sentence per sender.
+/// The change of a CPU's rate from one queue to the most, one sentence per sender.
 pub(crate) fn advice(rows: &[SpreadRow]) -> Vec<String> {
     let senders = rows.chunk_by(|one, next| one.sender == next.sender);
     senders.filter_map(kept).collect()

@@ -1,4 +1,4 @@
-//! A lab with somebody on each CPU, on which paths are run.
+//! A lab with a task on each CPU, which runs the paths.
 
 use super::path::{Napi, Path, Takes};
 use super::result::BenchRow;
@@ -36,7 +36,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) sender: &'a Sender,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) feeds: Vec<Feed>,
-    /// What a receiver is held back to; none lets it take what it can.
+    /// The rate limit of a receiver; none without a limit.
     pub(crate) throttle_pps: Option<f64>,
     /// True while the queue is left to a receiver that polls.
     deferred: Cell<bool>,
@@ -154,7 +154,7 @@ impl<'a> Stage<'a> {
             .map(|error| failure::explain(&error))
     }
 
-    /// What a row of this path begins with, and why it did not run, if it did not.
+    /// A row of this path without figures, with the reason why it did not run, if any.
     pub(crate) fn row(&self, path: &Path, skipped: Option<String>) -> BenchRow {
         BenchRow {
             shares_cpu: self.napi == Napi::WithApplication,
@@ -184,9 +184,9 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Leaves the queue to a receiver that polls it itself, and takes it back for one that does not.
+    /// Leaves the queue to a receiver that polls it itself. Takes it back for any other receiver.
     pub(crate) fn prepare(&self, path: &Path) -> Result<()> {
-        // What was never set is not put back: an ordinary user may do neither.
+        // A setting that was never made is not undone: an ordinary user may do neither.
         if path.is_preferred() {
             self.lab.defer_polling(Some(POLLING_DEFERRED))?;
             self.deferred.set(true);

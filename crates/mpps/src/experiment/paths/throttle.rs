@@ -1,17 +1,17 @@
-//! A receiver that takes at most so many packets a second: a bound that is known before the search
-//! looks for it.
+//! A receiver that takes at most `pps` packets a second. Its bound is known before the search looks
+//! for it.
 
 use mpps_io::{Batch, Error, Rx, RxCaps, RxCounters, RxDrop, Wait};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much time is saved up in which it could not take what was there, such as without its CPU: the
-/// depth of the bucket.
+/// The depth of the bucket: the most time that is saved up while the receiver could not take
+/// packets, such as without its CPU.
 const DEPTH: Duration = Duration::from_millis(50);
 /// A receiver that waited so long had nothing to take: that time is not saved.
 const IDLE: Duration = Duration::from_millis(1);
-/// A shorter wait is spun, since a sleep takes longer than it is asked to.
+/// A shorter wait is spun, because a sleep takes longer than it is asked to.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
 
 /// A receiver behind a token bucket: what comes meanwhile fills the receiver's own buffer.
@@ -30,7 +30,7 @@ impl Throttled {
     }
 }
 
-/// When the bucket is paid for after a receive that gave so many, if it was to be at `due`.
+/// When the bucket is paid for after a receive of `datagrams`, if it was to be at `due`.
 fn paid(due: Instant, asked: Instant, came: Instant, datagrams: u64, pps: f64) -> Instant {
     let saved = if came - asked >= IDLE {
         Duration::ZERO

@@ -1,4 +1,4 @@
-//! What may be said of a run in sentences: comparisons of what differs in one thing only.
+//! Sentences about a run: comparisons of cells that differ in one thing only.
 
 use super::{Group, cps, cpu, microseconds, named, times};
 use crate::experiment::connections::result::{TcpCell, TcpFigures, TcpLabResult, body};

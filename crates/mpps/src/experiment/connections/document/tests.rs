@@ -1,4 +1,4 @@
-//! What a report of the experiments has to show.
+//! Checks the report of the experiments.
 
 use super::*;
 use mpps_http::Failure;
@@ -89,7 +89,7 @@ fn the_summary_names_every_other_server_that_ran() {
     let [own, engines, files] = &like_for_like::claims(&result)[..] else {
         panic!("{:?}", like_for_like::claims(&result))
     };
-    // A server's base is compared with its own techniques, or another's base, and with nothing else.
+    // A server's base is only compared with its own techniques, or with another server's base.
     let [own, engines, files] = [own, engines, files].map(|said| said.replace('\u{a0}', " "));
     let all = "affinity+moderation+buffers";
     for (said, parts) in [

@@ -104,7 +104,7 @@ pub(super) fn inversion(result: &TcpLabResult) -> Vec<String> {
     told.collect()
 }
 
-/// What the noise test says of two rates, the lower one first, at both loads.
+/// The verdict of the noise test on two rates, the lower one first, at both loads.
 fn order<'a>(server: &str, own: &[Setting<'a>], [few, many]: [&Setting<'a>; 2]) -> String {
     let of_few = |figures: &TcpFigures| figures.latency_p50_us_samples.len() < SAMPLES_MIN;
     if own.iter().any(|one| of_few(one.low) || of_few(one.full)) {

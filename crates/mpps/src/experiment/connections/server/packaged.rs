@@ -5,7 +5,7 @@ use mpps_http::Switch;
 use std::borrow::Cow;
 use std::process::Command;
 
-/// What all of them have in common of their set-up.
+/// The part of the set-up that all of them share.
 const IN_MEMORY: &str = "/run, /var/log and /var/www are in memory and its own";
 
 /// A process of one thread for each CPU, epoll.

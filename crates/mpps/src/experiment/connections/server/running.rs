@@ -41,7 +41,8 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let cpus = setup.cpus;
-        // The child inherits the CPUs of the thread that starts it; this one does so for nothing else.
+        // The child inherits the CPUs of the thread that starts it. This thread only starts the
+        // child.
         let spawned = thread::scope(|scope| {
             let start = || {
                 sched::pin_current(cpus)?;
@@ -70,7 +71,7 @@ impl Running {
         };
         let mut said = String::new();
         if let Some(mut stderr) = self.child.stderr() {
-            // What it did not say in text is not told.
+            // Output that is not text is left out.
             let _ = stderr.read_to_string(&mut said);
         }
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -91,9 +92,9 @@ impl Running {
     }
 }
 
-/// Waits until nobody listens at an address any more. The kernel ends a ring after the process that
-/// had it (`io_ring_exit_work` in io_uring/io_uring.c), and until then a ring that was accepting
-/// keeps its listener.
+/// Waits until no process listens at an address any more. The kernel ends a ring after its process
+/// (`io_ring_exit_work` in io_uring/io_uring.c). Until then a ring that was accepting keeps its
+/// listener.
 fn await_port(address: SocketAddr, host: &Host) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -5,7 +5,7 @@ use crate::experiment::ladder::result::{PathTaken, RungResult, RungSender, Taken
 use crate::measure::document::{count, counted};
 use mpps_report::{Block, Column, Quantity, Row, Section, Table, Text};
 
-/// By which links find a rung.
+/// The anchor of links to a rung.
 pub(super) fn anchor(rung: &RungResult) -> String {
     format!("rung-{}", rung.rung)
 }
@@ -34,7 +34,7 @@ pub(super) fn section(rung: &RungResult) -> Section {
 fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
     blocks.extend(rung.runs.offered());
     if let Some(sender) = &rung.sender {
-        // Of a rule there is nobody to be outrun.
+        // No sender can outrun a rule.
         let enough = match rung.taken_by {
             TakenBy::Rule => String::new(),
             TakenBy::Socket | TakenBy::Ring => format!(": {}", verdict(sender)),
@@ -61,7 +61,7 @@ fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
     blocks.extend(details(rung));
 }
 
-/// What only few readers ask for: threads, queues, CPUs, the ledgers of the repeats.
+/// Details that few readers need: threads, queues, CPUs, the ledgers of the repeats.
 fn details(rung: &RungResult) -> Option<Block> {
     let queues = rung.path.as_ref().map_or(0, |path| path.queues.len());
     let repeats = rung.runs.sample_ledgers.len();
@@ -157,13 +157,13 @@ fn verdict(sender: &RungSender) -> String {
     }
 }
 
-/// What the figures say of the lesson.
+/// The verdict on the lesson, in words.
 fn lesson(rung: &RungResult) -> Option<String> {
     let verdict = rung.verdict.as_ref()?;
     Some(verdict.sentence(rung.article_mpps.is_some()))
 }
 
-/// What the figures say of each lesson, and of which they say nothing.
+/// The verdict on each lesson, and the lessons without one.
 pub(super) fn lessons(rungs: &[RungResult]) -> Vec<String> {
     let judged = rungs.iter().filter(|rung| rung.verdict.is_some());
     let (told, open): (Vec<_>, Vec<_>) =

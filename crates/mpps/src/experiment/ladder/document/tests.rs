@@ -1,4 +1,4 @@
-//! What the document of the ladder says, on the fixture: a made-up run with everything that a
+//! Checks the document of the ladder on the fixture. It is a made-up run with everything that a
 //! report has to cope with.
 
 use super::*;
@@ -6,7 +6,7 @@ use crate::experiment::ladder::result::tests::fixture;
 use crate::udp::runs::Runs;
 use mpps_report::{Terminal, page};
 
-/// What a terminal of so many columns shows.
+/// The text on a terminal of this width.
 fn text(result: &LabResult, width: usize) -> String {
     let document = document(result, &[("data", Path::new("lab.json"))]);
     Terminal::new(width, false).document(&document)

@@ -1,4 +1,4 @@
-//! Who is where on each rung, on machines that are written down.
+//! The CPUs of the tasks of each rung, on machines that are written down.
 
 use super::*;
 use crate::udp::roles::tests::{

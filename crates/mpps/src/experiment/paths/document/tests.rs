@@ -1,4 +1,4 @@
-//! What the report of a comparison has to say, at every width and in every medium.
+//! Checks the report of a comparison, at every width and in every medium.
 
 use super::*;
 use crate::experiment::paths::result::SpreadRow;
@@ -136,7 +136,7 @@ fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg()
     assert!(Group::all(&result).is_empty());
 }
 
-/// What the sender limits is at least that; a group without a search has no column for it.
+/// A rate that the sender limits is a lower bound. A group without a search has no column for it.
 #[test]
 fn the_rate_without_loss_stands_beside_the_rate() {
     let said = flat(&text(&fixture(), 250));

@@ -9,19 +9,19 @@ use mpps_report::{
     Section, Table, Text, range,
 };
 
-/// What has to be known to read the curves.
+/// The note on how to read the curves.
 const IDEAL: &str = "Queue and application share one CPU. The dashed line is an ideal receiver: it \
     takes everything up to the path's peak, and stays there. Each drawing has its own scale.";
 /// The same for a table with bars.
 const KEY: &str = "█ received   ░ what is missing to all of it, or to the path's peak; asked: Mpps asked \
     of the sender; full: not paced, as fast as it goes";
-/// What has to be known to read the figures of a CPU.
+/// The note on the figures per CPU.
 const PER_CPU: &str = "Mpps per CPU: packets over the CPU time of the queues' kernel threads, what a \
     CPU handles that does nothing else. Where nearly all that was offered was dropped, the sender was \
     the slower one, and Mpps is the sender's. The article of 2015 measured 1.4 Mpps by one queue on one \
     CPU, and 0.48 Mpps per CPU over four, on a network card, with iptables in the table raw.";
 
-/// What each path delivers as more and more is offered.
+/// The goodput of each path as the offered rate grows.
 pub(super) fn overload(curves: &[OverloadCurve]) -> Vec<Block> {
     if curves.is_empty() {
         return Vec::new();
@@ -127,10 +127,10 @@ fn points(curve: &OverloadCurve) -> Section {
     }
 }
 
-/// What was received of a load, and after it what is missing to the ideal receiver, which takes
-/// everything up to its peak and stays there.
+/// The received part of a load, and behind it the part missing to the ideal receiver. That receiver
+/// takes everything up to its peak, and stays there.
 fn bar(point: &OverloadPoint, peak_mpps: f64) -> Cell {
-    // What is no number is no length; the cast of NaN is 0.
+    // A value that is no number has no length; the cast of NaN is 0.
     let place = |rate: f64| {
         let share = (rate / peak_mpps.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
         (share * 1000.0).round() as u16

@@ -8,16 +8,16 @@ use mpps_report::{
 };
 use std::path::Path;
 
-/// What has to be known of figures between two hosts.
+/// The note on figures between two hosts.
 const BETWEEN: &str = "What the other host's interface sent and this one's did not count is lost on the \
     way, which has no counters here. Counters of an interface, a namespace or a host may include other \
     programs' packets.";
-/// What has to be known of a lab's figures.
+/// The note on a lab's figures.
 const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its CPUs: ratios between \
     rows of one run mean more than the figures. A moment in which the host takes a CPU away loses \
     packets that a machine of its own would not lose, so that a bound without any loss is lower here, \
     and wanders more from run to run, than one with a little.";
-/// What the words of the table mean.
+/// The meaning of the table's words.
 const KEY: &str = "keeps to it: the highest load that does, below all that do not; does not: the lowest \
     load that does not; delivered: what came of the former in all but the allowed share of the time \
     (conditional throughput)";
@@ -78,7 +78,7 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
     document_of(title, result, blocks, about, files)
 }
 
-/// What was searched for.
+/// The goals of the search.
 fn asked(goals: &[Goal]) -> Text {
     let named: Vec<String> = goals.iter().map(name).collect();
     let said = Text::from("what may be lost: ").strong(named.join(", "));
@@ -114,7 +114,7 @@ fn or_dash(mpps: Option<f64>) -> String {
     mpps.map_or_else(|| "-".to_owned(), |mpps| load(mpps).figure())
 }
 
-/// What ended the search for a goal where there is no upper bound, and what loses where there is one.
+/// The reason why the search for a goal has no upper bound, or the loss at that bound.
 fn limit(row: &NdrRow, found: &Found) -> String {
     if let Some(limit) = &found.held_back {
         return limit.what.clone();
@@ -195,7 +195,7 @@ fn table(result: &NdrResult) -> Table {
     let rows = result.rows.iter().flat_map(|row| {
         let found = row.searched.found.iter().zip(&result.goals);
         found.enumerate().map(move |(nth, (found, goal))| {
-            // What holds of the path is said once.
+            // Facts about the path appear once.
             let once = |words: String| if nth == 0 { words } else { String::new() };
             let void = row
                 .searched

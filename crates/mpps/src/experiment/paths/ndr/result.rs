@@ -1,4 +1,4 @@
-//! What a search found, as it is kept in the file of `mpps ndr --json`.
+//! The result of a search, as in the file of `mpps ndr --json`.
 //!
 //! The published schema is `docs/schema/ndr.schema.json`; a test holds the two together.
 
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 /// One search on one machine.
 pub type NdrResult = Envelope<NdrBody>;
 
-/// What it found.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NdrBody {
-    /// What every load in it is: [`LOAD_DEFINITION`].
+    /// The definition of every load in it: [`LOAD_DEFINITION`].
     #[schemars(length(min = 1))]
     pub load_definition: String,
-    /// Who ran on which CPU, in one line.
+    /// The roles of the CPUs, in one line.
     pub placement: String,
-    /// What sent, why it was chosen, and what it sends, in one line.
+    /// The sender, why it was chosen, and its traffic, in one line.
     pub sender: String,
     /// Flows, by source port.
     #[schemars(range(min = 1, max = 65_535))]
@@ -32,19 +32,19 @@ pub struct NdrBody {
     /// Where the traffic of another host arrived; absent for two hosts on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What every receiver was held back to, in million datagrams per second; absent if none was.
+    /// The rate limit of every receiver, in million datagrams per second; absent without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle_mpps: Option<f64>,
-    /// What could not be had on this machine, and why.
+    /// Cases and options that this machine lacks, and why.
     pub notes: Vec<String>,
-    /// What was searched for, the least loss first.
+    /// The goals of the search, the least loss first.
     #[schemars(length(min = 1))]
     pub goals: Vec<Goal>,
     /// The paths, the highest rate of the first goal first, those that could not run last.
     pub rows: Vec<NdrRow>,
 }
 
-/// What a load is, as result files say it.
+/// The definition of a load, as result files give it.
 pub const LOAD_DEFINITION: &str = "datagrams per second that the sender is to bring; a trial in \
     which it brings over 1 % and 128 datagrams less or more, what it refused itself left out, is void; lost is what was \
     brought and not delivered";
@@ -61,19 +61,19 @@ pub struct NdrRow {
     pub path: String,
     /// Which way of the path was asked for; empty for the plain one.
     pub variant: String,
-    /// What the kernel granted; empty for a path that did not run.
+    /// The mode that the kernel granted; empty for a path that did not run.
     pub mode: String,
     /// How the receiver of the last trial waited; absent of a rule and of a path that did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited: Option<Waited>,
     /// Where NAPI ran.
     pub napi: String,
-    /// What takes the packets.
+    /// Whether sockets, a ring or a rule take the packets.
     pub taken_by: TakenBy,
     /// Why it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// What the search found.
+    /// The result of the search.
     #[serde(flatten)]
     pub searched: Searched,
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) enum Site<'a> {
     /// Two hosts on this machine.
     Lab(Box<Stage<'a>>),
-    /// This host, and another one that sends.
+    /// This host, and another host that sends.
     Hosts(Remote<'a>),
 }
 

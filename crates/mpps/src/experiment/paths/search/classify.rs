@@ -1,7 +1,7 @@
-//! What trials say of a load, by the rules of RFC 9971: whether it is a lower or an upper bound of a
-//! goal, and which rate of delivery it stands for. No I/O, and no choice of loads.
+//! Judges a load by its trials, by the rules of RFC 9971. It is a lower or an upper bound of a
+//! goal, and has a rate of delivery. No I/O, and no choice of loads.
 
-/// What a load has to keep to, and for how long that is looked at.
+/// The conditions for a load, and the trial time that decides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Target {
     /// A trial that loses a greater share is a high-loss trial.
@@ -24,7 +24,7 @@ pub(super) struct Outcome {
     pub(super) loss_ratio: f64,
 }
 
-/// What a load is for a target.
+/// The side of a load for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Lower,
@@ -46,7 +46,7 @@ pub(super) struct Trials {
 }
 
 impl Target {
-    /// What these trials of one load make it, if that is decided.
+    /// The side of a load with these trials, if it is decided.
     fn side(&self, trials: &[Outcome]) -> Option<Side> {
         let time = |is_long: bool, is_high: bool| -> f64 {
             let of_kind = trials.iter().filter(|trial| {
@@ -119,7 +119,7 @@ impl Trials {
         place.map_or(&[], |at| &self.loads[at].1)
     }
 
-    /// What a load is for this target, if that is decided.
+    /// The side of a load for this target, if it is decided.
     pub(super) fn side(&self, target: &Target, pps: f64) -> Option<Side> {
         target.side(self.at(pps))
     }

@@ -1,24 +1,24 @@
-//! What a search found, as result files have it.
+//! The result of a search, as in result files.
 
 use crate::udp::limit::{self, Limit};
 use mpps_host::{Ledger, Quota, Station};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the search on one path found.
+/// The result of the search on one path.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Searched {
-    /// What was found for each goal, in the order of the goals.
+    /// The bounds for each goal, in the order of the goals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<Found>,
-    /// The highest load that was tried in the end, in million datagrams per second, since the sender
-    /// missed those above; absent if it missed none.
+    /// The highest load that was tried in the end, in million datagrams per second, because the
+    /// sender missed higher ones; absent if it missed none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_mpps: Option<f64>,
-    /// Every trial, in the order in which they ran.
+    /// Every trial, in the order of execution.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<NdrTrial>,
-    /// What a reader has to know of this search.
+    /// Notes on this search.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -68,7 +68,7 @@ pub struct NdrTrial {
     pub load_mpps: f64,
     /// Its length in seconds.
     pub seconds: f64,
-    /// What the sender brought, in million datagrams per second.
+    /// The rate that the sender brought, in million datagrams per second.
     pub offered_mpps: f64,
     /// Lost of what the sender brought.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -77,7 +77,7 @@ pub struct NdrTrial {
     pub void: bool,
     /// Where every packet went.
     pub ledger: Ledger,
-    /// What the CPU quota of this process held back; the ledger's notes tell it, too.
+    /// The CPU quota of this process over the trial. The ledger's notes report it too.
     #[serde(skip)]
     pub(crate) quota: Option<Quota>,
 }
@@ -96,8 +96,8 @@ impl Searched {
         limits.next()
     }
 
-    /// The station at which what is lost on the way comes to more than that share, at this load, in the
-    /// last trial in which it does.
+    /// The station where losses on the way exceed this share. It is that of the last trial at this
+    /// load that lost too much.
     pub(crate) fn loses(&self, load_mpps: f64, loss_ratio: f64) -> Option<Loses> {
         let is_bad = |trial: &&NdrTrial| {
             let at_load = trial.load_mpps == load_mpps && !trial.void;

@@ -3,7 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What MLRsearch 1.2.1 says: `tests/fixtures/mlrsearch/record.py` tells how it was recorded.
+/// The answers of MLRsearch 1.2.1. `tests/fixtures/mlrsearch/record.py` shows how they were
+/// recorded.
 const RECORDED: &str = include_str!("../../../../tests/fixtures/mlrsearch/recorded.json");
 
 /// The capacity of the recorded devices in packets per second, and the loads that were allowed.
@@ -136,7 +137,7 @@ fn on_the_same_devices_the_search_ends_where_the_reference_does() {
         let mut search = Search::new(&goals, MIN, MAX);
         let trials = drive(&mut search, |load, nth| lost_share(device, load, nth));
         assert_settled(&mut search, &goals, &case.name);
-        // What depends on the number of the trial is another device for other loads.
+        // A device that depends on the number of the trial differs for other loads.
         if ["bursts", "half", "noise"].contains(&device) {
             continue;
         }
@@ -294,7 +295,8 @@ fn a_missed_load_is_tried_again_and_then_no_more() {
     let answer = search.answers()[0];
     assert_eq!((answer.lower, answer.upper), (Some(2e6), None));
     assert!(answer.is_settled);
-    // What it had brought before it can bring: the machine is busy, and nothing is settled.
+    // The sender can bring the rate that it had brought before. The machine is busy, so nothing is
+    // settled.
     let mut search = Search::new(&[GOAL], MIN, MAX);
     let first = search.next().expect("it begins");
     search.take(first, 1000, 500);

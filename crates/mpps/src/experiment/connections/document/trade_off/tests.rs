@@ -1,8 +1,8 @@
-//! What the second table and the discussion of it have to say.
+//! Checks the second table and its discussion.
 
 use super::*;
 
-/// Medians of latency at a low load and at full, in microseconds, for so many polls a second.
+/// Medians of latency at a low load and at full load, in microseconds, for `rate` polls a second.
 fn cells(server: &str, rate: f64, low: [f64; 3], full: [f64; 3]) -> [TcpCell; 2] {
     let cell = |suffix: &str, load_share, samples: [f64; 3]| TcpCell {
         experiment: 1,

@@ -1,4 +1,4 @@
-//! What the report of a search has to say, at every width and in every medium.
+//! Checks the report of a search, at every width and in every medium.
 
 use super::*;
 use crate::measure::session::json;
