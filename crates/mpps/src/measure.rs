@@ -1,10 +1,10 @@
-//! What every measurement needs: repeats, their spread, and change told from noise.
+//! Tools for every measurement: repeats, their spread, and the test of changes against the noise.
 
 /// The account of connections as an equation.
 pub(crate) mod connection_ledger;
-/// What the documents of all experiments have in common.
+/// The common parts of the documents of all experiments.
 pub(crate) mod document;
-/// What every result file begins with.
+/// The head of every result file.
 pub mod envelope;
 /// Whether two sets of repeats differ.
 pub(crate) mod noise;
@@ -18,5 +18,5 @@ pub(crate) mod samples;
 pub mod schema;
 /// How long and how often, and into which files.
 pub(crate) mod series;
-/// What every experiment has around its runs.
+/// The frame around an experiment's runs.
 pub(crate) mod session;

@@ -1,4 +1,4 @@
-//! The account of connections, or of their requests, as documents tell it.
+//! The account of connections, or of their requests, as documents show it.
 
 use super::document::count;
 use mpps_http::{Failure, Ledger};

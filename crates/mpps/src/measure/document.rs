@@ -1,5 +1,5 @@
-//! What the documents of all experiments have in common: the head, the ledgers, what is to be
-//! doubted, and the machine.
+//! The common parts of the documents of all experiments: the head, the ledgers, the doubts, and the
+//! machine.
 
 use super::envelope::Envelope;
 use super::samples::extremes;
@@ -15,15 +15,15 @@ use std::path::Path;
 /// Characters that a column with the words of a loss has at least.
 pub(crate) const LOST: usize = 26;
 
-/// What a reader has to know of a run before its figures.
+/// The facts of a run that a reader needs before its figures.
 #[derive(Debug)]
 pub(crate) struct Head<'a, T> {
     result: &'a Envelope<T>,
-    /// Who ran where, in one line.
+    /// The roles of the CPUs, in one line.
     placement: &'a str,
-    /// What it was ended before the last one of: `rung`, `row`, `cell`.
+    /// The name of the unit whose last one an ended run lacks: `rung`, `row`, `cell`.
     unit: &'static str,
-    /// What could not be had on this machine, and why.
+    /// Cases and options that this machine lacks, and why.
     notes: &'a [String],
 }
 
@@ -60,7 +60,7 @@ impl<'a, T> Head<'a, T> {
         blocks
     }
 
-    /// What a terminal shows below the figures: its last lines are the ones that are seen.
+    /// The part that a terminal shows below the figures, because a user sees the last lines.
     pub(crate) fn last(&self) -> Block {
         Block::on_text(self.notes.iter().map(Block::note).chain(self.flags()))
     }
@@ -79,8 +79,8 @@ impl<'a, T> Head<'a, T> {
     }
 }
 
-/// The notes on rows, for a medium whose rows have no sections of their own: one that several rows
-/// share is told once. `unit` is what a row is, such as `rung `, or nothing.
+/// The notes on rows, for a medium whose rows have no sections of their own. A note that several
+/// rows share appears once. `unit` names a row, such as `rung `, or is empty.
 pub(crate) fn notes_on<'a>(
     unit: &str,
     rows: impl IntoIterator<Item = (String, &'a [String])>,
@@ -190,7 +190,7 @@ pub(crate) fn spread(samples: &[f64], quantity: fn(f64) -> Quantity) -> Option<S
     (samples.len() > 1).then(|| mpps_report::range(range))
 }
 
-/// What was offered, and the rate of each repeat, as a paragraph; `unit` gets millions a second.
+/// The offered rate, and the rate of each repeat, as a paragraph; `unit` gets millions a second.
 pub(crate) fn rates(offered: f64, samples: &[f64], unit: impl Fn(f64) -> Quantity) -> Block {
     let offered = unit(offered).to_string();
     let figures: Vec<String> = samples.iter().map(|rate| unit(*rate).figure()).collect();
@@ -212,7 +212,7 @@ pub(crate) struct Balanced {
     all: usize,
     /// Those whose terms all count datagrams.
     exact: usize,
-    /// Those in which nothing is unaccounted for.
+    /// Those without unaccounted datagrams.
     balanced: usize,
 }
 
@@ -272,8 +272,9 @@ pub(crate) fn equation(name: impl Into<String>, ledger: &Ledger) -> Equation {
     }
 }
 
-/// What is to be doubted about a ledger: that it does not balance, and each witness that disagrees
-/// with it. `of` is what it is of, such as `rung 9a`, and `which` tells it from others of that.
+/// The doubts about a ledger: that it does not balance, and each witness that disagrees with it.
+/// `of` names its subject, such as `rung 9a`. `which` identifies it among the ledgers of that
+/// subject.
 pub(crate) fn doubts(of: &str, which: &str, ledger: &Ledger) -> Vec<Block> {
     let said = |style, text: String| Block::Paragraph(Text::styled(style, text));
     let mut doubts = Vec::new();
@@ -289,14 +290,14 @@ pub(crate) fn doubts(of: &str, which: &str, ledger: &Ledger) -> Vec<Block> {
             format!("ledger of {of}{which} is not exact: {equation}"),
         )),
     }
-    // Who counts trains cannot agree with who counts datagrams.
+    // A counter of trains cannot agree with a counter of datagrams.
     let witnesses = ledger.witnesses.iter().filter(|_| ledger.is_exact());
     let said_of = |text| said(Style::Bad, format!("{of}: {text}"));
     doubts.extend(witnesses.filter_map(disagreement).map(said_of));
     doubts
 }
 
-/// What a witness says if it does not say what the ledger does.
+/// The statement of a witness that disagrees with the ledger.
 pub(crate) fn disagreement(witness: &Witness) -> Option<String> {
     let [other, own] = [witness.witness, witness.ledger].map(count);
     let (source, about) = (&witness.source, &witness.about);
@@ -304,7 +305,7 @@ pub(crate) fn disagreement(witness: &Witness) -> Option<String> {
     (!witness.agrees()).then(said)
 }
 
-/// What is said of a ledger where there is room for all of it: the equation and its witnesses.
+/// The whole ledger, if there is room for it: the equation and its witnesses.
 pub(crate) fn whole(ledger: &Ledger) -> Vec<Block> {
     let mut blocks = vec![equation("", ledger).into()];
     if ledger.witnesses.is_empty() {
@@ -343,7 +344,7 @@ pub(crate) struct Totals {
     pub(crate) losses: Vec<Lost>,
     /// Datagrams still in the socket buffers at the end.
     pub(crate) queued: u128,
-    /// What no counter explains; negative if something was counted twice.
+    /// Datagrams that no counter explains; negative if some were counted twice.
     pub(crate) unaccounted: i128,
     /// A counter does not count datagrams.
     is_inexact: bool,
@@ -400,8 +401,8 @@ impl Totals {
         Quantity::Share(self.share(lost))
     }
 
-    /// The two largest losses with their shares, each unbroken if it fits into so many characters,
-    /// and how many more there are.
+    /// The two largest losses with their shares, and the number of further ones. A loss is unbroken
+    /// if it fits into `width` characters.
     pub(crate) fn lost_where(&self, width: usize) -> String {
         let mut parts: Vec<String> = Vec::new();
         for loss in self.losses.iter().take(2) {

@@ -1,4 +1,4 @@
-//! What every result file begins with, and the one way to read one.
+//! The head of every result file, and the one way to read it.
 
 use mpps_host::Fingerprint;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
 
-/// What one kind of experiment found.
+/// The result of one kind of experiment.
 pub trait Body: DeserializeOwned {
     /// The name and version of the files' schema: `mpps.lab.v2`.
     const SCHEMA: &'static str;
@@ -37,7 +37,7 @@ pub struct Envelope<T> {
     pub quick: bool,
     /// False if the run ended before its last part.
     pub complete: bool,
-    /// What was found, beside these fields.
+    /// The results, beside these fields.
     #[serde(flatten)]
     pub body: T,
 }
@@ -56,7 +56,7 @@ impl<T> DerefMut for Envelope<T> {
     }
 }
 
-/// What a file says of itself, without the rest.
+/// The schema name of a file, without the rest.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SchemaOnly {
     pub(crate) schema: String,
@@ -70,7 +70,7 @@ pub enum ParseError {
     Shape {
         /// The command that writes what was expected.
         command: &'static str,
-        /// What is wrong with it.
+        /// The error.
         source: serde_json::Error,
     },
     /// A result, but of another schema.
@@ -79,9 +79,9 @@ pub enum ParseError {
          version of mpps that wrote the file (its `version`)"
     )]
     Schema {
-        /// What the file says it is.
+        /// The schema that the file names.
         found: String,
-        /// What is read.
+        /// The schema that this version reads.
         expected: &'static str,
     },
     /// A ledger whose terms do not give the remainder it claims.
@@ -93,8 +93,8 @@ pub enum ParseError {
 }
 
 impl<T: Body> Envelope<T> {
-    /// Encloses what this version of mpps finds on a machine by a command that began then; neither
-    /// quick nor complete until somebody says so.
+    /// Encloses the results of this version of mpps on a machine, by a command that began then. The
+    /// result is neither quick nor complete until the caller sets that.
     pub(crate) fn new(fingerprint: Fingerprint, command: String, started: String, body: T) -> Self {
         Self {
             schema: T::SCHEMA.to_owned(),

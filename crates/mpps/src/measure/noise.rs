@@ -26,7 +26,7 @@ pub(crate) const CHANGE_MIN: f64 = 0.05;
 /// Rates below this (one packet a second, in Mpps) count as this, so that a logarithm exists.
 pub(crate) const RATE_MIN: f64 = 1e-6;
 
-/// What became of one measured thing between two runs.
+/// The change of one measured quantity between two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// No difference that the noise would not make.
@@ -86,8 +86,8 @@ impl Noise {
     }
 }
 
-/// Which of these things has the most, against each of the others, as far as the noise tells them
-/// apart; none if fewer than two were measured.
+/// The item with the highest rate, compared with each of the others, as far as it exceeds the
+/// noise; none if fewer than two were measured.
 pub(crate) fn best(rows: &[(&str, Vec<f64>)], quantity: fn(f64) -> Quantity) -> Option<String> {
     if rows.len() < 2 || rows.iter().any(|(_, rates)| rates.is_empty()) {
         return None;
@@ -117,8 +117,8 @@ pub(crate) fn best(rows: &[(&str, Vec<f64>)], quantity: fn(f64) -> Quantity) -> 
     Some(said.join("; ") + ".")
 }
 
-/// Which of these things has the highest median, and which of the others the noise does not tell
-/// from it: all, if there are too few samples.
+/// The item with the highest median, and the others that are within the noise of it. Those are all
+/// if there are too few samples.
 pub(crate) fn leader<'a>(rows: &[(&'a str, Vec<f64>)]) -> Option<(&'a str, Vec<&'a str>)> {
     let middle = |rates: &[f64]| median(rates).unwrap_or(0.0);
     let (name, most) = rows
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// `count` rates with gaps between them, of which none is 1.
+    /// `count` rates with gaps between them. No rate is 1.
     fn spread_out(count: i32) -> Vec<f64> {
         (0..count)
             .map(|at| 2.0 * 1.1_f64.powi(at * at % 7))

@@ -27,7 +27,8 @@ impl Outcome {
     }
 }
 
-/// What could not be put back, as an error: how each step went is told already.
+/// The settings that could not be restored, as an error. The outcome of each step was printed
+/// before.
 pub(crate) fn put_back(outcomes: &[mpps_host::Outcome], option: &str) -> Result<()> {
     let failed = outcomes.iter().filter(|outcome| !outcome.finished());
     let failed: Vec<String> = failed.map(ToString::to_string).collect();
@@ -39,7 +40,7 @@ pub(crate) fn put_back(outcomes: &[mpps_host::Outcome], option: &str) -> Result<
     Ok(())
 }
 
-/// How a run ended that changed the host: what was not put back is told whatever else went wrong.
+/// The end of a run that changed the host. Settings that were not restored are always reported.
 pub(crate) fn ended<T>(ended: Result<T>, back: Result<()>) -> Result<T> {
     let Err(rest) = back else {
         return ended;

@@ -38,13 +38,14 @@ impl<P, S> Case<P, S> {
     }
 }
 
-/// Runs every case once a round, shows on standard error how far that is, and tells `known` of all
-/// cases after each run. A case whose run fails is skipped from then on, with the reason; it
-/// keeps the runs that it had, and the others go on. Answers false if Ctrl-C ended it: the run that it cut short does not count.
+/// Runs every case once a round, and shows the progress on standard error. Calls `known` with all
+/// cases after each run. A case whose run fails is skipped from then on, with the reason. It keeps
+/// its earlier runs, and the others go on. Returns false if Ctrl-C ended it. The run that Ctrl-C
+/// cut short does not count.
 ///
 /// # Errors
-/// Those of `known`; [`Interrupted`] if that was before any run ended, so that no result of an earlier
-/// experiment is replaced by nothing.
+/// Those of `known`. [`Interrupted`] if Ctrl-C came before any run ended, so that no earlier result
+/// is replaced by an empty one.
 pub(crate) fn interleave<P: Display, S>(
     cases: &mut [Case<P, S>],
     rounds: usize,
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(cases[0].samples, [0, 1, 2]);
         assert_eq!(cases[1].skipped.as_deref(), Some("lost"));
         assert_eq!(cases[2].skipped.as_deref(), Some("not here"));
-        // What ran before the failure counts.
+        // Runs before the failure count.
         let told: Vec<_> = cases
             .iter()
             .map(|case| (case.unmeasured(), case.stopped()))

@@ -80,7 +80,7 @@ fn tighten_fields(object: &mut Map<String, Value>) {
 }
 
 fn never_empty(field: &mut Map<String, Value>) {
-    // One that may be unknown says something by being false.
+    // A field that may be unknown means something when it is false.
     if is_of(field, "boolean") && !is_of(field, "null") {
         field.insert("const".to_owned(), json!(true));
     }

@@ -60,8 +60,8 @@ impl<const QUICK_MS: u64> Series<QUICK_MS> {
         Ok(session)
     }
 
-    /// Runs these cases in turn as [`interleave`], so many rounds before those that `--repeat`
-    /// counts.
+    /// Runs these cases in turn as [`interleave`], with `before` rounds before those that
+    /// `--repeat` counts.
     ///
     /// # Errors
     /// Those of `known`, and if no case could be run.

@@ -1,4 +1,4 @@
-//! What every experiment has around its runs: its files, Ctrl-C, and how far it is.
+//! The frame around an experiment's runs: its files, Ctrl-C, and the progress.
 
 use super::envelope::{Body, Envelope};
 use super::outcome::{Outcome, ended};
@@ -60,7 +60,7 @@ impl Session {
             .collect()
     }
 
-    /// What was found on this machine so far: nothing yet but `body`.
+    /// The result on this machine so far: only `body` yet.
     pub(crate) fn result<T: Body>(&self, machine: Fingerprint, body: T) -> Envelope<T> {
         let command = machine::command_line();
         let mut result = Envelope::new(machine, command, self.started.clone(), body);
@@ -89,7 +89,7 @@ impl Session {
         ended(page, data)
     }
 
-    /// Writes both files, prints the report, and tells how the run ended.
+    /// Writes both files, prints the report, and returns how the run ended.
     ///
     /// # Errors
     /// As [`Session::write`]'s, and if standard output takes no more.
@@ -107,12 +107,13 @@ impl Session {
 
 /// A result as the text of its data file: indented, with a line end.
 pub(crate) fn json(result: &impl Serialize) -> serde_json::Result<String> {
-    // Sentences keep a figure and its unit together by this blank, which nobody would search for.
+    // Sentences keep a figure and its unit together by this blank, which users would not search
+    // for.
     let text = output::pretty_json(result)?.replace('\u{a0}', " ");
     Ok(text + "\n")
 }
 
-/// A line on standard error that shows how far a run of so many steps is.
+/// A line on standard error that shows the progress of a run of `steps` steps.
 pub(crate) fn progress(steps: usize) -> Bar {
     let template = "{bar:20} {pos}/{len} ends in {eta}  {wide_msg}";
     let bar = output::bar(steps as u64, template);

@@ -38,7 +38,7 @@ pub struct Screens {
     pub udp: BTreeMap<String, f64>,
     /// How busy each CPU of the machine was.
     pub cpus: Vec<CpuBusy>,
-    /// What cannot be shown, and why.
+    /// Parts that cannot be shown, and why.
     pub notes: Vec<String>,
 }
 
