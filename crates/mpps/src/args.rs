@@ -1,4 +1,4 @@
-//! What the command line may say.
+//! The arguments of the command line.
 //!
 //! Each subcommand turns its arguments into a checked configuration before anything is opened.
 

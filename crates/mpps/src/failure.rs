@@ -1,4 +1,4 @@
-//! What helps against a refusal of the kernel.
+//! Remedies for refusals of the kernel.
 
 use crate::output;
 use mpps_os::Error as Refusal;
@@ -14,7 +14,7 @@ use std::path::Path;
 pub(crate) fn explain(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        // A refusal tells the kernel's answer itself, and the chain then tells it again.
+        // A refusal names the kernel's answer itself, and the chain repeats it.
         if !line.contains(&cause) {
             let colon = if line.is_empty() { "" } else { ": " };
             line.push_str(colon);
@@ -49,7 +49,7 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     output::printable(&line)
 }
 
-/// What a sender that could not be opened has to say, which has other options than a receiver.
+/// The error of a sender that could not be opened. Its options differ from a receiver's.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot send to {0}")]
 pub(crate) struct CannotSend(pub(crate) SocketAddr);
@@ -68,14 +68,14 @@ fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
     if let Some(mpps_http::Error::Kernel(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
-    // One that passed through the standard library's error.
+    // A refusal that passed through the standard library's error.
     let inner = cause
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
     cause.downcast_ref().or_else(|| inner?.downcast_ref())
 }
 
-/// What helps where the kernel is to choose a port, and has none.
+/// The remedy if the kernel is to choose a port, and has none.
 fn range_remedy(refusal: &Refusal) -> Option<String> {
     let is_chosen = match (refusal.errno()?, refusal.call) {
         (98, "bind") => refusal.object.ends_with(":0"),
@@ -117,7 +117,7 @@ fn tcp_remedy(refusal: &Refusal) -> Option<String> {
     Some(text)
 }
 
-/// What a user can do about a refusal; numbers of include/uapi/asm-generic/errno*.h.
+/// The remedy for a refusal; numbers of include/uapi/asm-generic/errno*.h.
 fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
     let object = &refusal.object;
     if let Some(limit) = rights.limit_remedy(refusal) {
@@ -188,7 +188,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
 /// How the error of a missing interface begins.
 const NO_INTERFACE: &str = "there is no interface";
 
-/// What helps where an interface does not exist.
+/// The message for an interface that does not exist, with a remedy.
 fn no_interface(name: &str) -> String {
     // A port is easily taken for the interface of `mpps doctor`.
     if name.parse::<u16>().is_ok_and(|port| port > 0) {
@@ -200,7 +200,7 @@ fn no_interface(name: &str) -> String {
     format!("{NO_INTERFACE} {name}; this host has {names}")
 }
 
-/// What helps where the kernel has no memory for something, or a sysctl lets it have no more.
+/// The remedy if the kernel has no memory for something, or a sysctl does not allow more.
 fn shortage_remedy(refusal: &Refusal) -> &'static str {
     match (refusal.errno(), refusal.call) {
         (Some(105), "join multicast group") => {
@@ -221,7 +221,7 @@ fn unprivileged_from() -> u16 {
     port.unwrap_or(1024)
 }
 
-/// What helps against the refusal of a port.
+/// The remedy for the refusal of a port.
 fn low_port_remedy(address: &str, from: u16, rights: &Rights) -> String {
     let port = address
         .rsplit(':')
@@ -239,8 +239,8 @@ fn low_port_remedy(address: &str, from: u16, rights: &Rights) -> String {
     )
 }
 
-/// What opening a file needs whose mode, or whose process, refuses it. An ordinary user is not told
-/// to take a right over all files.
+/// The rights to open a file whose mode, or whose process, refuses it. An ordinary user gets no
+/// advice to take a right over all files.
 fn of_open(path: &str, rights: &Rights) -> &'static [u8] {
     let is_of_process = |kind| path.starts_with("/proc/") && path.contains(kind);
     match ["/ns/", "/fd/"].into_iter().any(is_of_process) {
@@ -256,7 +256,7 @@ fn lacks(object: &str, mount: &str, entry: &str) -> bool {
     object.starts_with(mount) && !Path::new(mount).join(entry).exists()
 }
 
-/// What a call needs (capabilities(7)); none if that is not known.
+/// The rights that a call needs (capabilities(7)); none if they are not known.
 fn capabilities(call: &str, object: &str) -> Option<&'static [u8]> {
     let begins = |words: &[&str]| words.iter().any(|word| call.starts_with(word));
     Some(match call {
@@ -365,7 +365,7 @@ mod tests {
             let read_only = said("open", object, 30, &root);
             assert!(read_only.contains("--privileged"), "{read_only}");
         }
-        // Nobody knows what these need.
+        // The rights for these are unknown.
         for object in ["/proc/irq/9/smp_affinity", "result.json"] {
             assert_eq!(said("write", object, 1, &root), "");
         }

@@ -1,4 +1,4 @@
-//! Files that users name to be read, none of which keeps a command waiting or fills its memory.
+//! Files that users name for reading. None of them keeps a command waiting or fills its memory.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::capability::of_file;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Results are smaller, and a list of five million flows.
 const MIB_MAX: u64 = 256;
 
-/// What is read.
+/// An open input.
 #[derive(Debug)]
 pub(crate) struct Input {
     file: File,

@@ -3,23 +3,23 @@
 //! Programs that want to receive packets use the `mpps-io` crate; this one is the instrument.
 #![forbid(unsafe_code)]
 
-/// What the command line may say, checked in one conversion.
+/// The arguments of the command line, checked in one conversion.
 mod args;
 /// One file per subcommand.
 mod command;
-/// What is measured: the ladder, the receive paths, connections.
+/// The measurements: the ladder, the receive paths, connections.
 pub mod experiment;
-/// What is said when something cannot be done, and what helps.
+/// Messages for failures, with their remedies.
 mod failure;
 /// Files that users name to be read.
 mod input;
 /// The machine that a result is of.
 mod machine;
-/// Repeats, their spread, and change told from noise.
+/// Repeats, their spread, and the test of changes against the noise.
 pub mod measure;
 /// Standard output and error, which may close at any time.
 mod output;
-/// What runs until it is stopped.
+/// Programs that run until they are stopped.
 pub mod program;
 /// Ctrl-C and its kin.
 mod signal;

@@ -30,7 +30,7 @@ pub(crate) fn become_able() -> Result<()> {
         return Ok(());
     }
     let made = namespace::become_root_in_user_namespace();
-    // Half made, the namespace has nobody in the place of a root who only lacks a capability.
+    // If the namespace is half made, a root that only lacked a capability has become `nobody`.
     let made = made.map_err(|refusal| match rights.is_root {
         true => anyhow!("{refusal}; {}", rights.remedy(&needed)),
         false => refusal.into(),
@@ -76,7 +76,7 @@ pub(crate) fn kernel_release() -> String {
     release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// Which boot of which machine this is, so that two files tell whether they are from one machine.
+/// The boot ID of this machine. It shows whether two files are from one machine.
 pub(crate) fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
@@ -95,7 +95,7 @@ pub(crate) fn fingerprint_at(address: IpAddr) -> Result<Fingerprint> {
     }
 }
 
-/// The interface of that name, or else the one that owns the address.
+/// The interface of that name, or otherwise the interface that owns the address.
 pub(crate) fn interface_at(named: Option<&str>, address: IpAddr) -> Result<String> {
     if let Some(name) = named {
         return Ok(name.to_owned());

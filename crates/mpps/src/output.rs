@@ -54,7 +54,7 @@ pub(crate) fn json_to(path: &Path) -> anyhow::Result<()> {
 /// Writes one line, flushed, so that a reader behind a pipe sees it at once.
 ///
 /// # Errors
-/// If the stream cannot take it; [`is_closed`] tells a closed pipe from a full disk.
+/// If the stream cannot take it; [`is_closed`] distinguishes a closed pipe from a full disk.
 pub(crate) fn line(stream: Stream, text: &str) -> io::Result<()> {
     bytes(stream, (printable(text) + "\n").as_bytes())
 }
@@ -140,7 +140,7 @@ fn escaped(json: String) -> String {
     text
 }
 
-/// How long whoever reads may take for the last words, after a signal to end.
+/// How long a reader may take for the last words, after a signal to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Writes bytes as they are, and gives up as [`patience`] says.
@@ -164,8 +164,8 @@ fn is_stdout(stream: Stream) -> bool {
     }
 }
 
-/// When a write is to be given up. After a signal a reader that takes nothing is one that has gone: what
-/// is to be put back must not wait for it.
+/// Decides when to give up a write. After a signal, a reader that takes nothing counts as gone.
+/// Undoing changes must not wait for it.
 fn patience() -> impl FnMut() -> bool {
     static HAS_GONE: AtomicBool = AtomicBool::new(false);
     let mut since = None;
@@ -227,8 +227,8 @@ fn may_show_bar() -> bool {
     io::stderr().is_terminal() && may_steer(|name| std::env::var_os(name))
 }
 
-/// True if a terminal knows colours and a cursor that moves (term(7)), and nobody said no
-/// (<https://no-color.org>).
+/// True if a terminal knows colours and a cursor that moves (term(7)), and the user did not forbid
+/// them (<https://no-color.org>).
 fn may_steer(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     variable("TERM").is_none_or(|term| term != "dumb")
         && variable("NO_COLOR").is_none_or(|no| no.is_empty())

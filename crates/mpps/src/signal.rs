@@ -22,7 +22,7 @@ pub(crate) fn begin() -> io::Result<()> {
 /// Set by each of them, in whichever part of the program that is heard.
 static CAME: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// True once somebody asked this process to end and it has heard that.
+/// True once a signal asked this process to end and a handler took it.
 pub(crate) fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
@@ -39,7 +39,7 @@ pub(crate) struct Interrupt {
     signal: Arc<AtomicUsize>,
 }
 
-/// A run that was interrupted before it had anything to tell.
+/// A run that was interrupted before it had a result.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
@@ -85,8 +85,8 @@ impl Interrupt {
         self.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Prepares what takes long, has nothing to tell and leaves nothing behind: a signal ends the
-    /// process at once meanwhile.
+    /// Runs a preparation that takes long, has no result to show and leaves nothing behind. A
+    /// signal ends the process at once meanwhile.
     pub(crate) fn ends_during<T>(&self, prepare: impl FnOnce() -> T) -> T {
         self.release();
         let prepared = prepare();
@@ -94,7 +94,7 @@ impl Interrupt {
         prepared
     }
 
-    /// What is raised then, for those who look themselves.
+    /// The flag that a signal sets, for callers that look themselves.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.came
     }
@@ -105,7 +105,7 @@ impl Interrupt {
         i32::try_from(number).ok().filter(|number| *number > 0)
     }
 
-    /// True once somebody asked to end.
+    /// True once a signal asked to end.
     pub(crate) fn came(&self) -> bool {
         self.came.load(Ordering::Relaxed)
     }

@@ -122,8 +122,8 @@ pub(crate) fn pace(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How long an interface is to wait between interrupts, which is never meant in seconds: `50us`,
-/// `0.2ms`, or `0` for not at all. A number alone is of microseconds.
+/// How long an interface is to wait between interrupts: `50us`, `0.2ms`, or `0` for no wait. A
+/// number without a unit is in microseconds, because seconds are never meant.
 pub(crate) fn moderation(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a time up to 1s, such as 50us, or 0 for none");
     let number = text.trim();

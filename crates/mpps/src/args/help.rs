@@ -6,14 +6,14 @@ use super::Cli;
 use clap::{Command, CommandFactory};
 use std::fmt::Write;
 
-/// What a command's help has beyond its arguments.
+/// The parts of a command's help besides its arguments.
 #[derive(Debug, Default)]
 pub(crate) struct CommandHelp {
     /// Its words: `lab tcp`.
     pub(crate) command: &'static str,
     /// The options that `-h` shows; none for all.
     short: &'static [&'static str],
-    /// What a user must know, in short paragraphs.
+    /// Facts that a user must know, in short paragraphs.
     pub(crate) notes: &'static [&'static str],
     /// Command lines, and what each does.
     pub(crate) examples: &'static [(&'static str, &'static str)],
@@ -567,7 +567,7 @@ impl CommandHelp {
         all
     }
 
-    /// What stands below the arguments in `--help`.
+    /// The text below the arguments in `--help`.
     fn below(&self) -> String {
         let mut text = String::new();
         for note in self.notes {

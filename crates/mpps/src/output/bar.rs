@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 /// How often a second it is drawn at most.
 const DRAWN_HZ: u8 = 20;
-/// The width of a terminal that does not tell it.
+/// The width of a terminal that does not report it.
 const COLUMNS: u16 = 80;
 
-/// Shows how far a run of `steps` is; nothing if standard error is no terminal, or one that is not to be
-/// steered.
+/// Shows the progress of a run of `steps`. Shows nothing if standard error is no terminal, or a
+/// terminal that must not be steered.
 pub(crate) fn bar(steps: u64, template: &str) -> Bar {
     let target = match may_show_bar() {
         true => ProgressDrawTarget::term_like_with_hz(Box::new(Frame::default()), DRAWN_HZ),
@@ -42,8 +42,8 @@ impl Deref for Bar {
     }
 }
 
-/// What is drawn at once. It goes the way of all output, which gives up a terminal that is held: by
-/// itself the library would wait in write(2).
+/// The text to draw at once. It takes the way of all output, which gives up a blocked terminal. The
+/// library itself would wait in write(2).
 #[derive(Debug, Default)]
 struct Frame(Mutex<String>);
 

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The age from which on a new file beside another is of a run that was killed.
+/// A new file beside another is from a killed run if it is older than this.
 const STALE: Duration = Duration::from_secs(3600);
 
 /// A file that can be written. Nothing of it is there, and what it held stays, until it is written.
@@ -45,10 +45,11 @@ enum Way {
 }
 
 impl OutputFile {
-    /// Tries whether the file that an option names can be written, and leaves no trace of the trial.
+    /// Tries whether the file that an option names can be written, and leaves no trace of the
+    /// trial.
     ///
     /// # Errors
-    /// If it cannot be, as far as one can tell without writing to it.
+    /// If it cannot be written, as far as that shows without writing to it.
     pub(crate) fn try_out(option: &str, path: &Path) -> Result<Self> {
         ensure!(
             path.as_os_str() != "-",
@@ -89,8 +90,8 @@ impl OutputFile {
         is_same && self.target.keeps()
     }
 
-    /// Empties it, and opens it for lines as they come; none if it is standard output. What has no
-    /// end, such as a pipe, is not emptied.
+    /// Empties it, and opens it for lines as they come; none if it is standard output. A file
+    /// without an end, such as a pipe, is not emptied.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -125,9 +126,8 @@ impl OutputFile {
         self.put(bytes, true)
     }
 
-    /// The same with what is known so far, to be replaced later: nothing is written to what keeps
-    /// all that it is given, such as a pipe. What fails here fails again at the end, and is told
-    /// then.
+    /// Writes the result so far, to be replaced later. Writes nothing to a file that keeps all its
+    /// input, such as a pipe. A failure here repeats at the end, and is reported then.
     pub(crate) fn keep(&self, bytes: &[u8]) {
         let _ = self.put(bytes, false);
     }
@@ -151,13 +151,13 @@ impl OutputFile {
         let path = self.path.display();
         let error = match put {
             Ok(()) => return Ok(()),
-            // Unlike a reader that has gone, it is told.
+            // Unlike a reader that has gone, this one is reported.
             Err(error) if error.kind() == ErrorKind::BrokenPipe && signal::came() => {
                 io::Error::new(ErrorKind::TimedOut, "its reader did not read in time")
             }
             Err(error) => error,
         };
-        // What came to the place during the run must not cost the result.
+        // A file that took the place during the run must not cost the result.
         let may_move = is_last && self.replaces;
         match may_move.then(|| self.target.write_aside(bytes)) {
             Some(Ok(aside)) => {

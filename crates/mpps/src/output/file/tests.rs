@@ -59,7 +59,7 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
 fn a_link_stays_a_link() {
     let directory = tempfile::tempdir().unwrap();
     let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
-    // What it leads to is named from where the link is, and need not be there yet.
+    // The target is named from the place of the link, and need not exist yet.
     symlink("file", &link).unwrap();
     for text in ["first", "second"] {
         let output = try_out(&link).unwrap();
@@ -140,7 +140,7 @@ fn a_pipe_is_closed_once_after_all_was_written_and_must_have_a_reader() {
     let error = format!("{:#}", try_out(&path).unwrap_err());
     assert!(error.contains("no program reads"), "{error}");
     assert!(error.ends_with("name another file by --json"), "{error}");
-    // Open for both, which waits for nobody (fifo(7)).
+    // Opening for both does not wait for another end (fifo(7)).
     let mut options = File::options();
     let both = options.read(true).write(true).open(&path).unwrap();
     let mut reader = File::open(&path).unwrap();
@@ -282,7 +282,7 @@ fn one_file_by_two_names_is_one_file() {
     assert!(!link.overwrites(&at("lab.html")));
     let new = try_out(&at("new")).unwrap();
     assert!(new.overwrites(&at("./new")));
-    // What keeps nothing may be named twice.
+    // A file that keeps nothing may be named twice.
     let null = try_out(Path::new("/dev/null")).unwrap();
     assert!(!null.overwrites(Path::new("/dev/null")));
 }
