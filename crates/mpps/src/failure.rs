@@ -147,7 +147,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
             .to_owned(),
         (99, _) => "no interface here has this address: `ip address` lists them".to_owned(),
         (97, _) => "this machine has IPv6 switched off: use an IPv4 address".to_owned(),
-        (101 | 113, _) => "there is no route to it: `ip route get ADDR` tells more".to_owned(),
+        (101 | 113, _) => "there is no route to it: `ip route get ADDR` shows more".to_owned(),
         (1 | 13, "bind") => low_port_remedy(object, unprivileged_from(), rights),
         (1, "io_uring_setup") if rights.is_root => {
             "sysctl kernel.io_uring_disabled forbids it, or a \
@@ -159,7 +159,7 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
             .to_owned(),
         (13, "open" | "openat" | "openat2" | "access") => rights.remedy(of_open(object, rights)),
         (13, "connect") => format!(
-            "{object} is a broadcast address, or a route forbids it: `ip route get ADDR` tells which"
+            "{object} is a broadcast address, or a route forbids it: `ip route get ADDR` shows which"
         ),
         (1, "connect" | "sendmsg" | "send") => {
             "a firewall, or a BPF program of its cgroup, forbids it: `nft list ruleset`".to_owned()

@@ -149,7 +149,7 @@ impl OfHost {
         });
         let mut blocks = vec![Block::from(Table::new(columns).rows(rows))];
         blocks.extend(facts(&self.host).into_iter().map(Block::paragraph));
-        let hint = "`mpps backends IF` tells which techniques an interface has";
+        let hint = "`mpps backends IF` shows which techniques an interface has";
         blocks.push(Block::Paragraph(Text::new().faint(hint)));
         blocks
     }

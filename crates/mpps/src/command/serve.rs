@@ -91,7 +91,7 @@ fn user(asked: Option<&str>) -> Result<Option<User>> {
             return Ok(None);
         }
         let Some(nobody) = User::find("nobody") else {
-            bail!("no user nobody in /etc/passwd to go on as: name one by --user, or --user root");
+            bail!("/etc/passwd has no user nobody: name another by --user, or --user root");
         };
         // In a user namespace or a container, root may be unable to become `nobody`. It stays root
         // then.

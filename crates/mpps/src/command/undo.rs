@@ -21,7 +21,7 @@ pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
         return tune::guard(process);
     }
     let (leftovers, unreadable) = leftovers();
-    let here = NetNamespace::current().context("cannot tell this network namespace")?;
+    let here = NetNamespace::current().context("cannot identify this network namespace")?;
     let mut teller = Teller::new(output::line);
     let mut worst = if unreadable.is_empty() { 0 } else { 2 };
     if leftovers.is_empty() && unreadable.is_empty() {
@@ -129,7 +129,7 @@ fn tell(
         let why = if steps_begun == 0 {
             "nothing had been changed"
         } else {
-            "somebody else has just undone it"
+            "another process has just undone it"
         };
         teller.tell(Stream::Out, &format!("{head}: {why}"));
     }
@@ -232,7 +232,7 @@ mod tests {
             Ok(())
         }
         fn expect_undone(stream: Stream, text: &str) -> io::Result<()> {
-            let undone = "eth9: somebody else has just undone it";
+            let undone = "eth9: another process has just undone it";
             assert_eq!((stream, text), (Stream::Out, undone));
             Err(io::ErrorKind::BrokenPipe.into())
         }

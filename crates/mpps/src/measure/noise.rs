@@ -94,7 +94,7 @@ pub(crate) fn best(rows: &[(&str, Vec<f64>)], quantity: fn(f64) -> Quantity) -> 
     }
     if rows.iter().any(|(_, rates)| rates.len() < SAMPLES_MIN) {
         return Some(format!(
-            "Which is the best is told from {SAMPLES_MIN} repeats on: fewer say nothing about noise."
+            "The best is named from {SAMPLES_MIN} repeats on: fewer say nothing about noise."
         ));
     }
     let middle = |rates: &[f64]| median(rates).unwrap_or(0.0);
@@ -112,7 +112,7 @@ pub(crate) fn best(rows: &[(&str, Vec<f64>)], quantity: fn(f64) -> Quantity) -> 
     }));
     if !alike.is_empty() {
         let alike = alike.join(" and ");
-        said.push(format!("the noise does not tell {alike} from it"));
+        said.push(format!("within the noise of it: {alike}"));
     }
     Some(said.join("; ") + ".")
 }
@@ -279,8 +279,8 @@ mod tests {
         let said = |rows: &[(&'static str, Vec<f64>)]| best(rows, Quantity::Mpps);
         assert_eq!(
             said(&[row("a", 0.5), row("b", 1.0), row("c", 0.99)]).unwrap(),
-            "The most is received on b, 1.00\u{a0}Mpps; 2.00x as much as on a; the noise does not \
-             tell c from it."
+            "The most is received on b, 1.00\u{a0}Mpps; 2.00x as much as on a; within the noise \
+             of it: c."
         );
         assert_eq!(said(&[row("a", 1.0)]), None);
         let few = said(&[row("a", 1.0), ("b", vec![2.0])]).unwrap();

@@ -185,7 +185,7 @@ impl What {
         let interface = self.interface()?;
         ensure!(
             interface != "lo",
-            "lo: it receives from this host alone, by the CPU that sends; name another interface"
+            "lo: it receives from this host only, by the CPU that sends; name another interface"
         );
         let aim = Aim {
             goal: self.goal,

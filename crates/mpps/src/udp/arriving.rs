@@ -77,7 +77,7 @@ impl Arriving<'_> {
         match first {
             Err(_) if self.interrupt.came() => bail!(Interrupted),
             Err(waited) => bail!(
-                "nothing arrived at {} within {} s{}; does somebody send there, and does no firewall \
+                "nothing arrived at {} within {} s{}; does a program send there, and does no firewall \
                  drop the packets?",
                 self.at,
                 waited.as_secs(),

@@ -119,7 +119,7 @@ impl Hosts<'_> {
         time: Duration,
         purpose: Purpose<'_>,
     ) -> Result<Run> {
-        let (first, _) = senders.first().context("nobody sends")?;
+        let (first, _) = senders.first().context("no sender")?;
         let tx_caps = first.caps().clone();
         let tx_cpus = senders.iter().map(|(_, cpu)| *cpu).collect();
         let (caps, in_driver) = taker.granted();
@@ -139,7 +139,7 @@ impl Hosts<'_> {
                 (Received::by_rule(dropped), Span::of(tx).mpps(dropped))
             }
             (None, Some(caps)) => (Received::by(rx, caps, is_shared), sample::mpps(rx)),
-            (None, None) => anyhow::bail!("nobody receives"),
+            (None, None) => anyhow::bail!("no receiver"),
         };
         let after = self.snapshots()?;
         let (sender, receiver) = (after.0.since(&before.0), after.1.since(&before.1));

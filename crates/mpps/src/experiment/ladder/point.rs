@@ -129,7 +129,7 @@ impl Verdict {
             (Some(true), true) => "as in the article",
             (Some(true), false) => "seen here",
             (Some(false), _) => "not here",
-            (None, _) => "not told by this run",
+            (None, _) => "not decided by this run",
         };
         format!("{begins}: {}", self.evidence)
     }

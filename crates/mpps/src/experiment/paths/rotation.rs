@@ -21,7 +21,7 @@ pub(super) struct Rotation {
 impl Rotation {
     /// Over these senders, which are alike but for their targets.
     pub(super) fn new(senders: Vec<Box<dyn Tx>>) -> Result<Self> {
-        let caps = senders.first().context("nobody sends")?.caps().clone();
+        let caps = senders.first().context("no sender")?.caps().clone();
         Ok(Self {
             caps: TxCaps {
                 batch: (caps.train * TRAINS_PER_TURN).min(caps.batch),

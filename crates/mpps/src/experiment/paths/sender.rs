@@ -90,7 +90,7 @@ impl Sender {
         };
         let first = usize::from(first) + nth * self.flows;
         let source_port = u16::try_from(first)
-            .with_context(|| format!("--flows {}: no so many source ports", self.flows))?;
+            .with_context(|| format!("--flows {}: too few source ports; lower it", self.flows))?;
         let feed = Feed {
             target,
             source_port,

@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
         sender: &'a Sender,
         interrupt: &'a Interrupt,
     ) -> Result<Self> {
-        let generator = feeds.first().context("nobody sends")?.cpu;
+        let generator = feeds.first().context("no sender")?.cpu;
         let cpus = Cpus {
             generator,
             application: generator,

@@ -61,7 +61,7 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     blocks.extend(numbered.flat_map(|(at, finding)| of(at + 1, finding)));
     if let (Some(port), true) = (result.port, result.findings.is_empty()) {
         let said = format!(
-            "whether anything came for port {port} no counter tells: tcpdump -ni any udp port {port}"
+            "no counter shows whether anything came for port {port}: tcpdump -ni any udp port {port}"
         );
         blocks.push(Block::note(said));
     }

@@ -110,7 +110,7 @@ pub(super) fn said(carved: &CarvedOut) -> Vec<String> {
     }
     if let Some(flow) = of_fields("sd") {
         said.push(format!(
-            "addresses alone are hashed (sd): all UDP between the hosts of {} comes by queue {queue}",
+            "only addresses are hashed (sd): all UDP between the hosts of {} comes by queue {queue}",
             flow.flow
         ));
     }

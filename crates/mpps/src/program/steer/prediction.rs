@@ -204,7 +204,7 @@ impl SteerObject {
             blocks.push(self.few().into());
         }
         if !self.remedies.is_empty() {
-            blocks.push(Block::heading("What makes it more even"));
+            blocks.push(Block::heading("Changes that make it more even"));
             let columns = [
                 Column::words("change", 6),
                 Column::figure("then", 6),

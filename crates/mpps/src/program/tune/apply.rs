@@ -50,7 +50,7 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
             let back = put_all_back(tuned);
             let closed = error.downcast_ref().is_some_and(output::is_closed);
             let error = match closed {
-                true => anyhow!("nobody read what was changed, and all is put back"),
+                true => anyhow!("no program read the list of changes, so all are undone"),
                 false => error,
             };
             return ended(Err(error), back);

@@ -201,7 +201,7 @@ impl Traffic {
             }
             ensure!(
                 began.elapsed() < patience,
-                "{} within {} s; does somebody send to {self}?",
+                "{} within {} s; does a program send to {self}?",
                 match self.reader {
                     Reader::Listener => "no connection was made to this host",
                     _ => "nothing was read from sockets of this host",

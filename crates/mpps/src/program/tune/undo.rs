@@ -83,7 +83,7 @@ pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: L
         // The claim changes nothing.
         if outcomes.is_empty() && one.steps().1 > 0 {
             said.push(format!(
-                "{head}: somebody else is at it, or made it where this cannot be seen"
+                "{head}: another process is at it, or made it where this cannot be seen"
             ));
             worst = Outcome::Status(2);
         }

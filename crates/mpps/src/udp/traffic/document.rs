@@ -278,7 +278,7 @@ fn why_slow(total: &SendTotal, quota: Option<&Quota>) -> &'static str {
     let cpu_seconds = |thread: &SendThread| thread.cpu_ns_per_packet * thread.offered as f64 / 1e9;
     let is_full = |thread| cpu_seconds(thread) >= CPU_FULL * total.active_seconds;
     if total.blocked > 0 {
-        "the send buffer was full, of which the link or its queueing discipline takes no more"
+        "the send buffer was full, because the link or its queueing discipline takes no more"
     } else if quota.is_some_and(Quota::is_limit) {
         "a CPU quota held its threads back"
     } else if total.threads.iter().any(is_full) {

@@ -109,7 +109,7 @@ fn order<'a>(server: &str, own: &[Setting<'a>], [few, many]: [&Setting<'a>; 2]) 
     let of_few = |figures: &TcpFigures| figures.latency_p50_us_samples.len() < SAMPLES_MIN;
     if own.iter().any(|one| of_few(one.low) || of_few(one.full)) {
         return format!(
-            "{server}: whether the order of latencies turns round under load is told from \
+            "{server}: whether the order of latencies turns round under load is shown from \
              {SAMPLES_MIN} repeats on"
         );
     }
@@ -139,7 +139,7 @@ fn order<'a>(server: &str, own: &[Setting<'a>], [few, many]: [&Setting<'a>; 2]) 
             "as in the paper, the order of latencies turns round under load"
         }
         (Change::Same, _) | (_, Change::Same) => {
-            "not here: the noise does not tell whether the order turns round, as the paper's did"
+            "not here: the noise hides whether the order turns round, as the paper's did"
         }
         _ => "not here: the order of latencies does not turn round under load, as the paper's did",
     };

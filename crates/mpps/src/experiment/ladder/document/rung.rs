@@ -123,7 +123,7 @@ fn cpus(rung: &RungResult) -> Block {
         Column::words("CPU", 8),
         Column::figure("Busy", 8),
         Column::figure("In soft interrupts", 10),
-        Column::words("What ran there", 20).grow(40),
+        Column::words("Tasks", 20).grow(40),
     ];
     let rows = rung.cpu_busy.iter().map(|cpu| {
         let share = |share| Quantity::Share(share).to_string();
@@ -149,7 +149,7 @@ fn verdict(sender: &RungSender) -> String {
             "offered {} times what was received",
             Quantity::Times(ratio).figure()
         ),
-        None => "offered packets of which none was received".to_owned(),
+        None => "offered packets (none was received)".to_owned(),
     };
     match sender.outran {
         true => format!("it {offered} and outran the receiver"),
@@ -179,7 +179,7 @@ pub(super) fn lessons(rungs: &[RungResult]) -> Vec<String> {
     };
     let rest = (!numbers.is_empty()).then(|| {
         format!(
-            "not told by this run: the {what} {}: too few repeats, a difference within the noise, or \
+            "not decided by this run: the {what} {}: too few repeats, a difference within the noise, or \
              another sender or way",
             numbers.join(", ")
         )

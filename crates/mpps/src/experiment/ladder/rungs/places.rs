@@ -14,7 +14,7 @@ fn all(layout: &Layout) -> Vec<Rung> {
 
 /// A sender that reaches every queue.
 fn fours() -> Choice {
-    Choice::new(None, Some(4)).expect("nobody has to be looked for")
+    Choice::new(None, Some(4)).expect("no generator has to be looked for")
 }
 
 fn rung(layout: &Layout, number: &str) -> Rung {

@@ -165,7 +165,7 @@ fn bars(result: &NdrResult) -> Bars {
         unit: "Mpps".to_owned(),
         key: vec![(
             Hue::Main,
-            format!("highest load at which no more is lost than {goal}"),
+            format!("highest load that loses no more than {goal}"),
         )],
         range: None,
         break_at: None,

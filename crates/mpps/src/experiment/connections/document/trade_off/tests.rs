@@ -55,7 +55,7 @@ fn the_order_turns_round_only_if_both_ends_of_it_are_beyond_noise() {
         assert!(turned.contains(part), "{part}: {turned}");
     }
     let wild = [100.0, 202.0, 2000.0];
-    let (not, unknown) = ("does not turn round", "the noise does not tell");
+    let (not, unknown) = ("does not turn round", "the noise hides");
     for (low, full, verdict) in [
         ([LONG, SHORT], [LONG, SHORT], not),
         ([SHORT, LONG], [SHORT, LONG], not),
