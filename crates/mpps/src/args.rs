@@ -47,7 +47,7 @@ pub(crate) enum Subcommands {
     Bench(paths::Plan),
     /// Find the highest rate without loss of each receive path
     Ndr(paths::ndr::Plan),
-    /// Measure on which CPU the receiver should run
+    /// Find the best CPU for the receiver
     Placement(placement::Plan),
     /// Show where this host drops packets, why, and how to fix it
     Doctor(DoctorArgs),
