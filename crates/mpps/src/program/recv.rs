@@ -72,7 +72,7 @@ impl Plan {
         )
     }
 
-    /// True if the host's screens are shown. They cost a reading each second.
+    /// True if the user asked for the host's screens. They cost a reading each second.
     fn has_screens(&self) -> bool {
         self.asked.verbose || self.lines.json
     }
