@@ -8,6 +8,7 @@ mod links;
 mod modules;
 mod opening;
 mod permission;
+mod quotes;
 mod results;
 mod tables;
 mod whitespace;
@@ -32,6 +33,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("tables", tables::check),
     ("links", links::check),
     ("results", results::check),
+    ("quotes", quotes::check),
     ("unsafe", permission::check),
 ];
 

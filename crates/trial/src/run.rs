@@ -5,17 +5,24 @@ use crate::process::{apart, own_name};
 use crate::trial::Kind;
 use libtest_mimic::{Arguments, Completion};
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
+use std::time::Duration;
 
 /// Chooses trials by their requirements. `rights` chooses all that start something, `programs`
 /// those that need a program of another package.
 const CHOSEN: &str = "MPPS_TRIALS";
-/// Trials at once for each CPU: most of them wait. With four, some got no CPU for longer than a
+/// Trials at once for each CPU, at most and in any case: most of them wait. Between the two, a trial
+/// starts only while the machine has a CPU for it. Otherwise programs find no CPU for longer than a
 /// socket's buffer lasts.
-const LANES: usize = 2;
+const LANES_MAX: usize = 4;
+const LANES_MIN: usize = 1;
+/// The time between two looks at the machine.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// An example of the package under test. Cargo builds examples beside its test programs.
 ///
@@ -41,11 +48,12 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
     trials.sort_by_key(|trial| trial.kind);
     let mut arguments = Arguments::from_args();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads = arguments.test_threads.or(Some(LANES * cpus));
+    arguments.test_threads = arguments.test_threads.or(Some(LANES_MAX * cpus));
+    let lanes = Arc::new(Lanes::new(cpus));
     // Each trial under way holds it. A trial that measures waits for the others.
     let machine = Arc::new(RwLock::new(()));
     let trials = trials.into_iter().map(|trial| {
-        let machine = Arc::clone(&machine);
+        let (machine, lanes) = (Arc::clone(&machine), Arc::clone(&lanes));
         let Trial {
             name,
             kind,
@@ -56,6 +64,7 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
             Kind::Pure if needs.is_empty() => test().map(|()| Completion::Completed),
             Kind::Pure | Kind::Waits => {
                 let _shared = machine.read().unwrap_or_else(PoisonError::into_inner);
+                let _lane = lanes.enter();
                 apart(&name, kind)
             }
             Kind::Measures => {
@@ -65,4 +74,81 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
         })
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// The trials under way, as many as the machine has CPUs for.
+struct Lanes {
+    cpus: usize,
+    taken: AtomicUsize,
+    /// Held by the trial that is next.
+    next: Mutex<()>,
+}
+
+impl Lanes {
+    fn new(cpus: usize) -> Self {
+        Self {
+            cpus,
+            taken: AtomicUsize::new(0),
+            next: Mutex::new(()),
+        }
+    }
+
+    /// Waits for a lane, which is free again when the guard is dropped.
+    fn enter(&self) -> Lane<'_> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.has_room() {
+            thread::sleep(LOOK);
+        }
+        self.taken.fetch_add(1, Ordering::AcqRel);
+        Lane(&self.taken)
+    }
+
+    fn has_room(&self) -> bool {
+        let taken = self.taken.load(Ordering::Acquire);
+        taken < LANES_MIN * self.cpus || (taken < LANES_MAX * self.cpus && self.is_quiet())
+    }
+
+    /// True if a CPU was free at each of three looks. Where that cannot be read, none may be.
+    fn is_quiet(&self) -> bool {
+        (0..3).all(|_| {
+            thread::sleep(LOOK / 2);
+            // This thread runs as well.
+            running().is_some_and(|running| running <= self.cpus)
+        })
+    }
+}
+
+/// A lane of one trial.
+struct Lane<'a>(&'a AtomicUsize);
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The tasks of the machine that run or wait for a CPU (`procs_running`, proc_stat(5)).
+fn running() -> Option<usize> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let line = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("procs_running "))?;
+    line.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_has_fewer_lanes() {
+        assert!(running().is_some_and(|running| running > 0));
+        let lanes = Lanes::new(1);
+        let first = lanes.enter();
+        assert_eq!(lanes.taken.load(Ordering::Acquire), 1);
+        drop(first);
+        assert!(lanes.has_room());
+        // A machine without a CPU is never quiet, and has no lane beyond the least.
+        assert!(!Lanes::new(0).has_room());
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::change::Change;
+use super::edit::Backward;
 use super::host::{Host, Kernel};
 use super::journal::{self, Journal, Record};
 use super::outcome::{Outcome, Undone};
@@ -191,7 +192,11 @@ fn edit_undone(
     };
     let edit = &mut record.change.edits[at];
     let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
-    let outcome = Outcome::new(edit, undone.unwrap_or_else(failed));
+    let result = undone.unwrap_or_else(failed);
+    let outcome = match result {
+        Undone::Restored | Undone::Partly(_) => Outcome::new(&Backward(edit), result),
+        _ => Outcome::new(edit, result),
+    };
     if edit.end_undo(host, object) {
         // The next undo must not put back a setting that is changed in between.
         let _ = journal.write(record);

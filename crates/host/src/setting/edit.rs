@@ -362,6 +362,24 @@ impl Edit {
     }
 }
 
+/// An edit as undoing shows it: the old value is the new one.
+pub(super) struct Backward<'a>(pub(super) &'a Edit);
+
+impl fmt::Display for Backward<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Edit {
+            setting, old, new, ..
+        } = self.0;
+        match setting {
+            // Their texts have no direction.
+            Setting::Rule { .. } | Setting::Filters | Setting::RssTable | Setting::RssKey => {
+                self.0.fmt(f)
+            }
+            _ => setting.show(new, old, f),
+        }
+    }
+}
+
 impl fmt::Display for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let new = match self.setting {

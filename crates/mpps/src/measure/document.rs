@@ -418,9 +418,20 @@ impl Totals {
             parts.push(unbroken(&format!("+{} more", self.losses.len() - 2)));
         }
         if self.unaccounted != 0 {
-            let count = Quantity::Signed(self.unaccounted).figure();
-            let inexact = if self.is_inexact { ", inexact" } else { "" };
-            parts.push(unbroken(&format!("UNACCOUNTED {count}{inexact}")));
+            let rest = self.unaccounted.unsigned_abs();
+            let text = match self.is_inexact {
+                // A counter of trains leaves a count of no known unit; its share says enough.
+                true => {
+                    let sign = if self.unaccounted < 0 { "-" } else { "" };
+                    let share = Quantity::Share(self.share(rest));
+                    format!("UNACCOUNTED {sign}{share}, inexact")
+                }
+                false => format!("UNACCOUNTED {}", Quantity::Signed(self.unaccounted).figure()),
+            };
+            // The largest part of what is missing comes first.
+            let is_largest = self.losses.iter().all(|loss| loss.count < rest);
+            let at = if is_largest { 0 } else { parts.len() };
+            parts.insert(at, unbroken(&text));
         }
         if parts.is_empty() {
             return "nothing".to_owned();

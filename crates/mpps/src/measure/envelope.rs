@@ -74,10 +74,7 @@ pub enum ParseError {
         source: serde_json::Error,
     },
     /// A result, but of another schema.
-    #[error(
-        "schema `{found}`, but this version of mpps reads `{expected}`: measure again, or use the \
-         version of mpps that wrote the file (its `version`)"
-    )]
+    #[error("{}", of_schema(.found, .expected))]
     Schema {
         /// The schema that the file names.
         found: String,
@@ -90,6 +87,23 @@ pub enum ParseError {
         /// Whose: `rung 4a`.
         of: String,
     },
+}
+
+/// Why a file of another schema is not read: it is of another command, or of another version.
+fn of_schema(found: &str, expected: &str) -> String {
+    let command = |schema: &str| {
+        let name = schema.strip_prefix("mpps.")?.split('.').next()?;
+        Some(name.replace(['-', '_'], " "))
+    };
+    match (command(found), command(expected)) {
+        (Some(one), Some(other)) if one != other => {
+            format!("a result of `mpps {one}`, not of `mpps {other}`; `mpps report FILE` shows it")
+        }
+        _ => format!(
+            "schema `{found}`, but this version of mpps reads `{expected}`: measure again, or use \
+             the version of mpps that wrote the file (its `version`)"
+        ),
+    }
 }
 
 impl<T: Body> Envelope<T> {

@@ -29,6 +29,9 @@ pub struct Screens {
     /// The interface of the address. For an address of all interfaces it is the interface that
     /// received most meanwhile; absent if none received anything.
     pub interface: Option<String>,
+    /// Packets that it received per second, over all queues; absent in older files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_pps: Option<f64>,
     /// Its receive queues; none if its driver does not count by queue.
     pub queues: Vec<QueueRate>,
     /// Packets that its driver dropped or had no room for, per second, by the driver's names.
@@ -121,6 +124,7 @@ impl Screens {
             busiest.filter(|(_, link)| delta.links.len() == 1 || link.counters.rx_packets > 0);
         self.interface = busiest.map(|(name, _)| name.clone());
         if let Some((name, link)) = busiest {
+            self.received_pps = rate(link.counters.rx_packets);
             let queues = delta.queue_packets(name).into_iter();
             let queues = queues.filter_map(|queue| {
                 Some(QueueRate {
@@ -193,14 +197,25 @@ impl Screens {
             .map(|(name, rate)| format!("{name} {}", per_second(rate)))
             .collect();
         let idle = self.queues.iter().filter(|queue| queue.pps == 0.0).count();
-        match (self.queues.len(), idle) {
-            (0, _) => said.push("its driver counts no packets by receive queue".to_owned()),
-            (_, 0) => {}
-            (all, idle) if all == idle => said.push(format!("nothing at {all} queues")),
+        let all = self.queues.len();
+        let received = self.received_pps.filter(|pps| *pps > 0.0);
+        match (idle, received) {
+            // A veth counts by queue only packets that NAPI polls.
+            (_, Some(pps)) if all == idle => {
+                let pps = per_second(pps);
+                said.insert(0, format!("rx_packets {pps}, not counted by receive queue"));
+            }
+            _ if all == 0 => said.push("its driver counts no packets by receive queue".to_owned()),
+            (0, _) => {}
+            _ if all == idle => said.push(format!("nothing at {all} queue{}", plural(all))),
             _ => said.push(format!("nothing at {idle} more")),
         }
         said.join(", ")
     }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 fn per_second(rate: f64) -> String {
@@ -413,7 +428,7 @@ CPUs   2 more less than 1 % busy";
         };
         let screens = links(2, 3, 9).since(&links(1, 1, 1));
         assert_eq!(screens.interface.as_deref(), Some("eth2"));
-        assert!(text(&screens, 80).contains("counts no packets by receive queue"));
+        assert!(text(&screens, 80).contains("rx_packets 8/s, not counted by receive queue"));
         let idle = links(2, 1, 1).since(&links(1, 1, 1));
         assert_eq!(idle.interface, None);
         assert!(
