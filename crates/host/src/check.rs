@@ -71,8 +71,6 @@ pub struct Check {
     pub reads: &'static str,
     /// When it reports something.
     pub speaks: &'static str,
-    /// How to make it report.
-    pub made_by: &'static str,
     /// Runs the check.
     pub run: fn(&Seen) -> Vec<Finding>,
 }

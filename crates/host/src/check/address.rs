@@ -6,8 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "address",
     reads: "`Ip.InAddrErrors`, `Ip6.InAddrErrors`",
-    speaks: "packets came for addresses that are not this host's, and it does not forward",
-    made_by: "a neighbour of the sender that says this host has an address which it has not (gallery: `somebody_elses_address`)",
+    speaks: "packets came for addresses that this host does not have, and it does not forward",
     run,
 };
 

@@ -6,10 +6,9 @@ use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "allowance",
-    reads: "the counters of its driver for that (crates/host/src/driver_counters.tsv), such as ena's \
-            `pps_allowance_exceeded`, and the kernel's `rx-hw-drop-ratelimits` of each receive queue",
-    speaks: "the cloud or the hypervisor dropped or queued packets beyond what the machine may have",
-    made_by: "not in a lab: a cloud's network does it",
+    reads: "driver counters such as ena's `pps_allowance_exceeded` (crates/host/src/driver_counters.tsv); \
+            the kernel's `rx-hw-drop-ratelimits` of each receive queue",
+    speaks: "the cloud or hypervisor dropped or queued packets beyond what the machine may have",
     run,
 };
 

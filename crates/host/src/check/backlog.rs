@@ -5,9 +5,8 @@ use crate::{CpuBusy, Station};
 
 pub(super) const CHECK: Check = Check {
     name: "backlog",
-    reads: "`dropped` of each CPU (softnet_stat), which is of the whole machine",
+    reads: "`dropped` of each CPU (softnet_stat), for the whole machine",
     speaks: "the queue between two CPUs (RPS, a veth, a tunnel, loopback) was full",
-    made_by: "RPS, or loopback, to a CPU that is busy, and a flood",
     run,
 };
 

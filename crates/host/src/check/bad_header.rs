@@ -6,9 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "bad_header",
     reads: "`Ip.InHdrErrors`, `Ip6.InHdrErrors`",
-    speaks: "IP refused the headers of packets: damaged, a hop limit that is used up, or of IPv6 an address or a \
-             routing header that it does not take",
-    made_by: "a sender that writes its packets itself",
+    speaks: "IP refused a header: damage, hop limit used up, bad IPv6 address or routing header",
     run,
 };
 

@@ -7,7 +7,6 @@ pub(super) const CHECK: Check = Check {
     name: "checksum",
     reads: "`Udp.InCsumErrors`, `Udp6.InCsumErrors`",
     speaks: "UDP datagrams had a wrong checksum",
-    made_by: "a sender that writes its packets itself (gallery: `a_wrong_checksum`)",
     run,
 };
 

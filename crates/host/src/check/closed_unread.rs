@@ -6,10 +6,9 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "closed_unread",
-    reads: "the drop reasons `NOT_SPECIFIED`, `QUEUE_PURGE` and `SOCKET_CLOSE` of datagrams that were in UDP \
-            sockets, as far as IP delivered datagrams that UDP has not counted (`Ip.InDelivers`, `Udp.InDatagrams`)",
-    speaks: "a UDP socket was closed and took along datagrams that no program had read",
-    made_by: "end a server that does not read (gallery: `a_server_that_ends_unread`)",
+    reads: "drop reasons `NOT_SPECIFIED`, `QUEUE_PURGE` and `SOCKET_CLOSE` of datagrams in UDP sockets; at \
+            most `Ip.InDelivers` less what UDP counted",
+    speaks: "a UDP socket was closed with datagrams that no program had read",
     run,
 };
 

@@ -6,11 +6,8 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "coalescing",
-    reads: "`rx-usecs` (ethtool -c), the size of the receive rings (ethtool -g), and the packets of the \
-            busiest queue",
-    speaks: "an interface had no room, and at this rate half of a ring or more comes while it waits to \
-             interrupt",
-    made_by: "not on a veth: `ethtool -G IF rx 64`, `ethtool -C IF rx-usecs 1000`, and a flood",
+    reads: "`rx-usecs` (ethtool -c), receive ring size (ethtool -g), packets of the busiest queue",
+    speaks: "an interface had no room, and half a ring or more comes before each interrupt",
     run,
 };
 
@@ -29,7 +26,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
             return None;
         }
         let what = format!(
-            "{interface} waits {wait_us} us before it interrupts, in which some {in_wait:.0} packets come to \
+            "{interface} waits {wait_us} us before it interrupts; meanwhile some {in_wait:.0} packets come to \
              one queue, and its ring has {ring} places"
         );
         let (name, shorter_us) = (ShellWord::new(interface), (wait_us / 4).max(10));

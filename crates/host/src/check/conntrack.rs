@@ -6,9 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "conntrack",
     reads: "`drop` (/proc/net/stat/nf_conntrack), `nf_conntrack_count` and `_max`",
-    speaks: "connection tracking dropped packets because its table had no room or two packets of one flow \
-             entered it at once",
-    made_by: "`sysctl -w net.netfilter.nf_conntrack_max=10`, a rule that tracks, and many flows",
+    speaks: "connection tracking dropped packets: table full, or two packets of one flow at once",
     run,
 };
 

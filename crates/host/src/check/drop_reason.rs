@@ -8,8 +8,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "drop_reason",
     reads: "all other drop reasons of UDP (tracepoint skb:kfree_skb)",
-    speaks: "the kernel dropped UDP datagrams for a reason that has no check of its own",
-    made_by: "a filter on the socket, a martian source (gallery: `a_socket_filter`, `a_martian_source`)",
+    speaks: "the kernel dropped UDP datagrams for a reason without a check of its own",
     run,
 };
 
@@ -60,9 +59,9 @@ const KNOWN: [(&str, Station, &str, &str); 9] = [
     (
         OTHERHOST,
         Station::Ip,
-        "their Ethernet address is another host's, or they have a VLAN tag for which there is no interface",
-        "tcpdump -eni IF vlan shows tags, for which ip link add makes an interface; otherwise the table of \
-         neighbours of the sender is wrong, or the interface is promiscuous",
+        "their Ethernet address is another host's, or they have a VLAN tag that no interface has",
+        "tcpdump -eni IF vlan shows tags; ip link add makes an interface for one. Without tags, the sender's \
+         table of neighbours is wrong, or the interface is promiscuous",
     ),
     (
         "UNICAST_IN_L2_MULTICAST",
@@ -74,7 +73,7 @@ const KNOWN: [(&str, Station, &str, &str); 9] = [
         unspecified::REASON,
         Station::Wire,
         "the kernel names no reason; a full ring of a veth is one such, counted as tx_dropped at its other end",
-        "perf record -e skb:kfree_skb -g tells the function that dropped them",
+        "perf record -e skb:kfree_skb -g shows the function that dropped them",
     ),
 ];
 
@@ -93,7 +92,7 @@ fn reported<'s>(seen: &'s Seen) -> Vec<(&'s str, Evidence, Fate)> {
             Fate::Checked | Fate::Harmless | Fate::Outward => return None,
             _ if name == unspecified::REASON => {
                 let rest = Unspecified::of(seen).rest;
-                beyond(name, "where nothing else explains it", rest)
+                beyond(name, "without another explanation", rest)
             }
             Fate::Counted(names) => {
                 let rest = drop_reasons::beyond(seen, name, names);
@@ -137,7 +136,7 @@ fn finding(seen: &Seen, name: &str, lost: Evidence) -> Option<Finding> {
         name,
         Station::Ip,
         "include/net/dropreason-core.h of the kernel says what that is",
-        "perf record -e skb:kfree_skb -g tells the function that dropped them",
+        "perf record -e skb:kfree_skb -g shows the function that dropped them",
     );
     let known = known(name);
     let &(_, station, why, remedy) = known.unwrap_or(&unknown);

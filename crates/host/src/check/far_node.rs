@@ -7,11 +7,9 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "far_node",
-    reads: "the node of each card, of the CPUs that took its interrupts, of those in `rps_cpus`, and of the \
-            CPU on which the busiest thread of an overrun socket's owner ran last",
-    speaks: "on a machine with several nodes packets were lost for want of CPU time, and interrupts, RPS or \
-             the reader are not at the node of the card",
-    made_by: "a machine with two nodes: a card's `smp_affinity_list` at the other one",
+    reads: "NUMA nodes of each card, its interrupts' CPUs, its `rps_cpus`, and the CPU of an overrun \
+            socket's busiest thread",
+    speaks: "lost packets lacked CPU time; interrupts, RPS or the reader are off the card's node",
     run,
 };
 
@@ -79,7 +77,7 @@ fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {
     let what =
         format!("RPS hands packets of {interface} to CPU {cpu}, and the card is at node {home}");
     let remedy = format!(
-        "a mask of that node's CPUs alone ({}) in /sys/class/net/{}/queues/rx-*/rps_cpus",
+        "a mask of only that node's CPUs ({}) in /sys/class/net/{}/queues/rx-*/rps_cpus",
         cpus_of(seen, home),
         ShellWord::new(interface)
     );

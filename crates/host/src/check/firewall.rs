@@ -7,7 +7,6 @@ pub(super) const CHECK: Check = Check {
     name: "firewall",
     reads: "the drop reason `NETFILTER_DROP` of UDP (tracepoint skb:kfree_skb); no counter has it",
     speaks: "nftables or iptables dropped UDP datagrams; with `--port`, those to it",
-    made_by: "`nft add rule inet t c udp dport 53 drop` (gallery: `a_rule_before_tracking`)",
     run,
 };
 

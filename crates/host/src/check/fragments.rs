@@ -6,12 +6,10 @@ use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {
     name: "fragments",
-    reads: "`Ip.ReasmFails`, `Ip6.ReasmFails`, `IpExt.ReasmOverlaps`; `FRAG` and `FRAG6` of sockstat and sockstat6, \
-            `ReasmReqds` and `ReasmOKs`",
-    speaks: "fragments could not be put together: one was lost, they overlap, or there was no memory for them; or \
-             more datagrams wait for a fragment at the end than come whole in 20 ms or failed; those that \
-             waited at the beginning are reported and no loss of this time",
-    made_by: "`sysctl -w net.ipv4.ipfrag_high_thresh=1` and datagrams above the MTU (gallery: `fragments_without_memory`)",
+    reads: "`Ip.ReasmFails`, `Ip6.ReasmFails`, `IpExt.ReasmOverlaps`, `ReasmReqds`, `ReasmOKs`; `FRAG` and \
+            `FRAG6` (sockstat, sockstat6)",
+    speaks: "fragments could not be reassembled (lost, overlapping, no memory), or unusually many \
+             datagrams still wait",
     run,
 };
 
@@ -72,8 +70,8 @@ fn earlier(seen: &Seen) -> Option<Finding> {
         }
     }
     let what = format!(
-        "{count} datagrams of which fragments came up to 30 s before (IPv6: 60 s) are given up: they waited \
-         already, and are no loss of this time"
+        "{count} datagrams were given up: they already waited for fragments at the start (at most 30 s, IPv6: \
+         60 s), and are no loss of this time"
     );
     let found = (count > 0).then(|| Finding::noticed(seen, &CHECK, Station::Ip, evidence));
     Some(found?.says(what, remedy()).with(Confidence::Likely))

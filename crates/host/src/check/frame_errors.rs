@@ -6,10 +6,9 @@ use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "frame_errors",
-    reads: "the counters of its driver for that (crates/host/src/driver_counters.tsv), or `rx_crc_errors` and \
+    reads: "driver counters (crates/host/src/driver_counters.tsv), or `rx_crc_errors` and \
             `rx_frame_errors` of each interface",
     speaks: "an interface received damaged frames",
-    made_by: "not on a veth: a damaged cable",
     run,
 };
 

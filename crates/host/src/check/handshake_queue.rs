@@ -6,10 +6,8 @@ use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {
     name: "handshake_queue",
-    reads: "`TcpExt.TCPReqQFullDoCookies`, unless `net.ipv4.tcp_syncookies` is 2, `TcpExt.TCPReqQFullDrop`",
-    speaks: "the SYN queue of a listening TCP socket was full: it answered with SYN cookies or not at all",
-    made_by: "`sysctl -w net.core.somaxconn=2` and clients that do not hear the answer (gallery: \
-              `a_full_queue_of_handshakes`)",
+    reads: "`TcpExt.TCPReqQFullDrop`; `TcpExt.TCPReqQFullDoCookies`, unless `net.ipv4.tcp_syncookies` is 2",
+    speaks: "a listening TCP socket's SYN queue was full: it sent SYN cookies or nothing",
     run,
 };
 
@@ -22,7 +20,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
     let told = &names[usize::from(is_always)..];
     let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(told)).map(|found| {
         let remedy = format!(
-            "ss -tn state syn-recv tells from whom they come, a flood or many clients; a longer queue: the \
+            "ss -tn state syn-recv shows the senders: a flood, or many clients; a longer queue: the \
              program's own backlog of listen(2), and room for it: {}, {}",
             seen.raise("net.core.somaxconn", 4096),
             seen.raise("net.ipv4.tcp_max_syn_backlog", 8192)

@@ -6,9 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "interrupts_moved",
     reads: "`effective_affinity_list` of each card's interrupts (/proc/irq)",
-    speaks: "packets were lost for want of CPU time, and an interrupt of a card went to other CPUs at the \
-             end than at the beginning",
-    made_by: "`echo CPU > /proc/irq/N/smp_affinity_list` while the doctor looks, as irqbalance does",
+    speaks: "lost packets lacked CPU time, and an interrupt of a card moved to other CPUs",
     run,
 };
 

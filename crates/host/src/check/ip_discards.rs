@@ -7,9 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "ip_discards",
     reads: "`IpExt.InTruncatedPkts`, `IpExt.InNoRoutes`, `Ip.InDiscards`, and `Ip6.InTruncatedPkts`, \
             `Ip6.InNoRoutes`, `Ip6.InDiscards`",
-    speaks: "IP discarded packets that were cut short, that had no route, or for which it had no memory",
-    made_by: "a sender that writes a wrong length (gallery: `packets_cut_short`), or a packet to be forwarded \
-              where no route leads (gallery: `no_route_onward`)",
+    speaks: "IP discarded packets: cut short, without a route, or without memory for them",
     run,
 };
 
@@ -26,12 +24,12 @@ const KINDS: [(&[&str], &str, &str); 3] = [
     ),
     (
         NO_ROUTE,
-        "packets came for an address to which this host has no route",
+        "packets came for an address that this host has no route to",
         "ip route get ADDRESS: add the route, or correct the sender's route that leads here",
     ),
     (
         DISCARDED,
-        "IP discarded packets: it had no memory for them, or IPv6 is off at the interface by which they came",
+        "IP discarded packets: it had no memory for them, or IPv6 is off at the interface that they came by",
         "sysctl net.ipv6.conf.IF.disable_ipv6; dmesg shows whether allocations failed",
     ),
 ];

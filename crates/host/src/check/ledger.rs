@@ -93,7 +93,7 @@ const REASONED: [(Station, &str, &[Check]); 3] = [
         "firewall",
         &[conntrack::CHECK, firewall::CHECK],
     ),
-    (Station::Ip, "given to nobody", &[unrouted::CHECK]),
+    (Station::Ip, "delivered nowhere", &[unrouted::CHECK]),
     (
         Station::Socket,
         "unread in a closed socket",
@@ -226,7 +226,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
     let mut ledger = Ledger::new(known.saturating_add(beside), delivered, 0);
     if beside > 0 {
         ledger.note(format!(
-            "the kernel dropped {beside} packets more than IP received and nothing else has: before it"
+            "the kernel dropped {beside} packets more than are missing at IP: it dropped them before IP"
         ));
     }
     for loss in early.into_iter().chain(counted).chain(reasoned) {
@@ -272,7 +272,7 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
     let waiting = seen.queued_bytes();
     if waiting > 0 {
         ledger.note(format!(
-            "{waiting} bytes wait in socket buffers: how many datagrams that are no counter tells"
+            "{waiting} bytes wait in socket buffers: no counter shows how many datagrams"
         ));
     }
     if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 pub(super) const CHECK: Check = Check {
     name: "link_bounced",
     reads: "how often the carrier of each interface changed (`IFLA_CARRIER_CHANGES`)",
-    speaks: "the carrier of a card or a veth came or went while the interface was up",
-    made_by: "`ip link set IF down` and `up` at the other end of a veth (gallery: `a_link_that_bounces`)",
+    speaks: "the carrier of a card or veth came or went while the interface was up",
     run,
 };
 

@@ -7,7 +7,6 @@ pub(super) const CHECK: Check = Check {
     name: "listen_queue",
     reads: "`TcpExt.ListenOverflows`, and which listener drops (sock_diag)",
     speaks: "the accept queue of a listening TCP socket was full",
-    made_by: "`sysctl -w net.core.somaxconn=1` and a server that does not accept (gallery: `a_full_queue_of_connections`)",
     run,
 };
 

@@ -4,11 +4,10 @@ use super::{Check, Confidence, Finding, Seen, no_listener};
 
 pub(super) const CHECK: Check = Check {
     name: "listener_elsewhere",
-    reads: "the drop reason `NO_SOCKET`, `Udp.NoPorts` and `Udp6.NoPorts`, and the addresses of the sockets \
+    reads: "drop reason `NO_SOCKET` (required), `Udp.NoPorts`, `Udp6.NoPorts`, and the sockets' addresses \
             (sock_diag)",
-    speaks: "with `--port`, if drop reasons can be watched: datagrams found no socket, and sockets with that port have another address, \
-             another family, an interface or a partner",
-    made_by: "a program bound to 127.0.0.1 and a sender to another address (gallery: `a_listener_at_another_address`)",
+    speaks: "with `--port`: datagrams found no socket; sockets there have another address, family, \
+             interface or partner",
     run,
 };
 

@@ -6,9 +6,8 @@ use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_no_memory",
-    reads: "the counters of its driver for packets that were lost so (crates/host/src/driver_counters.tsv)",
+    reads: "driver counters (crates/host/src/driver_counters.tsv)",
     speaks: "a driver found no memory for packets",
-    made_by: "not in a lab: a machine without free memory",
     run,
 };
 

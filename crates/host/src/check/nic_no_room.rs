@@ -7,11 +7,9 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_no_room",
-    reads: "the counters of its driver (crates/host/src/driver_counters.tsv), or what the kernel keeps for \
-            it, or `rx_missed_errors` and `rx_fifo_errors`; the size of its rings; `time_squeeze` \
-            (softnet_stat)",
+    reads: "driver counters (crates/host/src/driver_counters.tsv), the kernel's own, or `rx_missed_errors` \
+            and `rx_fifo_errors`; ring size; `time_squeeze` (softnet_stat)",
     speaks: "an interface had no descriptor or no room for packets",
-    made_by: "not on a veth: `ethtool -G IF rx 64` and a flood",
     run,
 };
 

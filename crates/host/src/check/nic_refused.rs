@@ -7,10 +7,8 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_refused",
-    reads: "the counters of its driver for that (crates/host/src/driver_counters.tsv), less what XDP and sockets of AF_XDP dropped",
-    speaks: "an interface's card or driver dropped packets for other causes than want of room: too long for \
-             its buffers, no rule that takes them, an error of the ring, no memory",
-    made_by: "not in a lab: an error of the card",
+    reads: "driver counters (crates/host/src/driver_counters.tsv), less what XDP and AF_XDP sockets dropped",
+    speaks: "a card or driver dropped packets: too long, no rule, ring error, or no memory",
     run,
 };
 

@@ -7,10 +7,9 @@ use mpps_os::netlink::sock_diag::UdpEntry;
 
 pub(super) const CHECK: Check = Check {
     name: "no_listener",
-    reads: "`Udp.NoPorts`, `Udp6.NoPorts`; with `--port` the drop reason `NO_SOCKET`, if it can be watched; \
-            `Udp.IgnoredMulti`, `Udp6.IgnoredMulti`",
-    speaks: "no socket took datagrams; with `--port`, of that one; a remark where they came to all hosts or a group",
-    made_by: "send to a port without a program (gallery: `nobody_listens`)",
+    reads: "`Udp.NoPorts`, `Udp6.NoPorts`, `Udp.IgnoredMulti`, `Udp6.IgnoredMulti`; with `--port` the drop \
+            reason `NO_SOCKET`, if it can be read",
+    speaks: "no socket took datagrams, with `--port` those to it; broadcast and multicast may be remarks",
     run,
 };
 
@@ -93,8 +92,8 @@ pub(super) fn elsewhere(seen: &Seen) -> Vec<String> {
 fn places<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> Vec<String> {
     let mut places: Vec<String> = entries
         .map(|entry| match entry.remote {
-            Some(remote) => format!("{} (from {remote} alone)", entry.local),
-            None if entry.interface > 0 => format!("{} (of one interface alone)", entry.local),
+            Some(remote) => format!("{} (only from {remote})", entry.local),
+            None if entry.interface > 0 => format!("{} (only at one interface)", entry.local),
             None => entry.local.to_string(),
         })
         .collect();
@@ -111,7 +110,7 @@ pub(super) fn finding(seen: &Seen, check: &Check) -> Option<Finding> {
         let found = Finding::lost(seen, check, Station::Udp, seen.counters(NAMES))?;
         return Some(found.says(
             format!("datagrams came to UDP, and no socket took them{}", some(seen)),
-            "mpps doctor --port PORT tells whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
+            "mpps doctor --port PORT shows whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
              refusals, and in them the port",
         ));
     };

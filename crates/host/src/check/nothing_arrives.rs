@@ -6,11 +6,9 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
-    reads: "from the wire on: each interface's carrier and `rx_packets`, `Ip.InReceives`, fragments, all that \
-            UDP counts, the sockets of the port",
-    speaks: "with `--port`: no UDP datagram was received in this namespace, nor lost; it names the first \
-             station that saw nothing",
-    made_by: "look at a port to which nobody sends",
+    reads: "each interface's carrier and `rx_packets`, `Ip.InReceives`, fragments, all UDP counters, the \
+            port's sockets",
+    speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station",
     run,
 };
 

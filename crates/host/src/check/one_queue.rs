@@ -6,9 +6,8 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "one_queue",
-    reads: "the packets of each receive queue (by the driver or the kernel), and the RSS table",
-    speaks: "an interface had no room for packets, and one of its several receive queues got 80 % or more",
-    made_by: "one flow, or a hash of addresses alone, and a flood (a card with several queues)",
+    reads: "packets of each receive queue (from the driver or the kernel), and the RSS table",
+    speaks: "an interface had no room; one of several receive queues got 80 % or more",
     run,
 };
 

@@ -7,9 +7,7 @@ use std::collections::BTreeSet;
 pub(super) const CHECK: Check = Check {
     name: "ports_used_up",
     reads: "the ports of all UDP sockets (sock_diag), and `net.ipv4.ip_local_port_range`",
-    speaks: "UDP sockets have 95 % or more of the ports that a program gets which asks for none",
-    made_by: "`sysctl -w net.ipv4.ip_local_port_range='40000 40009'` and ten sockets (gallery: \
-              `ports_that_are_used_up`)",
+    speaks: "UDP sockets use 95 % or more of the ports for automatic choice",
     run,
 };
 

@@ -6,11 +6,9 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "quota",
-    reads: "`nr_throttled` and `nr_periods` of the cgroup of each program with a UDP socket, and of those above \
-            it (cgroup v2 or v1), and the drops of its sockets",
-    speaks: "a program was held back by its CPU quota in a tenth of the periods or more while its sockets lost \
-             datagrams",
-    made_by: "`systemd-run -p CPUQuota=5% PROGRAM` and a flood",
+    reads: "`nr_throttled` and `nr_periods` of the program's cgroup and those above it (cgroup v2 or v1); \
+            its sockets' drops",
+    speaks: "a quota throttled a program in at least 10 % of periods; its sockets lost datagrams",
     run,
 };
 

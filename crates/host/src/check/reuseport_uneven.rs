@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 
 pub(super) const CHECK: Check = Check {
     name: "reuseport_uneven",
-    reads: "`sk_drops` of the sockets that share an address and a port (`SO_REUSEPORT`), and whether their \
+    reads: "`sk_drops` of sockets that share an address and port (`SO_REUSEPORT`), and whether their \
             owners run",
-    speaks: "of such a group one socket lost at least twice the mean of all, and another one lost nothing, \
-             though its reader does no more",
-    made_by: "four sockets at one port and one flow (gallery: `one_flow_for_four_sockets`)",
+    speaks: "in a `SO_REUSEPORT` group one socket lost twice the mean or more, another nothing",
     run,
 };
 

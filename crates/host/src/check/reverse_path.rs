@@ -7,7 +7,6 @@ pub(super) const CHECK: Check = Check {
     name: "reverse_path",
     reads: "`TcpExt.IPReversePathFilter`",
     speaks: "the reverse path filter dropped packets",
-    made_by: "`rp_filter=1` and a sender to which no route leads back (gallery: `an_asymmetric_route`)",
     run,
 };
 
@@ -16,8 +15,8 @@ pub(super) const NAMES: &[&str] = &["TcpExt.IPReversePathFilter"];
 fn run(seen: &Seen) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
         found.says(
-            "packets came by an interface by which this host would not answer their sender, and the \
-             reverse path filter dropped them",
+            "the reverse path filter dropped packets: this host would not answer their sender by the \
+             interface that they came by",
             "a route back to the senders by that interface; or its loose mode: sysctl -w \
              net.ipv4.conf.IF.rp_filter=2",
         )

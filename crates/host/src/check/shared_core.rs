@@ -6,11 +6,9 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "shared_core",
-    reads: "the CPU on which the busiest thread of an overrun socket's owner ran last, its siblings, and what \
-            those did (/proc/stat)",
-    speaks: "that thread had no time left, and soft interrupts took half or more of its CPU's sibling",
-    made_by: "a machine with siblings: `taskset -c` the receiver to the sibling of its queue's CPU (`mpps \
-              lab`, rung 4b)",
+    reads: "the last CPU of an overrun socket's busiest thread, its siblings, and their soft interrupts \
+            (/proc/stat)",
+    speaks: "an overrun socket's reader was busy; soft interrupts took half its CPU's sibling or more",
     run,
 };
 
@@ -27,8 +25,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
             other.cpu != own.id && own.siblings.contains(&other.cpu) && other.softirq >= MOST
         })?;
         let what = format!(
-            "the busiest thread of {} ran on CPU {}, whose core it shares with CPU {}, of which soft \
-             interrupts took {:.0} %: the two slow each other down",
+            "the busiest thread of {} ran on CPU {}. CPU {} shares its core, and soft interrupts \
+             took {:.0} % of that one: the two slow each other down",
             overrun.socket.name(),
             own.id,
             sibling.cpu,

@@ -6,9 +6,8 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "shared_cpu",
-    reads: "the CPU on which the busiest thread of a socket's owner ran last, and what that CPU did (/proc/stat)",
-    speaks: "a socket dropped datagrams while that CPU was full and soft interrupts took a fifth of it or more",
-    made_by: "`taskset -c` the receiver to the CPU of its receive queue (`mpps lab`, rung 4a)",
+    reads: "the last CPU of the busiest thread of a socket's owner, and its load (/proc/stat)",
+    speaks: "a socket dropped datagrams; its reader's CPU was full, 20 % or more soft interrupts",
     run,
 };
 
@@ -21,8 +20,8 @@ fn run(seen: &Seen) -> Vec<Finding> {
         let mut found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
         found.evidence.push(soft_interrupts(seen, shares.cpu));
         let what = format!(
-            "the buffer of {} was full: its busiest thread ran on CPU {}, of which soft interrupts took \
-             {:.0} %, so that program and receive queue share it",
+            "the buffer of {} was full: its busiest thread ran on CPU {}. Soft interrupts took {:.0} % of \
+             that CPU: program and receive queue share it",
             socket.name(),
             shares.cpu,
             shares.softirq * 100.0

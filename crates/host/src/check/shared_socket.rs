@@ -7,9 +7,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "shared_socket",
     reads: "`sk_drops` of each UDP socket, and the run times of its owner's threads",
-    speaks: "a full buffer cost a socket datagrams, it is its program's only one at that port, two threads or \
-             more of it ran a fifth of the time each, and the busiest had no time left",
-    made_by: "two threads that read one socket, and a flood (gallery: `one_socket_for_two_threads`)",
+    speaks: "a program's only socket at a port overflowed while two or more threads were busy",
     run,
 };
 

@@ -7,13 +7,9 @@ use crate::facts::Busy;
 
 pub(super) const CHECK: Check = Check {
     name: "socket_buffer",
-    reads: "`sk_drops` of each UDP socket (sock_diag), less what a filter, a checksum or memory explains; run \
-            and wait times of its owner's threads (schedstat)",
-    speaks: "a full buffer cost a socket datagrams. Its owner's busiest thread tells why: it ran, or was \
-             ready to, 90 % of the time or more (too slow), it waited for a CPU a quarter of the time or \
-             more, it hardly ran and the buffer is still full, or it is stopped (nobody reads), or it slept \
-             in between (the buffer is too small for bursts)",
-    made_by: "`kill -STOP` a receiver (gallery: `a_stopped_program` and four more)",
+    reads: "`sk_drops` of each UDP socket (sock_diag), less filter, checksum and memory drops; thread run \
+            and wait times (schedstat)",
+    speaks: "a socket's buffer was full: program slow, stopped, idle or without CPU, or buffer small",
     run,
 };
 
@@ -50,7 +46,7 @@ fn finding(seen: &Seen, overrun: &Overrun) -> Option<Finding> {
                 percent(busy.ran)
             ),
             "more sockets at the same port (SO_REUSEPORT), each with a thread on a CPU of its own; or a \
-             cheaper way to receive: mpps bench tells what each is worth here"
+             cheaper way to receive: mpps bench shows what each is worth here"
                 .to_owned(),
         ),
         Some(Busy { ran, waited, waiter, .. }) if waited >= WAITS => (
@@ -60,12 +56,12 @@ fn finding(seen: &Seen, overrun: &Overrun) -> Option<Finding> {
                 percent(ran)
             ),
             format!(
-                "a CPU for it alone: taskset -pc CPU {waiter}, and other programs and interrupts away from \
+                "a CPU of its own: taskset -pc CPU {waiter}; keep other programs and interrupts away from \
                  that CPU"
             ),
         ),
         Some(Busy { ran, .. }) if ran < IDLE && socket.is_full() => (
-            "it is still, and the program's threads hardly ran, so that nobody reads it".to_owned(),
+            "it still is, and the program does not read it (its threads hardly ran)".to_owned(),
             format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status"),
         ),
         Some(Busy { ran, .. }) => (
@@ -78,7 +74,7 @@ fn finding(seen: &Seen, overrun: &Overrun) -> Option<Finding> {
         ),
         None => (
             "what its reader did is not seen".to_owned(),
-            format!("as root, mpps doctor tells a slow program from a small buffer; {larger}"),
+            format!("as root, mpps doctor distinguishes a slow program from a small buffer; {larger}"),
         ),
     };
     let threads = socket.owner.map_or(0, |owner| owner.threads.len());

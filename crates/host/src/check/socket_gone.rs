@@ -7,9 +7,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "socket_gone",
     reads: "`Udp.RcvbufErrors`, `Udp6.RcvbufErrors`, less the drops of all UDP sockets",
-    speaks: "without `--port` and `--pid`: a hundred datagrams or more, and a tenth of those that full buffers \
-             cost, are of no socket that was there at the end",
-    made_by: "end a receiver that is overrun while the doctor looks",
+    speaks: "at least 100 buffer drops, and 10 %, belong to no socket (without `--port`, `--pid`)",
     run,
 };
 
@@ -32,7 +30,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
             .says(
                 "full socket buffers cost datagrams, and no socket that is there counts them: its program has \
                  ended or closed it meanwhile, or the kernel does not list it",
-                "journalctl -e, or the program's own log, tells whether it ended",
+                "journalctl -e, or the program's own log, shows whether it ended",
             )
             .with(Confidence::Possible)
     });

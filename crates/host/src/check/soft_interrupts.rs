@@ -6,9 +6,8 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "soft_interrupts",
-    reads: "what each CPU did (/proc/stat), and what NICs and backlogs lost",
-    speaks: "a NIC or a backlog lost packets while a CPU was full, half of it or more with soft interrupts",
-    made_by: "RPS to one CPU, and a flood",
+    reads: "each CPU's load (/proc/stat), and losses of NICs and backlogs",
+    speaks: "a NIC or backlog lost packets; a CPU was full, half or more soft interrupts",
     run,
 };
 

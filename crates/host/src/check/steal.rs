@@ -6,8 +6,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "steal",
     reads: "steal of each CPU (/proc/stat)",
-    speaks: "packets were lost for want of CPU time, and the hypervisor took a tenth of a CPU's time or more",
-    made_by: "not in a lab: a busy neighbour on the hypervisor",
+    speaks: "lost packets lacked CPU time; the hypervisor took a tenth of a CPU or more",
     run,
 };
 

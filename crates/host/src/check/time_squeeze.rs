@@ -6,10 +6,8 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "time_squeeze",
-    reads: "`time_squeeze` of each CPU (softnet_stat), and what each CPU did",
-    speaks: "a NIC had no room, and on CPUs that are not full soft interrupts ended ten times a second or more \
-             with work left",
-    made_by: "not on a veth: `sysctl -w net.core.netdev_budget=1`, which is of the whole machine, and a flood",
+    reads: "`time_squeeze` of each CPU (softnet_stat), and each CPU's load",
+    speaks: "a NIC had no room; CPUs not full ended soft interrupts early, 10/s or more",
     run,
 };
 

@@ -6,10 +6,9 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "udp_errors",
-    reads: "`Udp.InErrors` and `Udp6.InErrors` beyond `RcvbufErrors`, `MemErrors` and `InCsumErrors`, less what \
-            the drop reasons of a socket filter or a policy explain",
+    reads: "`Udp.InErrors` and `Udp6.InErrors`, less `RcvbufErrors`, `MemErrors`, `InCsumErrors`, and drop \
+            reasons of socket filters and policies",
     speaks: "UDP refused datagrams, and no counter shows why",
-    made_by: "a sender that writes a wrong length into the UDP header (gallery: `a_wrong_udp_length`)",
     run,
 };
 

@@ -7,7 +7,6 @@ pub(super) const CHECK: Check = Check {
     name: "udp_memory",
     reads: "`Udp.MemErrors`, `Udp6.MemErrors`",
     speaks: "all UDP sockets together reached `net.ipv4.udp_mem`, or a container its memory limit",
-    made_by: "`sysctl -w net.ipv4.udp_mem='1 1 1'`, which is of the whole machine",
     run,
 };
 

@@ -6,11 +6,9 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "unrouted",
-    reads: "the drop reason `NOT_SPECIFIED` of UDP, and by difference what IPv4 received and neither \
-            delivered nor counted as lost; of IPv6 what of `Ip6.InMcastPkts` it did not deliver, which is a \
-            remark; a group that nobody joined has no counter of its own",
-    speaks: "IP received datagrams and gave them to nobody, without a reason or a counter",
-    made_by: "send to 239.1.1.1 (gallery: `a_group_that_nobody_joined`)",
+    reads: "drop reason `NOT_SPECIFIED` of UDP; IPv4: the gap between received and counted; IPv6: \
+            `Ip6.InMcastPkts` not delivered, a remark",
+    speaks: "IP delivered datagrams nowhere, without a reason or a counter",
     run,
 };
 
@@ -33,7 +31,7 @@ fn v6(seen: &Seen, count: u64) -> Option<Finding> {
     found.evidence.extend(seen.counter("Ip6.InMcastPkts"));
     found.is_remark = true;
     let found = found.says(
-        "datagrams came to IPv6 groups that no socket has joined at the interface by which they come, as \
+        "datagrams came to IPv6 groups that no socket has joined at the interface that they come by, as \
          mDNS of other hosts does",
         "none, if no program here wants them: ip maddress show lists what is joined where; a program joins \
          with IPV6_JOIN_GROUP, which takes the interface",
@@ -47,10 +45,10 @@ fn v4(seen: &Seen, count: u64) -> Option<Finding> {
         found.evidence.extend(seen.counter("Ip.InReceives"));
         found
             .says(
-                "IP received datagrams and gave them to nobody; the cause is not known, because IPv4 counts \
+                "IP received datagrams and delivered them nowhere; the cause is not known, because IPv4 counts \
                  none of them and the kernel names no reason",
-                "three things look alike: ip maddress show tells whether a socket joined the group at that \
-                 interface; ip route get ADDRESS from SOURCE iif IF tells a blackhole or a prohibition; \
+                "three causes look alike: ip maddress show lists the groups that sockets joined at that \
+                 interface; ip route get ADDRESS from SOURCE iif IF shows a blackhole or a prohibition; \
                  tcpdump -vni IF 'ip[0] & 15 > 5' shows IP options. sysctl -w \
                  net.ipv4.conf.all.log_martians=1 logs sources that cannot be one",
             )

@@ -5,11 +5,9 @@ use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "way_out",
-    reads: "the drop reasons of UDP that a socket of this namespace sent, and those of the way out alone, such as \
-            `NEIGH_FAILED` (tracepoint skb:kfree_skb)",
-    speaks: "this host dropped UDP datagrams on their way out; with `--port`, those to that port. The ledger, \
-             which is of the way in, has none of them",
-    made_by: "`nft add rule inet t output udp dport 53 drop`, and a client (gallery: `a_rule_for_what_is_sent`)",
+    reads: "UDP drop reasons of this namespace's sockets, and outgoing ones such as `NEIGH_FAILED` \
+            (tracepoint skb:kfree_skb)",
+    speaks: "this host dropped UDP datagrams on their way out (with `--port`, to that port)",
     run,
 };
 

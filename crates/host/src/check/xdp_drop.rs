@@ -6,10 +6,9 @@ use crate::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "xdp_drop",
-    reads: "the counters of drivers for packets that XDP dropped (crates/host/src/driver_counters.tsv), added \
-            up over queues; the drop reason `XDP` of a program in generic mode",
+    reads: "driver counters of XDP drops (crates/host/src/driver_counters.tsv), summed over queues; drop \
+            reason `XDP` of generic mode",
     speaks: "an XDP program dropped packets",
-    made_by: "an XDP program that drops (gallery: `an_xdp_program`)",
     run,
 };
 
@@ -25,11 +24,11 @@ fn run(seen: &Seen) -> Vec<Finding> {
         let left = found.count.saturating_sub(taken);
         let remedy = match has_socket {
             true => {
-                "bpftool net list, or ip link show, tells which program: a program that receives by AF_XDP \
+                "bpftool net list, or ip link show, shows which program: a program that receives by AF_XDP \
                  needs it"
             }
             false => {
-                "bpftool net list, or ip link show, tells which program: if it is not meant to, detach it: \
+                "bpftool net list, or ip link show, shows which program: if it is not meant to, detach it: \
                  ip link set dev IF xdp off"
             }
         };

@@ -6,10 +6,9 @@ use mpps_os::netlink::sock_diag::XdpEntry;
 
 pub(super) const CHECK: Check = Check {
     name: "xdp_socket",
-    reads: "`rx_dropped` and `rx_ring_full` of each socket of AF_XDP (xdp_diag; a kernel with \
-            CONFIG_XDP_SOCKETS_DIAG), whether it copies, and whether its memory fits into the cache",
-    speaks: "a socket of AF_XDP dropped packets: its fill ring was empty, or its receive ring full, or they were too long",
-    made_by: "`kill -STOP` a program that receives by AF_XDP, and a flood",
+    reads: "`rx_dropped` and `rx_ring_full` of each AF_XDP socket (xdp_diag, CONFIG_XDP_SOCKETS_DIAG), \
+            copy mode, memory against cache size",
+    speaks: "an AF_XDP socket dropped packets: fill ring empty, receive ring full, or packets too long",
     run,
 };
 

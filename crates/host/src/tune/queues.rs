@@ -224,7 +224,7 @@ fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
     let mut command = format!("mpps recv ADDR:{port} --backend af_xdp --queue-carve-out");
     let mut why =
-        "a queue with these packets alone leaves the others to the kernel; recv makes that and \
+        "a queue with only these packets leaves the others to the kernel; recv makes that and \
                    puts it back"
             .to_owned();
     if tunables.value(&Setting::Filters).is_none() {

@@ -51,7 +51,7 @@ fn nobody_listens_and_nobody_reads() {
     expect(
         &found,
         &[
-            ("socket_buffer", dropped, "nobody reads"),
+            ("socket_buffer", dropped, "does not read it"),
             ("no_listener", SENT, "no socket took them"),
         ],
     );

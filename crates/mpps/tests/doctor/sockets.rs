@@ -136,7 +136,7 @@ fn starved(way: Way, said: &str) {
 }
 
 fn a_program_that_does_not_read() {
-    starved(Way::Sleep, "nobody reads");
+    starved(Way::Sleep, "does not read it");
 }
 
 fn a_program_that_is_too_slow() {
@@ -168,7 +168,7 @@ fn a_server_in_python_that_sleeps() {
     let scenario = Scenario::new();
     let server = python_server(&scenario, "time.sleep(3600)");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
-    let said = "nobody reads";
+    let said = "does not read it";
     expect(
         &found,
         &[("socket_buffer", found.kernels_drops(&server), said)],
@@ -273,7 +273,7 @@ fn a_connected_listener() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Connected, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("listener_elsewhere", SENT, "alone")]);
+    expect(&found, &[("listener_elsewhere", SENT, "only from")]);
 }
 
 fn a_connected_listener_of_any_port() {
@@ -308,7 +308,7 @@ fn a_socket_bound_to_an_interface() {
         &[(
             "listener_elsewhere",
             SENT,
-            "0.0.0.0:4321 (of one interface alone)",
+            "0.0.0.0:4321 (only at one interface)",
         )],
     );
 }

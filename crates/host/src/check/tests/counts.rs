@@ -223,7 +223,7 @@ fn a_socket_that_takes_only_some_is_named_without_a_port() {
     let what = &found[0].what;
     assert!(what.contains("no socket took them"), "{what}");
     assert!(
-        what.contains("192.168.254.1:4321 (from 192.168.254.77:9 alone)"),
+        what.contains("192.168.254.1:4321 (only from 192.168.254.77:9)"),
         "{what}"
     );
     assert!(!what.contains(":53"), "{what}");

@@ -89,7 +89,7 @@ fn what_waited_before_is_no_loss_of_this_time() {
                 .collect();
             let found = look(&hosts, None);
             assert_eq!(told(&found), is(&expected), "{fails} {waited}");
-            let old = format!("{} datagrams of which fragments came up to", fails - lost);
+            let old = format!("{} datagrams were given up", fails - lost);
             let says = |found: &Finding| found.what.starts_with(&old);
             assert_eq!(found.iter().any(says), fails > lost, "{found:?}");
             let ledger = crate::check::ledger(&Seen::new(&hosts.0, &hosts.1, None, asked(None)));

@@ -33,7 +33,7 @@ fn a_full_buffer_has_a_cause() {
         (899, 250, "waited for a CPU 25 %"),
         (899, 0, "too small for the bursts"),
         (5, 0, "too small for the bursts"),
-        (4, 0, "nobody reads it"),
+        (4, 0, "does not read it"),
         (4, 300, "waited for a CPU 30 %"),
     ] {
         let (before, after) = starved(run_ms, wait_ms);
