@@ -108,7 +108,7 @@ fn tcp_remedy(refusal: &Refusal) -> Option<String> {
         ),
         (24, _) => "too many open files: raise `ulimit -n`, or use fewer connections".to_owned(),
         (13, "access") => format!(
-            "the user that root goes on as may not search {object}: name one that may by --user, or \
+            "the user that root becomes may not search {object}: name another user by --user, or \
              `chmod o+x`"
         ),
         (2, "open") => "--root takes a directory that is there".to_owned(),

@@ -233,7 +233,7 @@ impl Plan {
         let (cpu, known) = receive(None)?.serving(interface)?;
         let found = Placements {
             placement: format!("{at}   {known}   Linux {}", machine::kernel_release()),
-            sender: "whoever sends there".to_owned(),
+            sender: "any program that sends to this address".to_owned(),
             interface: Some(interface.to_owned()),
             rows: places(&Layout::served_by(Topology::read()?, cpu)),
             ..Placements::default()

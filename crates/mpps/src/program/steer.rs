@@ -43,8 +43,8 @@ impl SteerArgs {
             (Some(flows), _) => flows,
             (None, Some(interface)) => self.flows.arriving(interface, None)?,
             (None, None) => bail!(
-                "no flows: name them by --flow, --flows, --file or --pcap, or an interface at which \
-                 they arrive"
+                "no flows: name them by --flow, --flows, --file or --pcap, or name the interface \
+                 that they arrive at"
             ),
         };
         if flows.all.is_empty() && flows.missing.is_none() {

@@ -79,7 +79,7 @@ fn judge(
     let queues = facts.nic.rx_queues as usize;
     if threads != queues {
         return Err(format!(
-            "{interface} has {queues} receive queues, each of which needs a thread, and there are \
+            "{interface} has {queues} receive queues and needs a thread for each, but there are \
              {threads} threads; --threads {queues}"
         ));
     }

@@ -24,7 +24,7 @@ pub(super) fn best(sweep: &[TcpCell]) -> Option<(f64, String)> {
         .find(|cell| cell.server == server && cell.step == step)?;
     let alike = match alike.is_empty() {
         true => String::new(),
-        false => format!("; the noise does not tell {} from it", alike.join(", ")),
+        false => format!("; the noise hides any difference to {}", alike.join(", ")),
     };
     let note = format!(
         "moderation in experiments 2 and 3 is {step}, the fixed rate with the most connections a \

@@ -117,7 +117,7 @@ impl Stage {
     /// The settings that differ from the kernel's own, a sentence each.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "both ends of the link have TSO and GSO off, or else packets would pass by the queues; \
+            "both ends of the link have TSO and GSO off, otherwise packets would pass by the queues; \
              a card would cut large bodies for the server"
                 .to_owned(),
             format!(

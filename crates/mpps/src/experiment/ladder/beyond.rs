@@ -72,7 +72,7 @@ pub(crate) const BEYOND: [Beyond; 5] = [
         ..ring(
             "18",
             "XDP drop, the ceiling",
-            "what the driver delivers if nobody receives it",
+            "what the driver delivers if no program receives it",
             &["xdp_drop/packet-untouched"],
         )
     },
@@ -184,7 +184,7 @@ fn limited_by(row: &BenchRow) -> Limit {
 fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
     let mut notes = vec![format!("works as: {}; NAPI: {}", best.mode, best.napi)];
     if taken_by == TakenBy::Rule {
-        notes.push("nobody receives: the rate is what the rule dropped and counted".to_owned());
+        notes.push("no program receives: the rate is what the rule dropped and counted".to_owned());
     }
     notes.extend(best.notes.iter().cloned());
     if own.len() < 2 {
@@ -330,7 +330,7 @@ mod tests {
         assert!(
             rung.notes
                 .iter()
-                .any(|note| note.contains("nobody receives"))
+                .any(|note| note.contains("no program receives"))
         );
     }
 }

@@ -98,7 +98,7 @@ impl Claim {
         let said = format!("{times} times what rung {} received", other.rung);
         let sender = |rung: &RungResult| rung.sender.as_ref().map(|sender| sender.backend.clone());
         if sender(rung) != sender(other) {
-            return Some((None, format!("{said}, to which another sender sent")));
+            return Some((None, format!("{said}, and that had another sender")));
         }
         if delivery != self.delivery && !self.is_placement {
             return Some((None, format!("{said}, whose packets came another way")));

@@ -34,7 +34,7 @@ fn advice_of(rows: &[&BenchRow], flows: Option<usize>) -> Vec<String> {
         .any(|row| row.runs.mpps_samples.len() < SAMPLES_MIN)
     {
         return vec![format!(
-            "Which path to choose is told from {SAMPLES_MIN} repeats on: fewer say nothing about noise."
+            "Advice on a path needs {SAMPLES_MIN} repeats or more: fewer show nothing about noise."
         )];
     }
     let sockets: Vec<&BenchRow> = alone.iter().copied().filter(|row| is_socket(row)).collect();
@@ -128,7 +128,7 @@ fn sentence(need: &str, rows: &[&BenchRow], figure: &Figure) -> Option<String> {
     let named = named.collect::<Vec<_>>().join(" or ");
     let alike = match chosen.len() {
         1 => "",
-        _ => ", which the noise does not tell apart",
+        _ => ", equal within the noise",
     };
     let times = Quantity::Times(figure.of(best) / figure.of(base));
     Some(format!(
@@ -224,8 +224,8 @@ mod tests {
         ];
         let said = said(&rows);
         assert!(said[0].contains(
-            "choose af_xdp spin (3.00 Mpps, 2.94-3.06) or af_xdp poll (2.97 Mpps, 2.91-3.03), which \
-             the noise does not tell apart: 3.00x"
+            "choose af_xdp spin (3.00 Mpps, 2.94-3.06) or af_xdp poll (2.97 Mpps, 2.91-3.03), equal \
+             within the noise: 3.00x"
         ));
         assert!(
             said[2]

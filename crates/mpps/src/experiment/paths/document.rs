@@ -20,8 +20,8 @@ const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its 
     sender was the limit, and the path may be faster still. The generator hands frames over inside the kernel, and \
     no network card is involved: on one, the order of the paths may be another.";
 /// The note on the CPU time of a receiver that spins.
-const SPINS: &str = "A receiver that spins uses all of its CPU: its figure tells what the rate leaves, \
-    and not what a packet needs.";
+const SPINS: &str = "A receiver that spins uses all of its CPU: its figure follows from the rate, \
+    and does not show what a packet needs.";
 
 /// The report; `files` are kinds and paths of what was written: `data`, `bench.json`.
 pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Document {

@@ -26,8 +26,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const QUIET_MAX: Duration = Duration::from_secs(2);
 
 /// The note on a receiver that reads no stamps.
-const NOT_TOLD_APART: &str = "datagrams are counted and not told apart: one that came twice would stand \
-     for a lost one; with --size 16 and more they carry stamps";
+const ONLY_COUNTED: &str = "datagrams are only counted: a duplicate would stand for a lost one; with \
+     --size 16 and more they carry stamps";
 
 /// Receives what another host sends.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Remote<'_> {
         });
         note_unseen(&mut ledger, route);
         if !self.is_stamped() {
-            ledger.note(NOT_TOLD_APART);
+            ledger.note(ONLY_COUNTED);
         }
         Ok(Sample {
             run: runs::Sample {

@@ -55,7 +55,7 @@ pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> D
              the figures, and the article's are of two servers with a 10G NIC."
         }
         Some(_) => {
-            "What was lost before this host, and what its sender held back, has no counter here. The \
+            "Losses before this host, and packets that its sender held back, have no counter here. The \
              article's figures are of two servers with a 10G NIC."
         }
     };

@@ -77,7 +77,7 @@ impl Traffic {
         let reader = match (goal, is_taken) {
             (Goal::Tcp, true) => Reader::Listener,
             (Goal::Tcp, false) => bail!(
-                "--port {port}: nobody listens there at an address of {interface}; start the server, or try \
+                "--port {port}: no program listens there at an address of {interface}; start the server, or try \
                  one: `mpps serve 0.0.0.0:{port}`"
             ),
             (Goal::Udp, true) => Reader::Other,
@@ -257,7 +257,7 @@ fn connections(host: &Delta) -> Result<runs::Sample> {
     let (made, dropped) = (count("Tcp.PassiveOpens")?, count(LISTEN_DROPS)?);
     let mut ledger = Ledger::new(made + dropped, made, 0);
     let note =
-        "nothing else counts what clients tried: offered is the sum of what was made and dropped";
+        "no counter shows the attempts of clients: offered is the sum of those made and dropped";
     ledger.notes.push(note.to_owned());
     ledger.lose(Loss {
         station: Station::Socket,

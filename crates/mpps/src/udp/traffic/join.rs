@@ -291,7 +291,7 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
         (duplicates, "came again, by their stamps: each counts once"),
         (
             late,
-            "came late or again, and their stamps do not tell which",
+            "came late or again, and their stamps do not show which",
         ),
         (
             beyond,

@@ -9,8 +9,8 @@ use mpps_report::{
 use std::path::Path;
 
 /// The note on figures between two hosts.
-const BETWEEN: &str = "What the other host's interface sent and this one's did not count is lost on the \
-    way, which has no counters here. Counters of an interface, a namespace or a host may include other \
+const BETWEEN: &str = "Packets that the other host's interface sent and this one's did not count are lost on \
+    the way. The way has no counters here. Counters of an interface, a namespace or a host may include other \
     programs' packets.";
 /// The note on a lab's figures.
 const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its CPUs: ratios between \
