@@ -161,8 +161,8 @@ impl Placement {
         if let [first, second, ..] = &mut cpus[..] {
             if first != second {
                 self.notes.push(format!(
-                    "receive queue 0 has CPU {second} of queue 1, not CPU {first}: RPS cannot tell \
-                     these two apart on a veth"
+                    "receive queue 0 has CPU {second} of queue 1, not CPU {first}: RPS cannot \
+                     distinguish these two on a veth"
                 ));
             }
             *first = *second;

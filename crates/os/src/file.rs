@@ -120,8 +120,8 @@ fn lock_within(file: &File, path: &Path, patience: Duration) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) if began.elapsed() > patience => {
                 let why = format!(
-                    "another mpps, or who else has it open, has had it locked for {patience:?}: \
-                     `lslocks` tells the process"
+                    "another mpps, or another program, has had it locked for {patience:?}: \
+                     `lslocks` shows the process"
                 );
                 break io::Error::new(ErrorKind::TimedOut, why);
             }

@@ -153,7 +153,7 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
             option: "--interface",
             value: config.interface.to_owned(),
             why: format!(
-                "{error}: at its MTU a packet comes in several pieces, for which Linux 6.6 is needed; \
+                "{error}: at its MTU a packet comes in several pieces, and that needs Linux 6.6; \
                  ip link set dev {} mtu 1500",
                 ShellWord::new(config.interface)
             ),

@@ -53,7 +53,7 @@ fn refusal(status: &Stat) -> Option<&'static str> {
         FileType::Socket => Some("it is a socket; name a regular file"),
         _ if is_open_here(status) => None,
         FileType::Fifo => Some(
-            "it is a named pipe, which may wait for its writer for ever; name /dev/stdin, and \
+            "it is a named pipe, and its writer may never come; name /dev/stdin, and \
              redirect the pipe to it",
         ),
         _ => Some("it is a device, which may never end; name a regular file"),

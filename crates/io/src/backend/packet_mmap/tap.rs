@@ -174,8 +174,8 @@ fn explain_take(error: Error, config: &RxConfig) -> Error {
         Error::Kernel(refusal) if has_none(&refusal) => Error::Invalid {
             option: "--take",
             value: config.address.to_string(),
-            why: "this kernel has no TCX (Linux 6.6, CONFIG_NET_XGRESS), by which the kernel's copies \
-                  are dropped; leave --take out, or use --backend af_xdp"
+            why: "this kernel has no TCX (Linux 6.6, CONFIG_NET_XGRESS), which drops the kernel's \
+                  copies; leave --take out, or use --backend af_xdp"
                 .to_owned(),
         },
         error => error,
