@@ -45,7 +45,7 @@ pub(crate) enum Subcommands {
     Lab(LabArgs),
     /// Compare receive paths on the same traffic
     Bench(paths::Plan),
-    /// Find the highest rate without loss of each receive path
+    /// Find the highest rate of each receive path within a loss goal
     Ndr(paths::ndr::Plan),
     /// Find the best CPU for the receiver
     Placement(placement::Plan),
@@ -61,7 +61,7 @@ pub(crate) enum Subcommands {
     Serve(ServeArgs),
     /// Load a web server with many short connections
     Load(LoadArgs),
-    /// Account for every UDP packet of this host, or of two result files
+    /// Check that UDP packets sent equal packets received plus counted losses
     Ledger(LedgerArgs),
     /// Compare two results of `mpps lab`; separate change from noise
     Compare(CompareArgs),
@@ -71,7 +71,7 @@ pub(crate) enum Subcommands {
     Backends(BackendsArgs),
     /// Show the queue, interrupt and CPU of each flow, and how to spread flows
     Steer(SteerArgs),
-    /// Plan, apply, measure and undo settings of an interface
+    /// Plan, apply, measure and undo settings of a network interface
     Tune(TuneArgs),
     /// Restore the settings that a killed run left changed
     Undo(UndoArgs),
@@ -127,11 +127,11 @@ pub(crate) struct ReportArgs {
 /// Arguments of `mpps backends`.
 #[derive(Debug, Args)]
 pub(crate) struct BackendsArgs {
-    /// Show the receive techniques of this interface, including those of other programs
+    /// List the receive paths that this interface supports, also those that mpps itself lacks
     #[arg(value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// Attach an XDP program that takes no packets, and bind an AF_XDP socket to queue 0, in each of
-    /// three modes, then detach. Some cards take their link down for seconds
+    /// Test AF_XDP on queue 0 in the modes zero-copy, copy and generic, without taking packets. Some
+    /// cards lose their link for seconds
     #[arg(long = "try", requires = "interface")]
     pub(crate) tries: bool,
     /// Predict how BACKEND will work on the interface. Attaches nothing and needs no rights
@@ -145,10 +145,10 @@ pub(crate) struct BackendsArgs {
 /// Arguments of `mpps undo`.
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// Restore the changes in all network namespaces
+    /// Restore settings in every network namespace, not only in this one
     #[arg(long, conflicts_with = "list")]
     pub(crate) all: bool,
-    /// Only list changed settings, including those of live runs
+    /// List changed settings without restoring them, also those of live runs
     #[arg(long)]
     pub(crate) list: bool,
     /// Make a change that comes by standard input, and put it back at its end

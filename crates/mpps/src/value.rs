@@ -15,7 +15,7 @@ const WAIT_TIME: Duration = Duration::from_secs(1);
 pub(crate) const WAIT: &[Named<Wait>] = &[
     (
         "auto",
-        "Pick polling or sleeping, whichever receives more; sleep when traffic is light",
+        "Sleep when traffic is light; under load poll if that receives more",
         Wait::Auto(WAIT_TIME),
     ),
     (

@@ -117,7 +117,7 @@ fn mistakes_are_told() {
     for (arguments, said) in [
         (&["nowhere0"][..], "nowhere0"),
         (&["--port", "0"], "--port"),
-        (&["--seconds", "0"], "--seconds"),
+        (&["--seconds", "0"], "--duration"),
         (&["--pid", "4194305"], "--pid 4194305"),
         (&["--netns", "no-such-name"], "no-such-name"),
         (&["--netns", "4294967295"], "4294967295"),

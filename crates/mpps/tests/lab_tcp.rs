@@ -63,8 +63,10 @@ fn accounted_for(cell: &TcpCell) {
     for witness in &ledger.witnesses {
         assert!(witness.agrees(), "{name}: {witness:?}");
     }
-    assert_eq!(figures.server_ring_share, Some(1.0), "{name}");
-    assert_eq!(figures.load_ring_share, Some(1.0), "{name}");
+    // Interface and queues are read one after the other, while the last packets of connections come.
+    let is_all = |share: Option<f64>| share.is_some_and(|share| (0.99..=1.01).contains(&share));
+    assert!(is_all(figures.server_ring_share), "{name}: {figures:?}");
+    assert!(is_all(figures.load_ring_share), "{name}: {figures:?}");
     assert!(figures.own_us_per_connection_median > 0.0, "{name}");
     assert!(figures.softirq_us_per_connection_median > 0.0, "{name}");
 }

@@ -317,7 +317,7 @@ fn what_arrives_is_counted_by_flow() {
     command.arg("--json");
     let steering = host.run(|| Running::start(&mut command));
     let mut steering = steering.expect("it can be entered");
-    steering.line("counting what arrives");
+    steering.line("counting arrivals");
     let address = SocketAddr::new(host.v4()[0].into(), 4321);
     let sockets = lab.sender().run(|| {
         (0..FLOWS)

@@ -29,7 +29,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let parts = line.split("...").map(squeezed);
             let mut absent = parts.filter(|part| !is_command && !raw.contains(part.as_str()));
             if let Some(part) = absent.next() {
-                findings.push(Finding::new(path, at + 1, format!("not in {from}: `{part}`")));
+                findings.push(Finding::new(
+                    path,
+                    at + 1,
+                    format!("not in {from}: `{part}`"),
+                ));
             }
         }
     }
@@ -53,7 +57,8 @@ mod tests {
     #[test]
     fn a_figure_that_the_raw_file_has_not_is_found() {
         let raw = ("docs/results/a.txt", "rate  1.25 Mpps\n   of 2.5\nend\n");
-        let page = |block: &str| format!("<!-- from docs/results/a.txt -->\n```\n{block}\n```\n9.9\n");
+        let page =
+            |block: &str| format!("<!-- from docs/results/a.txt -->\n```\n{block}\n```\n9.9\n");
         for (block, expected) in [
             ("$ mpps lab\nrate 1.25 Mpps of 2.5\n...\nend", &[][..]),
             ("rate ... of 2.5", &[]),

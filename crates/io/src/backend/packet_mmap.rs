@@ -13,7 +13,7 @@ use mpps_os::packet_socket::PacketSocket;
 pub(super) const BACKEND: Backend = Backend {
     name: "packet_mmap",
     summary: "frames from a tap in shared rings; the kernel handles each packet too",
-    needs: "Linux 5.10, CAP_NET_RAW; Linux 6.12 and CAP_NET_ADMIN for --take",
+    needs: "Linux 5.10, CAP_NET_RAW; Linux 6.6 and CAP_NET_ADMIN for --take",
     layer: Layer::Frame,
     takes_nic: false,
     in_process: false,

@@ -24,7 +24,7 @@ pub(crate) struct CommandHelp {
 /// The commands in the order of `mpps --help`.
 const GROUPS: &[(&str, &[&str])] = &[
     ("My server", &["doctor", "top", "recv", "send", "ledger"]),
-    ("This card", &["backends", "steer", "tune", "undo"]),
+    ("This host", &["backends", "steer", "tune", "undo"]),
     (
         "Experiments",
         &["lab", "bench", "ndr", "placement", "serve", "load"],
@@ -33,10 +33,13 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Shell", &["completions", "help"]),
 ];
 
-const UNITS: &str = "TIME takes ms, s or m: 500ms, 90, 1m. BYTES takes k, M, G (powers of 1024). \
-                     RATE and N take k, M, G (powers of 1000).";
-const TWO_HOSTS: &str = "Runs in two network namespaces that vanish with the program. It changes no \
-                         interface, sysctl or socket of this machine.";
+const UNITS: &str = "TIME: 50us, 500ms, 90s or 1m; a plain number means seconds. BYTES: k, M, G are \
+                     powers of 1024. RATE (per second) and N: k, M, G are powers of 1000.";
+const FILES: &str = "Writes a JSON file and an HTML page into the current directory, unless --json and \
+                     --html name others. `mpps report` shows the JSON file again.";
+const LIVE: &str = "With --sender it changes nothing on this machine but the open port.";
+const TWO_HOSTS: &str = "The lab is two network namespaces on this machine. They vanish with the program, \
+                         which changes no interface, sysctl or socket outside of them.";
 const LESS_WITHOUT_ROOT: &str = "Reads counters and changes nothing. Without root it cannot see drop \
                                  reasons and the owners of other users' sockets; a note says so.";
 const BALANCE: (u8, &str) = (1, "a ledger does not balance");
@@ -57,7 +60,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
         ],
         notes: &[
             LESS_WITHOUT_ROOT,
-            "Compares counters at the start and the end of the look. Ctrl-C ends the look early.",
+            "Compares counters at the start and the end. Ctrl-C ends it early, with the findings so far.",
         ],
         examples: &[
             ("mpps doctor", "all UDP traffic of this host, for 5 s"),
@@ -69,7 +72,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
         ],
         status: &[
             (1, "problems found"),
-            (130, "interrupted before the first counters were read"),
+            (
+                130,
+                "interrupted before the first counters were read; a later Ctrl-C gives 0 or 1",
+            ),
         ],
     },
     CommandHelp {
@@ -109,8 +115,9 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "verbose",
         ],
         notes: &[
-            "Prints the rate each second and the totals at the end. Ctrl-C ends it. The rate is in \
-             packets, and in bytes and bits of UDP payload, or of frames with a ring.",
+            "Prints packets, bytes and bits per second, and totals at the end. Ctrl-C ends it. It counts \
+             UDP payload, or whole frames if a ring receives.",
+            "It recognises the stamps of `mpps send --stamp`, and then reports loss, order and delay.",
             "THREADS and REUSEPORT may follow ADDR:PORT, as in the article's receiver: \
              mpps recv 0.0.0.0:4321 2 1",
             UNITS,
@@ -134,8 +141,8 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "targets", "threads", "size", "rate", "count", "duration", "stamp", "backend", "json",
         ],
         notes: &[
-            "One thread sends to each target. Prints the rate each second and the totals at the end. \
-             Ctrl-C ends it.",
+            "Sends with one thread per target unless --threads is given. Prints the rate each second and \
+             the totals at the end. Ctrl-C ends it.",
             UNITS,
         ],
         examples: &[
@@ -153,7 +160,8 @@ pub(crate) const HELP: &[CommandHelp] = &[
     CommandHelp {
         command: "ledger",
         notes: &[
-            "Without files it shows a ledger of this host at each look, for any program that receives. \
+            "The ledger is an equation: offered = delivered + losses by counter + UNACCOUNTED.",
+            "Without files it shows the ledger of this host each second, for any program that receives. \
              Ctrl-C ends it.",
             LESS_WITHOUT_ROOT,
         ],
@@ -194,9 +202,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "json",
         ],
         notes: &[
-            "Without IF it reads nothing of this host; --queues gives the number of queues.",
-            "With IF and without flows it counts arriving flows with a packet socket. That needs \
-             CAP_NET_RAW and changes nothing.",
+            "With IF it uses the card's RSS settings, and changes none. Without IF it predicts a card with \
+             --queues N.",
+            "Flows come from --flow, --flows, --file or --pcap. Otherwise it counts the flows that arrive \
+             at IF, with a packet socket (needs CAP_NET_RAW).",
             "Assumes unfragmented packets.",
         ],
         examples: &[
@@ -221,8 +230,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
     CommandHelp {
         command: "tune",
         notes: &[
-            "`plan` needs no rights. `apply` records each setting in /run/mpps before it changes it. \
-             Changes stay until `mpps tune undo` or a reboot.",
+            "Settings come in stages; `mpps tune plan` lists them. `plan` needs no rights, the others need \
+             root.",
+            "`apply` and `prove` record each setting in /run/mpps before they change it. Changes stay \
+             until `mpps tune undo` or a reboot.",
         ],
         examples: &[
             ("mpps tune plan eth0", "show the changes and their commands"),
@@ -251,7 +262,11 @@ pub(crate) const HELP: &[CommandHelp] = &[
     },
     CommandHelp {
         command: "tune apply",
-        notes: &["If it fails, it has changed nothing, or has restored every setting."],
+        notes: &[
+            "If a step fails, every setting is restored, unless --keep-going is given.",
+            "With --confirm-within it waits for `mpps tune confirm` from another shell. The settings are \
+             restored even if it is killed.",
+        ],
         examples: &[
             ("mpps tune apply eth0 --only rings", "one stage"),
             (
@@ -281,11 +296,11 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "html",
         ],
         notes: &[
-            "Clients, or `mpps send` on another host, must send to --port during the whole run. If a \
-             program has the port, its reads are counted; otherwise mpps reads.",
+            "Needs live traffic: clients, or `mpps send` on another host, must send to --port during the \
+             whole run. If a program has the port, its reads are counted; otherwise mpps reads.",
             "With --for tcp a server must listen there. Accepted connections are counted; clients or \
              `mpps load` on another host must make them.",
-            "Each stage is added to the stages kept before it. The first row changes nothing and shows \
+            "Stages that help stay applied until `mpps tune undo`. Each stage is added to those kept before it. The first row changes nothing and shows \
              the noise. A stage is kept if rate, loss or CPU time improves, and neither rate nor loss \
              gets worse, by the test of `mpps compare`.",
         ],
@@ -325,8 +340,11 @@ pub(crate) const HELP: &[CommandHelp] = &[
     CommandHelp {
         command: "undo",
         examples: &[
-            ("mpps undo --list", "the changes that runs have made"),
-            ("mpps undo", "restore the changes of killed runs"),
+            ("mpps undo --list", "the settings that runs have changed"),
+            (
+                "mpps undo",
+                "restore the settings that killed runs left changed",
+            ),
         ],
         status: &[(
             1,
@@ -339,7 +357,12 @@ pub(crate) const HELP: &[CommandHelp] = &[
         short: &[
             "quick", "only", "list", "repeat", "json", "html", "shell", "command",
         ],
-        notes: &[TWO_HOSTS],
+        notes: &[
+            TWO_HOSTS,
+            "A rung is one way to receive, a row of the table. The article is \"How to receive a million \
+             packets per second\" (Cloudflare, 2015).",
+            FILES,
+        ],
         examples: &[
             (
                 "mpps lab",
@@ -371,6 +394,9 @@ pub(crate) const HELP: &[CommandHelp] = &[
         notes: &[
             TWO_HOSTS,
             "--skb-defer is the exception: it changes one sysctl of this machine and restores it.",
+            "A cell is EXPERIMENT/SERVER/STEP/BODY, such as 3/mpps/base/16k; --list shows all. The 2014 \
+             paper is \"A Performance Improvement of Linux TCP Networking by Data Structure Reuse\".",
+            FILES,
         ],
         examples: &[
             ("mpps lab tcp", "the experiments of the 2014 paper"),
@@ -401,8 +427,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
         ],
         notes: &[
             TWO_HOSTS,
-            "With --sender it measures the traffic that arrives at --address. Losses on the way there \
-             are not counted, so the ledgers do not set the exit status.",
+            FILES,
+            "With --sender it prints the command for HOST, then measures the traffic that arrives at \
+             --address. Losses between the hosts are unknown, so the exit status ignores the ledgers.",
+            LIVE,
         ],
         examples: &[
             ("mpps bench --only recvmmsg,af_xdp", "two receive paths"),
@@ -419,11 +447,13 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "paths", "quick", "loss", "limit", "sender", "address", "json", "html",
         ],
         notes: &[
-            "Searches by MLRsearch (RFC 9971): a load passes if at most half of the trial time exceeds \
-             the loss goal.",
+            "Searches by MLRsearch (RFC 9971): it accepts a load if loss stays within the goal for at least \
+             half of the trial time.",
             TWO_HOSTS,
-            "With --sender another host sends to --address, by one command for each trial. Losses on \
-             the way are not counted, so the ledgers do not set the exit status.",
+            FILES,
+            "With --sender another host sends to --address, by one command per trial. Losses between the \
+             hosts are unknown, so the exit status ignores the ledgers.",
+            LIVE,
         ],
         examples: &[
             ("mpps ndr recvmmsg af_xdp", "two receive paths"),
@@ -440,8 +470,9 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "Runs the receiver on the CPU of its receive queue, on the sibling hyper-thread, on another \
              core of the node, and on another node, if this host has them.",
             TWO_HOSTS,
-            "With --interface it measures arriving traffic and changes no setting. Other hosts' frames \
-             count there too, so the ledgers do not set the exit status.",
+            "With --interface it measures live traffic and changes no setting. The interface counts other \
+             frames too, so the exit status ignores the ledgers.",
+            FILES,
         ],
         examples: &[
             ("mpps placement", "in the lab"),
@@ -473,7 +504,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
                 "mpps serve --engine epoll --no-switches",
                 "the baseline of the 2014 paper",
             ),
-            ("mpps serve --only fds", "a single technique"),
+            ("mpps serve --only fds", "a single switch"),
         ],
         status: &[(1, "the ledger of connections does not balance")],
     },
@@ -531,7 +562,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
         examples: &[("mpps compare before.json after.json", "after a change")],
         status: &[(
             1,
-            "a rung of B is worse, or B lacks a rung of A that its --only did not leave out",
+            "a rung of B is worse, or B lacks a rung of A that B's --only did not exclude",
         )],
         ..EMPTY
     },
@@ -627,15 +658,17 @@ fn decorated(command: Command, path: &str) -> Command {
         return command;
     };
     let short = |id: &str| row.short.is_empty() || row.short.contains(&id);
-    let total = command.get_opts().count();
     let command = command.mut_args(|arg| {
         let is_short = short(arg.get_id().as_str()) || arg.is_hide_set();
         arg.hide_short_help(!is_short)
     });
-    let more = match row.short.is_empty() {
-        true => format!("`mpps {path} --help` has examples and exit statuses."),
-        false => {
-            format!("`mpps {path} --help` lists all {total} options, examples and exit statuses.")
+    let hidden = command
+        .get_opts()
+        .filter(|one| one.is_hide_short_help_set());
+    let more = match hidden.count() {
+        0 => format!("`mpps {path} --help` has examples and exit statuses."),
+        more => {
+            format!("`mpps {path} --help` has {more} more options, examples and exit statuses.")
         }
     };
     command.after_help(more).after_long_help(row.below())

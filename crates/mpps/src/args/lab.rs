@@ -31,10 +31,10 @@ pub(crate) enum Ladder {
 /// Arguments of the ladder of UDP packets.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("quick", |quick| quick.help("Run one short repeat per rung, under 20 s; too short to compare")),
+    mut_arg("quick", |quick| quick.help("Run one short repeat per rung, under 20 s; too short for conclusions")),
     mut_arg("duration", |arg| arg.help("Set the length of each repeat [default: 500ms]")),
-    mut_arg("json", |arg| arg.help("Write JSON to FILE, or to standard output [default: lab.json]")),
-    mut_arg("html", |arg| arg.help("Write the page to FILE [default: lab.html]"))
+    mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./lab.json; without FILE, to standard output")),
+    mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./lab.html"))
 )]
 pub(crate) struct UdpLadderArgs {
     #[command(flatten)]
@@ -51,11 +51,12 @@ pub(crate) struct UdpLadderArgs {
     /// Set the traffic source, except on rung 12 [default: auto]
     #[arg(long, value_name = "NAME")]
     pub(crate) generator: Option<Generator>,
-    /// Send trains of N datagrams by sendmmsg, cut before the link; 1 as in the article. Implies
-    /// --generator sendmmsg if no generator is named [default: 4]
+    /// Send N datagrams as one buffer that the kernel splits before the link (UDP_SEGMENT); 1 as in
+    /// the article. Implies --generator sendmmsg [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) train: Option<u16>,
-    /// Set how packets leave their receive queue [default: threaded-napi; with 2 CPUs soft-interrupt]
+    /// Set the kernel context that processes received packets [default: threaded-napi; with 2 CPUs
+    /// soft-interrupt]
     #[arg(long, value_name = "HOW", value_parser = one_of(DELIVERY))]
     pub(crate) delivery: Option<Delivery>,
     /// Print each second what the receiving host does: packets per receive queue, UDP rates, CPU use.
@@ -73,11 +74,12 @@ pub(crate) struct UdpLadderArgs {
 /// Arguments of the ladder of TCP connections.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("quick", |quick| quick.help("Run only small bodies, once each, under 30 s; too short to \
-    compare")),
+    mut_arg("quick", |quick| quick.help("Run only small bodies, once each, under 30 s; too short for \
+    conclusions")),
     mut_arg("duration", |arg| arg.help("Set the length of each repeat [default: 700ms]")),
-    mut_arg("json", |arg| arg.help("Write JSON to FILE, or to standard output [default: lab-tcp.json]")),
-    mut_arg("html", |arg| arg.help("Write the page to FILE [default: lab-tcp.html]"))
+    mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./lab-tcp.json; without FILE, to \
+    standard output")),
+    mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./lab-tcp.html"))
 )]
 pub(crate) struct TcpLadderArgs {
     #[command(flatten)]
@@ -91,13 +93,13 @@ pub(crate) struct TcpLadderArgs {
     /// Set the connections in flight [default: 256 per CPU of the server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) connections: Option<u64>,
-    /// Set the time between polls of the server's queues in the moderation step [default: the best of
-    /// experiment 1; 500us if that does not run]
+    /// Set the time between interrupts of the server's queues, in the cells of step moderation
+    /// [default: the best of experiment 1; 500us if that does not run]
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,
-    /// Measure also without the kernel's reuse of packet buffers across CPUs. Sets
-    /// net.core.skb_defer_max of this machine to 0 during those cells, and restores it after each;
-    /// `mpps undo` restores it after a kill. Needs root in the initial network namespace
+    /// Repeat cells with net.core.skb_defer_max=0, so that each CPU frees its own packet buffers.
+    /// Restored after each cell; `mpps undo` restores it after a kill. Needs root in the initial
+    /// network namespace
     #[arg(long)]
     pub(crate) skb_defer: bool,
 }

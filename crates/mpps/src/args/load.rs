@@ -22,13 +22,13 @@ pub(crate) struct LoadArgs {
     /// Start RATE requests per second, also if the server is slower [default: as fast as possible]
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     pub(crate) rate: Option<f64>,
-    /// Stop after TIME [default: 10s, or after --requests]
+    /// Stop after TIME [default: 10s; no limit with --requests]
     #[arg(short, long, alias = "seconds", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) duration: Option<Duration>,
     /// Stop after N requests, summed over all connections
     #[arg(short = 'n', long, value_name = "N", value_parser = value::some)]
     pub(crate) requests: Option<u64>,
-    /// Send N requests per connection; without N, as many as the server allows [default: 1]
+    /// Send N requests per connection; without N, until the server closes [default: 1]
     #[arg(short, long, value_name = "N", num_args = 0..=1, default_missing_value = "0",
           require_equals = true, value_parser = value::count)]
     pub(crate) keep_alive: Option<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct LoadArgs {
     /// choice]
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
-    /// Set which side closes a connection, and how; this affects every figure
+    /// Set which side closes a connection, and how; compare only runs with equal settings
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
     /// Set the number of threads
@@ -52,7 +52,7 @@ pub(crate) struct LoadArgs {
     /// Fail a request after TIME, including the connect
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) timeout: Duration,
-    /// Print the summary lines of ab
+    /// Print the summary of ab (ApacheBench) instead of the report
     #[arg(long, conflicts_with = "json")]
     pub(crate) ab: bool,
     #[command(flatten)]

@@ -16,10 +16,10 @@ pub(crate) struct ServeArgs {
     /// Listen at this address; port 0 chooses a free port
     #[arg(default_value = "0.0.0.0:8080", value_name = "ADDR:PORT", value_parser = value::listen)]
     pub(crate) address: SocketAddr,
-    /// Serve a body of this size at every path
+    /// Serve a body of BYTES at every path but /metrics
     #[arg(long, default_value = "1k", value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) size: usize,
-    /// Serve the files below DIR
+    /// Serve the files below DIR instead of a body
     #[arg(long, value_name = "DIR", conflicts_with = "size")]
     pub(crate) root: Option<PathBuf>,
     /// Use epoll or io_uring for the sockets [default: io_uring if the kernel supports it]
@@ -28,10 +28,10 @@ pub(crate) struct ServeArgs {
     /// Set the number of worker threads [default: one per CPU of --pin, or of this process]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
-    /// Pin the workers to these CPUs in order: 0,2 or 0-3 [default: all CPUs, with switch affinity]
+    /// Pin the workers to these CPUs in order: 0,2 or 0-3 [default: with switch affinity all CPUs]
     #[arg(long, value_name = "CPUS")]
     pub(crate) pin: Option<CpuList>,
-    /// Set which side closes a connection, and how; this affects every figure
+    /// Set which side closes a connection, and how; compare only runs with equal settings
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
     /// Do not serve counters at /metrics
@@ -79,8 +79,8 @@ pub(crate) struct LimitArgs {
     /// Close a connection that sends no request for TIME
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) idle_time: Duration,
-    /// Reset a connection that acknowledges nothing of its reply for TIME; for 20 times TIME while the
-    /// client's kernel answers probes
+    /// Reset a connection after TIME without acknowledgements; after 20 times TIME if the client's
+    /// kernel answers probes
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) send_time: Duration,
     /// Limit open connections; further ones are closed at once and counted

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Switches")]
 pub(crate) struct SwitchArgs {
-    /// Turn these switches on, beside the engine's own
+    /// Turn these switches on, in addition to the engine's defaults
     #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = one_of(SWITCH))]
     with: Vec<Switch>,
     /// Turn these switches off
@@ -30,7 +30,7 @@ pub(crate) struct SwitchArgs {
     #[arg(long, conflicts_with_all = ["with", "only"])]
     no_switches: bool,
     /// Set the time between interrupts of the interface, such as 50us; restored at the end
-    #[arg(long, value_name = "TIME", value_parser = value::moderation)]
+    #[arg(long, value_name = "TIME", help_heading = "Moderation", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ const SWITCH: &[Named<Switch>] = &[
     ),
     (
         "fds",
-        "Direct descriptors: slots of the ring, not of the process",
+        "Register sockets with io_uring instead of using file descriptors (io_uring only)",
         Switch::Fds,
     ),
     (

@@ -117,7 +117,8 @@ mod tests {
             for word in words.into_iter().chain(["af_xdp", "recvmmsg"]) {
                 assert!(script.contains(word), "{shell}: {word}");
             }
-            assert!(!script.contains("generate"), "{shell}");
+            let mut words = script.split(|letter: char| !letter.is_alphanumeric());
+            assert!(!words.any(|word| word == "generate"), "{shell}");
         }
     }
 }

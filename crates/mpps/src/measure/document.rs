@@ -426,7 +426,10 @@ impl Totals {
                     let share = Quantity::Share(self.share(rest));
                     format!("UNACCOUNTED {sign}{share}, inexact")
                 }
-                false => format!("UNACCOUNTED {}", Quantity::Signed(self.unaccounted).figure()),
+                false => format!(
+                    "UNACCOUNTED {}",
+                    Quantity::Signed(self.unaccounted).figure()
+                ),
             };
             // The largest part of what is missing comes first.
             let is_largest = self.losses.iter().all(|loss| loss.count < rest);

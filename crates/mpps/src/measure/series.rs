@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Repeated runs, which are kept in files; with `--quick` each takes so long.
 #[derive(Debug, Args)]
 pub(crate) struct Series<const QUICK_MS: u64 = 350> {
-    /// Run each case once and briefly; too short to compare
+    /// Run each case once and briefly, to try it; too short for conclusions
     #[arg(long, conflicts_with_all = ["duration", "repeat"])]
     pub(crate) quick: bool,
     /// Set the length of each run [default: 500ms]
@@ -23,10 +23,10 @@ pub(crate) struct Series<const QUICK_MS: u64 = 350> {
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
-    /// Write JSON to FILE, or to standard output [default: the command's name .json]
+    /// Write JSON to FILE instead of ./COMMAND.json; without FILE, to standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Write the page to FILE [default: the command's name .html]
+    /// Write the HTML page to FILE instead of ./COMMAND.html
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

@@ -33,13 +33,13 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     host: HostArgs,
-    /// Look for TIME
+    /// Watch the counters for TIME (500ms, 90s, 1m), then report
     #[arg(long, alias = "seconds", value_name = "TIME", default_value = "5s", value_parser = value::seconds)]
     duration: Duration,
     #[command(flatten)]
     json: JsonArgs,
     /// Print Markdown, for a ticket
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     markdown: bool,
     /// Write a page to FILE
     #[arg(long, value_name = "FILE")]

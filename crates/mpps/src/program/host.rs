@@ -18,7 +18,7 @@ const ELSEWHERE: &str = "remedies are for that network namespace: nsenter --net=
 /// The host in question, or a part of it.
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Look only at this interface; UDP counters stay those of the network namespace
+    /// Show only this interface; UDP counters still cover the whole network namespace
     #[arg(value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct HostArgs {
 /// How often a host is looked at.
 #[derive(Debug, Args)]
 pub(crate) struct PaceArgs {
-    /// Look every TIME
+    /// Look every TIME: 500ms, 2s, 1m
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = value::pace)]
     interval: Duration,
 }

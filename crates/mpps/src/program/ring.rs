@@ -6,7 +6,8 @@ use clap::Args;
 use mpps_io::{Attach, CopyMode, Property, RingConfig};
 
 /// The heading of the options that only rings over an interface have.
-pub(crate) const RING_HEADING: &str = "Options of af_xdp, packet_mmap, dpdk, pcap and other rings";
+pub(crate) const RING_HEADING: &str =
+    "Options of backends that use an interface (af_xdp, packet_mmap, xdp, dpdk, pcap)";
 
 /// Arguments about rings over an interface.
 #[derive(Debug, Clone, Args)]
@@ -15,7 +16,7 @@ pub(crate) struct RingArgs {
     /// Use this interface [default: the interface of the address, or of the route to it]
     #[arg(long, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// Start at receive queue N; each further thread uses the next queue
+    /// Start at queue N; each further thread uses the next queue
     #[arg(long, value_name = "N")]
     pub(crate) queue: Option<u32>,
     /// Set where the XDP program runs [default: native if the driver can]

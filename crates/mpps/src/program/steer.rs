@@ -24,7 +24,7 @@ pub(crate) struct SteerArgs {
     card: CardArgs,
     #[command(flatten)]
     flows: FlowArgs,
-    /// Compare arrivals with the counters of the card's queues; for named flows, only their packets
+    /// Check the predicted queues against the card's queue counters
     #[arg(long, requires = "interface", conflicts_with = "pcap")]
     verify: bool,
     #[command(flatten)]

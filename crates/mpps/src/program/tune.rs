@@ -37,15 +37,15 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show the changes, their reasons, their risks and their commands
+    /// Show the settings of IF to change, with reasons, risks and commands
     Plan(PlanArgs),
-    /// Apply the changes
+    /// Change the settings that `mpps tune plan` shows
     Apply(ApplyArgs),
-    /// Measure each stage with and without its changes, and keep those that help
+    /// Measure each stage on live traffic, and leave the helpful ones applied
     Prove(prove::ProveArgs),
-    /// Keep the changes of `apply --confirm-within`
+    /// Keep the settings that `tune apply --confirm-within` changed
     Confirm(Which),
-    /// Restore the settings
+    /// Restore the settings that `tune apply` or `tune prove` changed
     Undo(UndoArgs),
     /// Show tuned settings, and those that another program has changed since
     Status(Which),
@@ -85,10 +85,10 @@ struct What {
     /// Tune for this traffic
     #[arg(long = "for", default_value = "udp", value_name = "WHAT", value_parser = one_of(GOALS))]
     goal: Goal,
-    /// Set the port of the traffic, for stage notrack, for the printed commands, and for `prove`
+    /// Set the UDP or TCP port of the traffic; needed by stage notrack and by `tune prove`
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Use only these stages
+    /// Use only these stages; `mpps tune plan` lists them
     #[arg(long, value_name = "STAGE,...", value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -100,10 +100,10 @@ struct ApplyArgs {
     /// Continue if the driver refuses a step, instead of restoring every setting
     #[arg(long)]
     keep_going: bool,
-    /// Allow steps that may take down the link of this login
+    /// Allow steps that may interrupt the interface of this remote login
     #[arg(long)]
     allow_link_bounce: bool,
-    /// Restore every setting unless `mpps tune confirm` runs within TIME
+    /// Wait up to TIME for `mpps tune confirm` from another shell; otherwise restore every setting
     #[arg(long, value_name = "TIME", value_parser = value::seconds)]
     confirm_within: Option<Duration>,
 }

@@ -88,10 +88,10 @@ fn document(rows: &BTreeMap<String, String>) -> String {
         .map(|(name, rest)| format!("| `{name}` {rest}\n"));
     format!(
         "# The gallery of faults\n\n\
-         Hosts of a lab with one fault each, made on purpose, with two, or with none, and what `mpps doctor` \
-         said of them: its findings in their order, with the packets that each cost. Counts are exact; where \
-         only the kernel knows the count, the test reads it by another way, and holds the doctor to that. \
-         What each check reads and when it speaks: [doctor.md](doctor.md).\n\n\
+         Each scenario is a host of the lab with one fault, two faults or none. The table shows the \
+         findings of `mpps doctor` in their order, each with its lost packets. A test holds the doctor to \
+         these counts. Where only the kernel knows the count, the test reads it by another way. \
+         [doctor.md](doctor.md) says what each check reads and when it speaks.\n\n\
          One run of `MPPS_GALLERY=write cargo test -p mpps doctor::` (as root), Linux {}, {} \
          scenarios. Counts of full buffers differ from run to run.\n\n\
          | scenario | expected | found |\n| --- | --- | --- |\n{}",

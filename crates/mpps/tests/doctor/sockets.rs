@@ -167,6 +167,9 @@ fn python_server(scenario: &Scenario, handler: &str) -> Group {
 fn a_server_in_python_that_sleeps() {
     let scenario = Scenario::new();
     let server = python_server(&scenario, "time.sleep(3600)");
+    // It reads this datagram, and is in its handler before the doctor looks.
+    scenario.send(Traffic::to(&at(1), 1));
+    scenario.lab.settle().expect("it comes to rest");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
     let said = "does not read it";
     expect(

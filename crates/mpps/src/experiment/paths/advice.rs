@@ -293,7 +293,7 @@ mod tests {
         let said = said(&rows);
         assert!(
             said[0].contains(
-                "io_uring (2.64 Mpps, 1.25-2.69) or af_xdp (2.26 Mpps, 1.75-3.55), which"
+                "io_uring (2.64 Mpps, 1.25-2.69) or af_xdp (2.26 Mpps, 1.75-3.55), equal within the noise"
             ),
             "{said:?}"
         );
@@ -307,7 +307,7 @@ mod tests {
         one.runs.mpps_samples.truncate(1);
         let said = advice(&[one]);
         assert!(
-            said.len() == 1 && said[0].contains("from 3 repeats on"),
+            said.len() == 1 && said[0].contains("needs 3 repeats or more"),
             "{said:?}"
         );
     }

@@ -59,27 +59,27 @@ pub(super) const MAX_PPS: f64 = 100e6;
     mut_arg("duration", |arg| arg.help("Set the length of each trial [default: 500ms]")),
     mut_arg("quick", |arg| arg.help("Run one short trial per load; too short to compare")))]
 pub(crate) struct Plan {
-    /// Search only these paths or rows of `mpps bench`: recvmmsg af_xdp/spin [default: all]
+    /// Search only these receive paths or variants of `mpps bench`: recvmmsg af_xdp/spin [default: all]
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
     #[command(flatten)]
     fixed: Fixed,
     #[command(flatten)]
     series: Series<150>,
-    /// Loss goals, one search each
+    /// Search once per loss goal, a share of the packets: 0,0.5%
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',', default_value = "0,0.5%",
           value_parser = value::share)]
     loss: Vec<f64>,
     /// Set the lowest load, in packets per second
     #[arg(long, value_name = "RATE", default_value = "10k", value_parser = value::rate)]
     min: f64,
-    /// Set the highest load [default: the sender's highest rate]
+    /// Set the highest load, in packets per second [default: the sender's highest rate]
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     max: Option<f64>,
-    /// Limit the search of each path to TIME
+    /// Stop the search of each path after TIME, with the bounds so far
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = value::seconds)]
     limit: Duration,
-    /// Send N flows, by source port, 1 to 65535
+    /// Send N flows (1 to 65535) with different source ports
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..))]
     flows: u16,
@@ -101,7 +101,7 @@ pub(crate) struct Plan {
     /// Set the address of this host for --sender
     #[arg(long, value_name = "ADDR:PORT", requires = "sender", value_parser = value::address)]
     address: Option<SocketAddr>,
-    /// Limit every receiver to RATE, to test the search
+    /// Slow every receiver to RATE packets per second, to check that the search finds it
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     throttle: Option<f64>,
 }

@@ -43,10 +43,10 @@ pub(crate) struct Path {
 /// The options that apply to every row.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Fixed {
-    /// Set how to wait for packets, unless the row sets its own method [default: auto]
+    /// Set how to wait for packets, for variants that name no method [default: auto]
     #[arg(long, value_name = "HOW", value_parser = value::one_of(value::WAIT))]
     wait: Option<Wait>,
-    /// Set the frames of each ring, and the buffers of io_uring [default: set by each backend]
+    /// Set the number of frames per ring, or of buffers of io_uring [default: set by each backend]
     #[arg(long, value_name = "FRAMES")]
     ring: Option<u32>,
 }

@@ -45,22 +45,22 @@ const LOSS_FREE_MIN_PPS: f64 = 10_000.0;
 pub(crate) struct Plan {
     #[command(flatten)]
     series: Series<150>,
-    /// Run only these paths or rows: recvmmsg,af_xdp/spin; --list shows all
+    /// Run only these receive paths (recvmmsg) or variants (af_xdp/spin); --list shows both
     #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
     only: Vec<String>,
     #[command(flatten)]
     fixed: Fixed,
-    /// List the paths of this host
+    /// List the receive paths and variants of this host
     #[arg(long)]
     list: bool,
-    /// Offer each path 2 to 100 % of the sender's rate, with queue and application on one CPU
+    /// Raise the load from 2 to 100 % of the sender's rate, with kernel and receiver on one CPU
     #[arg(long, conflicts_with = "sender")]
     overload: bool,
-    /// Measure early drops with 1, 2 and 4 receive queues
+    /// Measure drops before the socket with 1, 2 and 4 receive queues
     #[arg(long, conflicts_with_all = ["overload", "sender"])]
     spread: bool,
-    /// Send N flows, by source port, 1 to 65535 [default: 1, then 256; 1 with --overload, --spread and
-    /// --loss-free]
+    /// Send N flows (1 to 65535) with different source ports [default: 1, then 256; 1 with --overload,
+    /// --spread and --loss-free]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     flows: Option<u16>,
     /// Find also the highest rate without loss of each path, as `mpps ndr`
@@ -77,7 +77,7 @@ pub(crate) struct Plan {
         conflicts_with = "sender"
     )]
     generator: Generator,
-    /// Measure traffic from HOST to --address; prints the command for HOST
+    /// Print the command to run on HOST, then measure its traffic at --address
     #[arg(long, value_name = "HOST", requires = "address")]
     sender: Option<String>,
     /// Set the address where the traffic of --sender arrives

@@ -44,7 +44,7 @@ pub(crate) struct RecvArgs {
     /// --gro 64]
     #[arg(long, value_name = "N")]
     pub(crate) batch: Option<usize>,
-    /// Keep up to BYTES of each datagram [default: 2048; with --gro 65536]
+    /// Truncate datagrams longer than BYTES [default: 2048; with --gro 65536]
     #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) buffer: Option<usize>,
     /// Set the socket receive buffer; prints the granted size and the limit
@@ -53,8 +53,8 @@ pub(crate) struct RecvArgs {
     /// Poll the device queue for MICROSECONDS while waiting (SO_BUSY_POLL)
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) busy_poll: Option<u32>,
-    /// Suspend interrupts of the interface for up to TIME while epoll_wait(2) finds packets (Linux
-    /// 6.13). Restored at the end; `mpps undo` restores it after kill -9
+    /// Keep interrupts of the interface suspended while epoll_wait(2) finds packets, and for TIME after
+    /// its last call (Linux 6.13). Restored at the end; `mpps undo` restores it after kill -9
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) suspend_irqs: Option<Duration>,
     /// Receive trains of datagrams in one buffer (UDP_GRO); every datagram is counted
@@ -70,15 +70,15 @@ pub(crate) struct RecvArgs {
     /// Receive every frame of the interface, not only those of the address
     #[arg(long, help_heading = RING_HEADING)]
     pub(crate) all_traffic: bool,
-    /// packet_mmap: drop the kernel's own copy of each packet
+    /// packet_mmap: hide received packets from the kernel's network stack
     #[arg(long, help_heading = RING_HEADING)]
     pub(crate) take: bool,
     /// packet_mmap: set how threads share the packets [default: hash]
     #[arg(long, value_name = "HOW", value_parser = one_of(FANOUT),
           help_heading = RING_HEADING)]
     pub(crate) fanout: Option<Fanout>,
-    /// af_xdp: reserve a receive queue for the flow. Restored at the end; `mpps undo` restores it
-    /// after kill -9 [default HOW: auto]
+    /// af_xdp: reserve a receive queue for the address, or for --flow. Restored at the end; `mpps undo`
+    /// restores it after kill -9 [default HOW: auto]
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
           default_missing_value = "auto", value_parser = one_of(CARVING),
           help_heading = RING_HEADING)]
@@ -145,10 +145,10 @@ const FANOUT: &[Named<Fanout>] = &[
 
 /// Whether the CPU decides.
 const STEER: &[Named<bool>] = &[
-    ("none", "The socket that the flow's hash selects", false),
+    ("none", "By the hash of the flow, as the kernel does", false),
     (
         "cpu",
-        "The socket of the CPU that received the packet (classic BPF)",
+        "By the CPU that received the packet (classic BPF)",
         true,
     ),
 ];

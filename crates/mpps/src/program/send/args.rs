@@ -29,14 +29,14 @@ pub(crate) struct SendArgs {
     /// Send up to N datagrams (with --gso: trains) per system call, 1 to 1024
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) batch: usize,
-    /// Set the hardware address of the next hop [default: from the neighbour table or a request]
+    /// Set the hardware address of the next hop [default: from the neighbour table, or by ARP or ND]
     #[arg(long, value_name = "MAC", value_parser = value::mac,
           help_heading = RING_HEADING)]
     pub(crate) target_mac: Option<[u8; 6]>,
     /// Set the first source port; with 0 the kernel chooses
     #[arg(long, default_value_t = SOURCE_PORT, value_name = "PORT")]
     pub(crate) source_port: u16,
-    /// Use N source ports per thread in turn, one flow each
+    /// Use N source ports per thread, counting up from --source-port over all threads
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) flows: usize,
     /// Send PPS datagrams per second, summed over all threads [default: as fast as possible]
@@ -57,7 +57,7 @@ pub(crate) struct SendArgs {
     /// Name the destination in each system call instead
     #[arg(long, overrides_with = "connect")]
     pub(crate) no_connect: bool,
-    /// Set the socket send buffer [default: 32M, so that a slow receiver does not slow the sender]
+    /// Set the socket send buffer [default: 32M]
     #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) sndbuf: Option<usize>,
     /// Write flow, sequence number and send time into each payload (16 bytes)

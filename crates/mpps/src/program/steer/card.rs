@@ -12,23 +12,23 @@ use std::collections::BTreeMap;
 /// Which card, and what is to be assumed of it.
 #[derive(Debug, Args)]
 pub(super) struct CardArgs {
-    /// Read hash key, fields and table from this interface
+    /// Use the RSS settings of this interface: hash key, fields and table
     #[arg(value_name = "IF")]
     pub(super) interface: Option<String>,
-    /// Set the hash key: at least 40 bytes in hexadecimal, colons allowed [default: the card's, or
-    /// Microsoft's]
+    /// Set the hash key: at least 40 bytes in hexadecimal, colons allowed [default: the card's;
+    /// without IF, Microsoft's]
     #[arg(long, value_name = "HEX", value_parser = key)]
     key: Option<Key>,
-    /// Spread N queues evenly over the table [default: the card's table]
+    /// Predict with N queues, spread evenly over the RSS table [default: the card's table]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536),
           required_unless_present = "interface")]
     queues: Option<u32>,
-    /// Set the length of the table
+    /// Set the length of the RSS table
     #[arg(long, value_name = "N", default_value_t = ENTRIES as u32, requires = "queues",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     entries: u32,
-    /// Set the hashed fields, with the letters of `ethtool -N IF rx-flow-hash` [default: the card's, or
-    /// sdfn]
+    /// Set the hashed fields, with the letters of `ethtool -N IF rx-flow-hash` [default: the card's;
+    /// without IF, sdfn]
     #[arg(long, value_name = "sd|sdfn", value_parser = hashed)]
     fields: Option<Hashed>,
     /// Give both directions of a flow one hash, as `ethtool -X IF xfrm` does [default: the card's, or

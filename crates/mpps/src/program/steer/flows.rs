@@ -41,11 +41,11 @@ const COUNTING: Duration = Duration::from_millis(50);
 /// Which flows.
 #[derive(Debug, Args)]
 pub(super) struct FlowArgs {
-    /// Use this flow; may be repeated
+    /// Predict the queue of this flow; may be repeated
     #[arg(long, value_name = "SOURCE:PORT-DESTINATION:PORT")]
     flow: Vec<Flow>,
-    /// Make N flows from each --flow: the source port counts up to 65535, then the source address
-    /// [default --flow: 10.0.0.1:1024-10.0.0.2:4321]
+    /// Make N flows from each --flow by raising its source port, then its source address. Without
+    /// --flow it starts at 10.0.0.1:1024-10.0.0.2:4321
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FLOWS_MAX)))]
     flows: Option<u32>,
     /// Read flows from FILE, one per line in the form of --flow; - reads standard input
@@ -63,7 +63,7 @@ pub(super) struct FlowArgs {
     /// Run this shell command to send the flows from another host: "ssh HOST mpps send"
     #[arg(long, value_name = "COMMAND", requires = "verify", conflicts_with_all = ["tcp", "file"])]
     sender: Option<String>,
-    /// Count arrivals for TIME. Named flows end it early; --sender adds the time that sending takes
+    /// Count arrivals for TIME, or until each given flow has arrived; sending time of --sender is added
     #[arg(long, alias = "seconds", value_name = "TIME", default_value = "5s", value_parser = value::pace)]
     duration: Duration,
 }

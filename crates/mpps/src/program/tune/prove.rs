@@ -23,7 +23,7 @@ const NOTHING: &str = "nothing";
 pub(super) struct ProveArgs {
     #[command(flatten)]
     what: What,
-    /// Allow steps that may take down the link of this login
+    /// Allow steps that may interrupt the interface of this remote login
     #[arg(long)]
     allow_link_bounce: bool,
     /// Restore every setting at the end, also those that helped
