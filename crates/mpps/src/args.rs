@@ -73,7 +73,7 @@ pub(crate) enum Subcommands {
     Steer(SteerArgs),
     /// Plan, apply, measure and undo settings of a network interface
     Tune(TuneArgs),
-    /// Restore the settings that a killed run left changed
+    /// Restore settings that a killed run left changed (not those of `mpps tune`)
     Undo(UndoArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
@@ -85,10 +85,10 @@ pub(crate) enum Subcommands {
 /// Arguments of `mpps ledger`.
 #[derive(Debug, Args)]
 pub(crate) struct LedgerArgs {
-    /// Result file of `mpps send --json=FILE`
+    /// Join this result of `mpps send --json=FILE` with RECV
     #[arg(requires = "recv", conflicts_with_all = ["port", "pid", "netns", "interval", "count"])]
     pub(crate) send: Option<PathBuf>,
-    /// Result file of `mpps recv --json=FILE`
+    /// The result of `mpps recv --json=FILE`
     pub(crate) recv: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
@@ -130,8 +130,8 @@ pub(crate) struct BackendsArgs {
     /// List the receive paths that this interface supports, also those that mpps itself lacks
     #[arg(value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// Test AF_XDP on queue 0 in the modes zero-copy, copy and generic, without taking packets. Some
-    /// cards lose their link for seconds
+    /// Test AF_XDP on queue 0 of IF in the modes zero-copy, copy and generic, without taking packets.
+    /// Needs root. Some cards lose their link for seconds
     #[arg(long = "try", requires = "interface")]
     pub(crate) tries: bool,
     /// Predict how BACKEND will work on the interface. Attaches nothing and needs no rights

@@ -187,7 +187,7 @@ fn a_file_that_is_no_result_is_named() {
         (
             "other.json",
             "{\"schema\":\"mpps.recv.v1\"}",
-            "mpps.recv.v1",
+            "a result of `mpps recv`, not of `mpps lab`",
         ),
         ("forged.json", &forged, "does not add up"),
     ] {

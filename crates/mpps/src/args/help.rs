@@ -37,7 +37,8 @@ const UNITS: &str = "TIME: 50us, 500ms, 90s or 1m; a plain number means seconds.
                      powers of 1024. RATE (per second) and N: k, M, G are powers of 1000.";
 const FILES: &str = "Writes a JSON file and an HTML page into the current directory, unless --json and \
                      --html name others. `mpps report` shows the JSON file again.";
-const LIVE: &str = "With --sender it changes nothing on this machine but the open port.";
+const LIVE: &str = "With --sender it receives at --address on this host. Paths such as af_xdp attach to the \
+                    interface, and detach at the end.";
 const TWO_HOSTS: &str = "The lab is two network namespaces on this machine. They vanish with the program, \
                          which changes no interface, sysctl or socket outside of them.";
 const LESS_WITHOUT_ROOT: &str = "Reads counters and changes nothing. Without root it cannot see drop \
@@ -160,8 +161,8 @@ pub(crate) const HELP: &[CommandHelp] = &[
     CommandHelp {
         command: "ledger",
         notes: &[
-            "The ledger is an equation: offered = delivered + losses by counter + UNACCOUNTED.",
-            "Without files it shows the ledger of this host each second, for any program that receives. \
+            "UNACCOUNTED is offered less delivered and counted losses. The ledger balances if it is 0.",
+            "Without files it shows the ledger of this host each --interval, for any program that receives. \
              Ctrl-C ends it.",
             LESS_WITHOUT_ROOT,
         ],

@@ -52,7 +52,7 @@ pub(crate) struct UdpLadderArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) generator: Option<Generator>,
     /// Send N datagrams as one buffer that the kernel splits before the link (UDP_SEGMENT); 1 as in
-    /// the article. Implies --generator sendmmsg [default: 4]
+    /// the article. Giving it selects sendmmsg [default: 4 with sendmmsg]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) train: Option<u16>,
     /// Set the kernel context that processes received packets [default: threaded-napi; with 2 CPUs
@@ -63,10 +63,10 @@ pub(crate) struct UdpLadderArgs {
     /// Goes to standard error
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Open a shell on the receiving host instead of measuring
+    /// Open a shell on the receiving host; nothing is sent or measured
     #[arg(long, conflicts_with_all = ["quick", "list", "only"])]
     pub(crate) shell: bool,
-    /// Run a command on the receiving host instead of measuring
+    /// Run a command on the receiving host; nothing is sent or measured
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["shell", "quick", "list", "only"])]
     pub(crate) command: Vec<OsString>,
 }

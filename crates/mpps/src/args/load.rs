@@ -19,7 +19,8 @@ pub(crate) struct LoadArgs {
     /// Set the connections in flight
     #[arg(short, long, default_value = "64", value_name = "N", value_parser = value::some)]
     pub(crate) connections: u64,
-    /// Start RATE requests per second, also if the server is slower [default: as fast as possible]
+    /// Start RATE requests per second at any response time, within --connections [default: as fast as
+    /// possible]
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     pub(crate) rate: Option<f64>,
     /// Stop after TIME [default: 10s; no limit with --requests]
@@ -32,11 +33,10 @@ pub(crate) struct LoadArgs {
     #[arg(short, long, value_name = "N", num_args = 0..=1, default_missing_value = "0",
           require_equals = true, value_parser = value::count)]
     pub(crate) keep_alive: Option<u64>,
-    /// Connect from these local addresses in turn; each address has one thread [default: the kernel's
-    /// choice]
+    /// Connect from these local addresses in turn; threads share them out [default: the kernel's choice]
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
-    /// Set which side closes a connection, and how; compare only runs with equal settings
+    /// Choose the side that closes a connection; give `mpps serve` the same value
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
     /// Set the number of threads

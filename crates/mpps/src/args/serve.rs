@@ -28,10 +28,11 @@ pub(crate) struct ServeArgs {
     /// Set the number of worker threads [default: one per CPU of --pin, or of this process]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
-    /// Pin the workers to these CPUs in order: 0,2 or 0-3 [default: with switch affinity all CPUs]
+    /// Pin the workers to these CPUs in order: 0,2 or 0-3 [default: with switch affinity all CPUs,
+    /// otherwise none]
     #[arg(long, value_name = "CPUS")]
     pub(crate) pin: Option<CpuList>,
-    /// Set which side closes a connection, and how; compare only runs with equal settings
+    /// Choose the side that closes a connection; give `mpps load` the same value
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
     /// Do not serve counters at /metrics
@@ -103,7 +104,7 @@ pub(super) const CLOSE: &[Named<Close>] = &[
     ),
     (
         "client",
-        "The client, after the reply; the client keeps TIME_WAIT, and `mpps serve` waits 5 s for it",
+        "The client, after the reply; it keeps TIME_WAIT. `mpps serve` closes after 5 s without that",
         Close::Client,
     ),
     (

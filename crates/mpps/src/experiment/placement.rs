@@ -35,7 +35,7 @@ use std::time::Duration;
 /// Arguments of `mpps placement`.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// Measure live traffic to --port of this interface, instead of generated traffic
+    /// Receive live traffic at --port of this interface instead of the lab's. The port must be free
     #[arg(long, value_name = "IF", requires = "port")]
     interface: Option<String>,
     /// Set the UDP port of the traffic of --interface

@@ -434,7 +434,8 @@ impl Totals {
             // The largest part of what is missing comes first.
             let is_largest = self.losses.iter().all(|loss| loss.count < rest);
             let at = if is_largest { 0 } else { parts.len() };
-            parts.insert(at, unbroken(&text));
+            let fits = text.chars().count() < width;
+            parts.insert(at, if fits { unbroken(&text) } else { text });
         }
         if parts.is_empty() {
             return "nothing".to_owned();

@@ -24,7 +24,7 @@ pub(crate) struct SteerArgs {
     card: CardArgs,
     #[command(flatten)]
     flows: FlowArgs,
-    /// Check the predicted queues against the card's queue counters
+    /// Compare predicted queues with the card's counters; needs IF and traffic, of --sender or others
     #[arg(long, requires = "interface", conflicts_with = "pcap")]
     verify: bool,
     #[command(flatten)]

@@ -85,7 +85,7 @@ struct What {
     /// Tune for this traffic
     #[arg(long = "for", default_value = "udp", value_name = "WHAT", value_parser = one_of(GOALS))]
     goal: Goal,
-    /// Set the UDP or TCP port of the traffic; needed by stage notrack and by `tune prove`
+    /// Set the port of the traffic; without it stage notrack is left out, and `tune prove` fails
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Use only these stages; `mpps tune plan` lists them
@@ -100,7 +100,7 @@ struct ApplyArgs {
     /// Continue if the driver refuses a step, instead of restoring every setting
     #[arg(long)]
     keep_going: bool,
-    /// Allow steps that may interrupt the interface of this remote login
+    /// Allow steps that reset the link of this remote login; without it they are refused
     #[arg(long)]
     allow_link_bounce: bool,
     /// Wait up to TIME for `mpps tune confirm` from another shell; otherwise restore every setting

@@ -55,7 +55,7 @@ pub(super) const MAX_PPS: f64 = 100e6;
 /// Arguments of `mpps ndr`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("repeat", |arg| arg.help("Run N trials per load; their results are summed")),
+    mut_arg("repeat", |arg| arg.help("Run N trials per load; a load passes by the sum of their time")),
     mut_arg("duration", |arg| arg.help("Set the length of each trial [default: 500ms]")),
     mut_arg("quick", |arg| arg.help("Run one short trial per load; too short to compare")))]
 pub(crate) struct Plan {
@@ -66,7 +66,7 @@ pub(crate) struct Plan {
     fixed: Fixed,
     #[command(flatten)]
     series: Series<150>,
-    /// Search once per loss goal, a share of the packets: 0,0.5%
+    /// Search once per loss goal, as a share of the packets: 0, 0.5% or 0.005
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',', default_value = "0,0.5%",
           value_parser = value::share)]
     loss: Vec<f64>,

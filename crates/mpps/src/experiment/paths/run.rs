@@ -53,10 +53,10 @@ pub(crate) struct Plan {
     /// List the receive paths and variants of this host
     #[arg(long)]
     list: bool,
-    /// Raise the load from 2 to 100 % of the sender's rate, with kernel and receiver on one CPU
+    /// Instead: raise the load from 2 to 100 % of the sender's rate, with kernel and receiver on one CPU
     #[arg(long, conflicts_with = "sender")]
     overload: bool,
-    /// Measure drops before the socket with 1, 2 and 4 receive queues
+    /// Instead: measure drops before the socket, with 1, 2 and 4 receive queues
     #[arg(long, conflicts_with_all = ["overload", "sender"])]
     spread: bool,
     /// Send N flows (1 to 65535) with different source ports [default: 1, then 256; 1 with --overload,
@@ -77,7 +77,7 @@ pub(crate) struct Plan {
         conflicts_with = "sender"
     )]
     generator: Generator,
-    /// Print the command to run on HOST, then measure its traffic at --address
+    /// Print a command to start on HOST by hand, wait for its traffic at --address, and measure it
     #[arg(long, value_name = "HOST", requires = "address")]
     sender: Option<String>,
     /// Set the address where the traffic of --sender arrives

@@ -24,7 +24,7 @@ pub(crate) struct RecvArgs {
     #[arg(value_name = "REUSEPORT", conflicts_with_all = ["shared", "reuseport"],
           value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) positional_reuseport: Option<u8>,
-    /// Set the number of receiving threads
+    /// Set the number of receiving threads [default: 1; a ring without --queue: one per receive queue]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
     /// Read one socket with all threads (the default)
@@ -54,7 +54,8 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) busy_poll: Option<u32>,
     /// Keep interrupts of the interface suspended while epoll_wait(2) finds packets, and for TIME after
-    /// its last call (Linux 6.13). Restored at the end; `mpps undo` restores it after kill -9
+    /// its last call. Needs --wait epoll, --busy-poll and Linux 6.13. Restored at the end; `mpps undo`
+    /// restores it after kill -9
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) suspend_irqs: Option<Duration>,
     /// Receive trains of datagrams in one buffer (UDP_GRO); every datagram is counted
@@ -67,7 +68,8 @@ pub(crate) struct RecvArgs {
     /// Set how a thread waits for packets
     #[arg(long, default_value = "auto", value_name = "HOW", value_parser = one_of(value::WAIT))]
     pub(crate) wait: Wait,
-    /// Receive every frame of the interface, not only those of the address
+    /// Receive every frame of the interface. af_xdp and dpdk take them from the kernel: remote logins
+    /// over it break
     #[arg(long, help_heading = RING_HEADING)]
     pub(crate) all_traffic: bool,
     /// packet_mmap: hide received packets from the kernel's network stack
@@ -77,13 +79,13 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "HOW", value_parser = one_of(FANOUT),
           help_heading = RING_HEADING)]
     pub(crate) fanout: Option<Fanout>,
-    /// af_xdp: reserve a receive queue for the address, or for --flow. Restored at the end; `mpps undo`
-    /// restores it after kill -9 [default HOW: auto]
+    /// af_xdp: keep a receive queue for the address or for --flow; other traffic uses the other queues.
+    /// Restored at the end; `mpps undo` restores it after kill -9 [default HOW: auto]
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
           default_missing_value = "auto", value_parser = one_of(CARVING),
           help_heading = RING_HEADING)]
     pub(crate) queue_carve_out: Option<Carving>,
-    /// With --queue-carve-out slot: a flow for the reserved queue; may be repeated
+    /// Send this flow to the reserved queue, with slot or auto; may be repeated
     #[arg(
         long,
         value_name = "SOURCE:PORT-DESTINATION:PORT",
@@ -122,7 +124,7 @@ pub(crate) enum Carving {
 const CARVING: &[Named<Carving>] = &[
     (
         "auto",
-        "A rule if the driver accepts and shows it, otherwise a slot for the flows of --flow",
+        "Try rule; if the driver refuses it or does not list it, use slot, which needs --flow",
         Carving::Auto,
     ),
     (
@@ -132,7 +134,7 @@ const CARVING: &[Named<Carving>] = &[
     ),
     (
         "slot",
-        "Reserve the flows' RSS table entries for this queue",
+        "Reserve the RSS table entries of the --flow flows; other flows with these entries come too",
         Carving::Slot,
     ),
 ];

@@ -23,7 +23,7 @@ pub(super) struct CardArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536),
           required_unless_present = "interface")]
     queues: Option<u32>,
-    /// Set the length of the RSS table
+    /// Set the length of the RSS table of --queues
     #[arg(long, value_name = "N", default_value_t = ENTRIES as u32, requires = "queues",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     entries: u32,

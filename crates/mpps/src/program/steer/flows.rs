@@ -60,10 +60,12 @@ pub(super) struct FlowArgs {
     /// Use TCP flows instead of UDP
     #[arg(long)]
     pub(super) tcp: bool,
-    /// Run this shell command to send the flows from another host: "ssh HOST mpps send"
+    /// Run this shell command as the sender: "ssh HOST mpps send". mpps appends addresses, source
+    /// ports and count
     #[arg(long, value_name = "COMMAND", requires = "verify", conflicts_with_all = ["tcp", "file"])]
     sender: Option<String>,
-    /// Count arrivals for TIME, or until each given flow has arrived; sending time of --sender is added
+    /// Count arrivals for TIME; with --verify and given flows, stop once each has arrived. The sending
+    /// time of --sender is added
     #[arg(long, alias = "seconds", value_name = "TIME", default_value = "5s", value_parser = value::pace)]
     duration: Duration,
 }

@@ -23,7 +23,7 @@ const NOTHING: &str = "nothing";
 pub(super) struct ProveArgs {
     #[command(flatten)]
     what: What,
-    /// Allow steps that may interrupt the interface of this remote login
+    /// Allow steps that reset the link of this remote login; without it they are refused
     #[arg(long)]
     allow_link_bounce: bool,
     /// Restore every setting at the end, also those that helped
