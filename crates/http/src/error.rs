@@ -19,10 +19,10 @@ pub enum Error {
         why: String,
     },
     /// A value that cannot be.
-    #[error("{option} {value}: {why}")]
+    #[error("{field} {value}: {why}")]
     Invalid {
-        /// The option, as a user names it.
-        option: &'static str,
+        /// The field of the configuration.
+        field: &'static str,
         /// The given value.
         value: String,
         /// The reason, and the possible values.
@@ -50,12 +50,12 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn invalid(
-        option: &'static str,
+        field: &'static str,
         value: impl ToString,
         why: impl Into<String>,
     ) -> Self {
         Self::Invalid {
-            option,
+            field,
             value: value.to_string(),
             why: why.into(),
         }

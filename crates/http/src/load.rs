@@ -72,43 +72,43 @@ pub struct LoadConfig {
 impl LoadConfig {
     /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let invalid = |option, value: String, why| Err(Error::invalid(option, value, why));
+        let invalid = |field, value: String, why| Err(Error::invalid(field, value, why));
         if self.connections == 0 || u32::try_from(self.connections).is_err() {
             let value = self.connections.to_string();
-            return invalid("--connections", value, "there must be one at least");
+            return invalid("connections", value, "there must be one at least");
         }
         if self.threads == 0 || self.threads > self.connections {
             let why = "there must be one at least, and a connection for each";
-            return invalid("--threads", self.threads.to_string(), why);
+            return invalid("threads", self.threads.to_string(), why);
         }
         if let Some(rate) = self.rate.filter(|rate| !(1e-6..=1e9).contains(rate)) {
             return invalid(
-                "--rate",
+                "rate",
                 rate.to_string(),
                 "it is from 0.000001 to 1000000000",
             );
         }
         if self.requests == Some(0) {
-            return invalid("--requests", "0".to_owned(), "there must be one at least");
+            return invalid("requests", "0".to_owned(), "there must be one at least");
         }
         if self.requests_per_connection == Some(0) {
             return invalid(
-                "--keep-alive",
+                "requests_per_connection",
                 "0".to_owned(),
                 "1 closes after each request",
             );
         }
         if self.timeout.is_zero() {
-            return invalid("--timeout", "0".to_owned(), "nothing is that fast");
+            return invalid("timeout", "0".to_owned(), "nothing is that fast");
         }
         // Its parts may have been set since it was read.
         if Url::parse(&self.url.to_string())? != self.url {
-            return invalid("URL", self.url.to_string(), "its parts do not make it");
+            return invalid("url", self.url.to_string(), "its parts do not make it");
         }
         let foreign = |source: &&IpAddr| source.is_ipv4() != self.target.is_ipv4();
         if let Some(source) = self.sources.iter().find(foreign) {
             let why = format!("{} is of the other family", self.target.ip());
-            return invalid("--source", source.to_string(), &why);
+            return invalid("sources", source.to_string(), &why);
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl LoadConfig {
             return Ok(());
         }
         let why = format!("this process may have {allowed} descriptors, not {wanted}: ulimit -n");
-        Err(Error::invalid("--connections", self.connections, why))
+        Err(Error::invalid("connections", self.connections, why))
     }
 }
 

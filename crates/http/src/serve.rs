@@ -111,7 +111,7 @@ impl Limits {
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.head_bytes == 0 {
             let why = "a request's head has at least one byte";
-            return Err(Error::invalid("--head-bytes", 0, why));
+            return Err(Error::invalid("limits.head_bytes", 0, why));
         }
         Ok(())
     }

@@ -288,7 +288,7 @@ fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
     let reset = config.close == Close::Rst;
     config.engine.require(Task::Serve { reset })?;
     config.limits.check()?;
-    let invalid = |why: String| Error::invalid("--workers", config.workers, why);
+    let invalid = |why: String| Error::invalid("workers", config.workers, why);
     if config.workers == 0 {
         return Err(invalid("at least one thread must serve".to_owned()));
     }
@@ -318,7 +318,7 @@ fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
         .any(|cpu| cpus.iter().filter(|c| *c == cpu).count() > 1)
     {
         let why = "with affinity each worker has a CPU of its own, and one is named twice";
-        return Err(Error::invalid("--pin", format!("{cpus:?}"), why));
+        return Err(Error::invalid("cpus", format!("{cpus:?}"), why));
     }
     Ok(cpus.into_iter().map(Some).collect())
 }

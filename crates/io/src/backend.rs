@@ -85,10 +85,10 @@ pub struct Backend {
     pub in_process: bool,
     /// Whether this host can run it.
     pub probe: fn() -> Support,
-    /// The receive options that it honours, by the flag's name; it refuses the others.
-    pub rx_options: &'static [&'static str],
-    /// The same of sending.
-    pub tx_options: &'static [&'static str],
+    /// The fields of [`RxConfig`] that it honours; it refuses the others.
+    pub rx_fields: &'static [&'static str],
+    /// The fields of [`TxConfig`] that it honours; it refuses the others.
+    pub tx_fields: &'static [&'static str],
     pub(crate) rx: Option<OpenRx>,
     pub(crate) tx: Option<OpenTx>,
 }
@@ -129,11 +129,12 @@ impl Backend {
     /// Opens a receiver.
     ///
     /// # Errors
-    /// An option that this backend cannot honour, a value that none can, or the kernel's refusal.
+    /// A field that this backend does not support, a value that no backend takes, or the kernel's
+    /// refusal.
     pub fn open_rx(&self, config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         config.check()?;
         let open = self.rx.ok_or(self.unsupported("receiving"))?;
-        self.refuse(&config.asked(), self.rx_options)?;
+        self.refuse(&config.asked(), self.rx_fields)?;
         open(config)
     }
 
@@ -156,11 +157,12 @@ impl Backend {
     /// Opens a sender.
     ///
     /// # Errors
-    /// An option that this backend cannot honour, a value that none can, or the kernel's refusal.
+    /// A field that this backend does not support, a value that no backend takes, or the kernel's
+    /// refusal.
     pub fn open_tx(&self, config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         config.check()?;
         let open = self.tx.ok_or(self.unsupported("sending"))?;
-        self.refuse(&config.asked(), self.tx_options)?;
+        self.refuse(&config.asked(), self.tx_fields)?;
         open(config)
     }
 
@@ -174,16 +176,16 @@ impl Backend {
         self.tx.is_some()
     }
 
-    /// Refuses the first option asked for that is not honoured.
+    /// Refuses the first field asked for that is not honoured.
     fn refuse(&self, asked: &[&'static str], honoured: &[&str]) -> Result<(), Error> {
-        let refused = asked.iter().find(|option| !honoured.contains(option));
-        refused.map_or(Ok(()), |option| Err(self.unsupported(option)))
+        let refused = asked.iter().find(|field| !honoured.contains(field));
+        refused.map_or(Ok(()), |field| Err(self.unsupported(field)))
     }
 
-    pub(crate) fn unsupported(&self, option: &'static str) -> Error {
+    pub(crate) fn unsupported(&self, field: &'static str) -> Error {
         Error::Unsupported {
             backend: self.name,
-            option,
+            field,
         }
     }
 }

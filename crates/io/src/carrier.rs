@@ -65,7 +65,7 @@ fn await_for(interface_index: u32, patience: Duration) -> Result<Duration, Error
             continue;
         };
         return Err(Error::Invalid {
-            option: "--interface",
+            field: "ring.interface",
             value: link.name,
             why,
         });

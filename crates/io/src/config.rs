@@ -43,7 +43,7 @@ pub struct Group {
 /// // A socket has no queue to choose: it is refused, and by name.
 /// config.ring.queue = Some(1);
 /// let refused = backend::find("recvmmsg")?.open_rx(&config).unwrap_err();
-/// assert_eq!(refused.to_string(), "backend recvmmsg cannot honour --queue");
+/// assert_eq!(refused.to_string(), "backend recvmmsg does not support ring.queue");
 /// # Ok(())
 /// # }
 /// ```
@@ -101,7 +101,7 @@ impl RxConfig {
         self
     }
 
-    /// The options that are not at their default, by the flag's name.
+    /// The fields that are not at their default.
     pub fn asked(&self) -> Vec<&'static str> {
         let buffer_bytes = if self.gro {
             TRAIN_BUFFER_BYTES
@@ -109,12 +109,12 @@ impl RxConfig {
             BUFFER_BYTES
         };
         let asked = [
-            (self.gro, "--gro"),
-            (self.busy_poll_us.is_some(), "--busy-poll"),
-            (self.reuse_port, "--reuseport"),
-            (!self.groups.is_empty(), "--join"),
-            (self.receive_buffer_bytes.is_some(), "--rcvbuf"),
-            (self.buffer_bytes != buffer_bytes, "--buffer"),
+            (self.gro, "gro"),
+            (self.busy_poll_us.is_some(), "busy_poll_us"),
+            (self.reuse_port, "reuse_port"),
+            (!self.groups.is_empty(), "groups"),
+            (self.receive_buffer_bytes.is_some(), "receive_buffer_bytes"),
+            (self.buffer_bytes != buffer_bytes, "buffer_bytes"),
             (self.sources, "sources"),
             (self.answers, "answers"),
         ];
@@ -126,15 +126,15 @@ impl RxConfig {
         check_batch(self.batch)?;
         if self.buffer_bytes == 0 || self.buffer_bytes > 65_536 {
             return Err(Error::Invalid {
-                option: "--buffer",
+                field: "buffer_bytes",
                 value: self.buffer_bytes.to_string(),
                 why: "a buffer holds 1 to 65536 bytes".to_owned(),
             });
         }
         if self.answers && self.gro {
             return Err(Error::Invalid {
-                option: "answers",
-                value: "with --gro".to_owned(),
+                field: "answers",
+                value: "with gro".to_owned(),
                 why: "a train is answered datagram by datagram; leave GRO out".to_owned(),
             });
         }
@@ -142,14 +142,14 @@ impl RxConfig {
         for group in &self.groups {
             if !group.address.is_multicast() {
                 return Err(Error::Invalid {
-                    option: "--join",
+                    field: "groups",
                     value: group.address.to_string(),
                     why: "not a multicast group (224.0.0.0/4 or ff00::/8)".to_owned(),
                 });
             }
             if group.address.is_ipv4() != self.address.is_ipv4() {
                 return Err(Error::Invalid {
-                    option: "--join",
+                    field: "groups",
                     value: group.address.to_string(),
                     why: format!("of another IP version than the socket at {}", self.address),
                 });
@@ -211,13 +211,13 @@ impl TxConfig {
         }
     }
 
-    /// The options that are not at their default, by the flag's name.
+    /// The fields that are not at their default.
     pub fn asked(&self) -> Vec<&'static str> {
         let asked = [
-            (self.gso_segments > 1, "--gso"),
-            (self.send_buffer_bytes.is_some(), "--sndbuf"),
-            (!self.connect, "--no-connect"),
-            (self.flows > 1, "--flows"),
+            (self.gso_segments > 1, "gso_segments"),
+            (self.send_buffer_bytes.is_some(), "send_buffer_bytes"),
+            (!self.connect, "connect = false"),
+            (self.flows > 1, "flows"),
         ];
         self.ring.asked_beside(&asked)
     }
@@ -231,14 +231,14 @@ impl TxConfig {
         };
         if self.payload_bytes > payload_bytes_max {
             return Err(Error::Invalid {
-                option: "--size",
+                field: "payload_bytes",
                 value: self.payload_bytes.to_string(),
                 why: format!("a UDP datagram carries at most {payload_bytes_max} bytes"),
             });
         }
         if self.gso_segments == 0 || self.gso_segments > SEGMENTS_MAX {
             return Err(Error::Invalid {
-                option: "--gso",
+                field: "gso_segments",
                 value: self.gso_segments.to_string(),
                 why: format!("a train has 1 to {SEGMENTS_MAX} segments (64 before Linux 6.9)"),
             });
@@ -249,7 +249,7 @@ impl TxConfig {
                 .checked_div(self.payload_bytes)
                 .unwrap_or(0);
             return Err(Error::Invalid {
-                option: "--gso",
+                field: "gso_segments",
                 value: self.gso_segments.to_string(),
                 why: format!(
                     "a train carries at most {payload_bytes_max} bytes: {most} segments of {} bytes",
@@ -259,14 +259,14 @@ impl TxConfig {
         }
         if self.flows == 0 || self.flows > 65_535 {
             return Err(Error::Invalid {
-                option: "--flows",
+                field: "flows",
                 value: self.flows.to_string(),
                 why: "there are 1 to 65535 source ports".to_owned(),
             });
         }
         if self.target.port() == 0 {
             return Err(Error::Invalid {
-                option: "target",
+                field: "target",
                 value: self.target.to_string(),
                 why: "port 0 cannot be sent to; give ADDR:PORT".to_owned(),
             });
@@ -274,17 +274,17 @@ impl TxConfig {
         if let Some(source) = self.source {
             if source.is_ipv4() != self.target.is_ipv4() {
                 return Err(Error::Invalid {
-                    option: "source",
+                    field: "source",
                     value: source.to_string(),
                     why: format!("of another IP version than the target {}", self.target),
                 });
             }
             if source.port() != 0 && usize::from(source.port()) + self.flows > 65_536 {
                 return Err(Error::Invalid {
-                    option: "--flows",
+                    field: "flows",
                     value: self.flows.to_string(),
                     why: format!(
-                        "too few source ports after {}; lower --flows or the source port",
+                        "too few source ports after {}; lower `flows` or the source port",
                         source.port()
                     ),
                 });
@@ -298,7 +298,7 @@ impl TxConfig {
 fn check_destinations(destinations: &[Destination]) -> Result<(), Error> {
     let refused = |value: String, why: String| {
         Err(Error::Invalid {
-            option: "destinations",
+            field: "ring.destinations",
             value,
             why,
         })
@@ -320,7 +320,7 @@ pub(crate) fn check_room(batch: usize, bytes: usize) -> Result<(), Error> {
     let all = batch.saturating_mul(bytes).saturating_add(1 << 20);
     let room = Vec::<u8>::new().try_reserve_exact(all);
     room.map_err(|_| Error::Invalid {
-        option: "--batch",
+        field: "batch",
         value: batch.to_string(),
         why: format!("this process gets no memory for that, {bytes} bytes each (`ulimit -v`?)"),
     })
@@ -331,7 +331,7 @@ fn check_batch(batch: usize) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid {
-        option: "--batch",
+        field: "batch",
         value: batch.to_string(),
         why: format!("a call takes 1 to {BATCH_MAX} messages (UIO_MAXIOV)"),
     })

@@ -10,18 +10,18 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] mpps_os::Error),
     /// The backend cannot do what was asked, and does not pretend to.
-    #[error("backend {backend} cannot honour {option}")]
+    #[error("backend {backend} does not support {field}")]
     Unsupported {
         /// The backend's name.
         backend: &'static str,
-        /// The option, as a user names it.
-        option: &'static str,
+        /// The field of the configuration, or the method.
+        field: &'static str,
     },
     /// A value that no backend takes.
-    #[error("{option} {}: {why}", Foreign(.value))]
+    #[error("{field} {}: {why}", Foreign(.value))]
     Invalid {
-        /// The option, as a user names it.
-        option: &'static str,
+        /// The field of the configuration, or the method.
+        field: &'static str,
         /// The given value.
         value: String,
         /// The reason, and the possible values.

@@ -80,7 +80,7 @@ impl LinkPath {
             None => next_hop(target.ip(), &route, &link)?,
         };
         let source_ip = source_ip.or(route.source).ok_or_else(|| Error::Invalid {
-            option: "source",
+            field: "source",
             value: "none".to_owned(),
             why: format!("the route to {target} names no source address; give one"),
         })?;
@@ -122,7 +122,7 @@ impl LinkPath {
         if header_bytes + payload_bytes > self.mtu {
             let most = self.mtu.saturating_sub(header_bytes);
             return Err(Error::Invalid {
-                option: "--size",
+                field: "payload_bytes",
                 value: payload_bytes.to_string(),
                 why: format!(
                     "the MTU of {} is {}, so a datagram carries at most {most} bytes",
@@ -143,7 +143,7 @@ impl LinkPath {
 /// The interface with this number.
 fn interface(index: u32) -> Result<Link, Error> {
     link::find(index)?.ok_or_else(|| Error::Invalid {
-        option: "--interface",
+        field: "ring.interface",
         value: index.to_string(),
         why: "the interface that the route names is gone".to_owned(),
     })
@@ -152,7 +152,7 @@ fn interface(index: u32) -> Result<Link, Error> {
 fn ethernet_address(link: &Link) -> Result<[u8; 6], Error> {
     let address = link.address.as_slice();
     address.try_into().map_err(|_| Error::Invalid {
-        option: "--interface",
+        field: "ring.interface",
         value: link.name.clone(),
         why: "it has no Ethernet address; use a socket backend (sendmmsg)".to_owned(),
     })
@@ -171,7 +171,7 @@ fn next_hop(target: IpAddr, route: &Route, link: &Link) -> Result<[u8; 6], Error
     }
     let hop = route.gateway.unwrap_or(target);
     let unknown = |why: &str| Error::Invalid {
-        option: "--target-mac",
+        field: "ring.target_mac",
         value: "none".to_owned(),
         why: format!(
             "the hardware address of {hop} on {} is unknown: {why}",
@@ -189,15 +189,16 @@ fn next_hop(target: IpAddr, route: &Route, link: &Link) -> Result<[u8; 6], Error
         }
         if Instant::now() >= deadline {
             return Err(unknown(
-                "it does not answer; is its host up, and is the address right? --target-mac does \
-                 without an answer",
+                "it does not answer; is its host up, and is the address right? `ring.target_mac` \
+                 does without an answer",
             ));
         }
         // Asking anew costs nothing while the kernel is asking.
         match neighbour::ask(link.index, hop) {
             Err(error) if error.source.kind() == std::io::ErrorKind::PermissionDenied => {
                 return Err(unknown(
-                    "ping it once, give --target-mac, or run with CAP_NET_ADMIN to have it asked",
+                    "ping it once, give `ring.target_mac`, or run with CAP_NET_ADMIN to have it \
+                     asked",
                 ));
             }
             asked => asked?,
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(path.template(1472).unwrap().frame_bytes(), 1514);
         let error = path.template(1473).unwrap_err().to_string();
         assert!(
-            error.contains("--size 1473") && error.contains("at most 1472"),
+            error.contains("payload_bytes 1473") && error.contains("at most 1472"),
             "{error}"
         );
     }

@@ -24,7 +24,7 @@ pub struct Mode {
     pub is_tap: bool,
 }
 
-/// A property that a user may require (`--require`).
+/// A property that a user may require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Property {

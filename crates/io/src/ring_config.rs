@@ -10,7 +10,7 @@ pub use mpps_os::packet_socket::FanoutMode as Fanout;
 /// How a ring over an interface is opened. The default leaves every choice to the backend, which
 /// reports its choice ([`crate::Mode`]).
 ///
-/// A backend that has no such option refuses it by its name:
+/// A backend without an option refuses it by the field's name:
 ///
 /// ```
 /// use mpps_io::{CopyMode, RxConfig, backend};
@@ -19,7 +19,7 @@ pub use mpps_os::packet_socket::FanoutMode as Fanout;
 /// config.ring.interface = Some("eth1".to_owned());
 /// config.ring.copy = Some(CopyMode::ZeroCopy);
 /// let refused = backend::find("packet_mmap").unwrap().open_rx(&config).unwrap_err();
-/// assert!(refused.to_string().contains("--copy"), "{refused}");
+/// assert!(refused.to_string().contains("ring.copy"), "{refused}");
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RingConfig {
@@ -77,28 +77,27 @@ pub enum CopyMode {
 }
 
 impl RingConfig {
-    /// The options that are not at their default, by the flag's name, and before them those of
-    /// `beside` that are asked for.
+    /// The fields that are not at their default, after those of `beside` that are asked for.
     pub(crate) fn asked_beside(&self, beside: &[(bool, &'static str)]) -> Vec<&'static str> {
         let asked = [
-            (self.interface.is_some(), "--interface"),
-            (self.queue.is_some(), "--queue"),
-            (self.attach.is_some(), "--xdp"),
-            (self.copy.is_some(), "--copy"),
-            (self.frames.is_some(), "--ring"),
-            (self.all_traffic, "--all-traffic"),
-            (!self.destinations.is_empty(), "destinations"),
-            (self.sockets.is_some(), "sockets"),
-            (self.forward_to.is_some(), "forward_to"),
-            (self.take, "--take"),
-            (self.fanout.is_some(), "--fanout"),
-            (self.hugepages, "--hugepages"),
-            (self.target_mac.is_some(), "--target-mac"),
-            (!self.arguments.is_empty(), "--dpdk-args"),
+            (self.interface.is_some(), "ring.interface"),
+            (self.queue.is_some(), "ring.queue"),
+            (self.attach.is_some(), "ring.attach"),
+            (self.copy.is_some(), "ring.copy"),
+            (self.frames.is_some(), "ring.frames"),
+            (self.all_traffic, "ring.all_traffic"),
+            (!self.destinations.is_empty(), "ring.destinations"),
+            (self.sockets.is_some(), "ring.sockets"),
+            (self.forward_to.is_some(), "ring.forward_to"),
+            (self.take, "ring.take"),
+            (self.fanout.is_some(), "ring.fanout"),
+            (self.hugepages, "ring.hugepages"),
+            (self.target_mac.is_some(), "ring.target_mac"),
+            (!self.arguments.is_empty(), "ring.arguments"),
         ];
         let asked = beside.iter().copied().chain(asked);
         asked
-            .filter_map(|(asked, option)| asked.then_some(option))
+            .filter_map(|(asked, field)| asked.then_some(field))
             .collect()
     }
 }

@@ -169,7 +169,7 @@ pub trait Rx: Send + fmt::Debug {
     /// [`Error::Unsupported`] if one receiver owns what it reads; [`Error::Invalid`] if there is no
     /// further queue.
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
-        Err(self.caps().unsupported("--threads"))
+        Err(self.caps().unsupported("share"))
     }
 
     /// Steers packets among the receivers that share this one's address (`SO_REUSEPORT`): those
@@ -179,7 +179,7 @@ pub trait Rx: Send + fmt::Debug {
     /// [`Error::Unsupported`] if the backend has no such group.
     fn steer_by_cpu(&self, cpus: &[usize]) -> Result<(), Error> {
         let _ = cpus;
-        Err(self.caps().unsupported("--steer cpu"))
+        Err(self.caps().unsupported("steer_by_cpu"))
     }
 }
 
@@ -336,10 +336,10 @@ pub struct RxCaps {
 }
 
 impl RxCaps {
-    fn unsupported(&self, option: &'static str) -> Error {
+    fn unsupported(&self, field: &'static str) -> Error {
         Error::Unsupported {
             backend: self.backend,
-            option,
+            field,
         }
     }
 }

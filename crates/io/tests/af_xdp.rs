@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// The option that is refused, and what makes a good receiver ask for it.
+/// The field that is refused, and what makes a good receiver ask for it.
 type Case = (&'static str, fn(&mut RxConfig));
 
 const PORT: u16 = 4321;
@@ -286,8 +286,8 @@ fn a_queue_each() -> Result<(), Failed> {
         "packets of queue 1",
     )?;
     match share(&lab, &mut first) {
-        Err(Error::Invalid { option, value, .. }) => {
-            check((option, value.as_str()), ("--queue", "2"), "refused")
+        Err(Error::Invalid { field, value, .. }) => {
+            check((field, value.as_str()), ("ring.queue", "2"), "refused")
         }
         other => Err(format!("{other:?}").into()),
     }
@@ -412,13 +412,13 @@ fn several_destinations_are_one_receivers() -> Result<(), Failed> {
         check(came.count(), count, "packets of a neighbour")?;
     }
     config.ring.destinations = vec![at(false, 0).into(); 257];
-    check(refusal(&lab, &config)?, "destinations", "refused")
+    check(refusal(&lab, &config)?, "ring.destinations", "refused")
 }
 
-/// The option that a receiver is refused for.
+/// The field that a receiver is refused for.
 fn refusal(lab: &Lab, config: &RxConfig) -> Result<&'static str, Failed> {
     match receiver(lab, config) {
-        Err(Error::Invalid { option, .. } | Error::Unsupported { option, .. }) => Ok(option),
+        Err(Error::Invalid { field, .. } | Error::Unsupported { field, .. }) => Ok(field),
         other => Err(format!("{other:?}").into()),
     }
 }
@@ -433,7 +433,7 @@ fn another_program_feeds_the_receivers() -> Result<(), Failed> {
     config.ring.sockets = Some(SocketMap::new(passed()?)?);
     check(
         refusal(&lab, &config)?,
-        "sockets",
+        "ring.sockets",
         "refused without a program",
     )?;
 
@@ -475,7 +475,7 @@ fn another_program_feeds_the_receivers() -> Result<(), Failed> {
     config.ring.all_traffic = true;
     check(
         refusal(&lab, &config)?,
-        "sockets",
+        "ring.sockets",
         "refused with all traffic",
     )?;
     config.ring.all_traffic = false;
@@ -484,7 +484,7 @@ fn another_program_feeds_the_receivers() -> Result<(), Failed> {
     )?);
     check(
         refusal(&lab, &config)?,
-        "sockets",
+        "ring.sockets",
         "refused for a small map",
     )?;
     let odd = SocketMap::new(counters.as_fd().try_clone_to_owned()?);
@@ -514,9 +514,9 @@ fn frames_leave_by_another_interface() -> Result<(), Failed> {
         interface: "out".to_owned(),
         queue: 2,
     });
-    check(refusal(&lab, &config)?, "forward_to", "refused: no answers")?;
+    check(refusal(&lab, &config)?, "ring.forward_to", "no answers")?;
     config.answers = true;
-    check(refusal(&lab, &config)?, "forward_to", "refused: no queue")?;
+    check(refusal(&lab, &config)?, "ring.forward_to", "no queue")?;
     config.ring.forward_to.as_mut().ok_or("it was set")?.queue = 1;
     let mut rx = receiver(&lab, &config)?;
 
@@ -603,18 +603,20 @@ fn what_cannot_be_is_refused() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let good = RxConfig::new(target(1, false));
     let cases: [Case; 8] = [
-        ("--interface", |config| config.address.set_ip([0; 4].into())),
-        ("--interface", |config| {
+        ("ring.interface", |config| {
+            config.address.set_ip([0; 4].into())
+        }),
+        ("ring.interface", |config| {
             config.address.set_ip([192, 0, 2, 1].into());
         }),
-        ("--queue", |config| config.ring.queue = Some(2)),
-        ("--ring", |config| config.ring.frames = Some(0)),
-        ("--copy", |config| {
+        ("ring.queue", |config| config.ring.queue = Some(2)),
+        ("ring.frames", |config| config.ring.frames = Some(0)),
+        ("ring.copy", |config| {
             config.ring.copy = Some(CopyMode::ZeroCopy);
         }),
-        ("--busy-poll", |config| config.busy_poll_us = Some(0)),
-        ("--gro", |config| config.gro = true),
-        ("--hugepages", |config| {
+        ("busy_poll_us", |config| config.busy_poll_us = Some(0)),
+        ("gro", |config| config.gro = true),
+        ("ring.hugepages", |config| {
             config.ring.hugepages = true;
             // More than any machine sets aside.
             config.ring.frames = Some(1 << 18);
@@ -625,8 +627,8 @@ fn what_cannot_be_is_refused() -> Result<(), Failed> {
         let mut config = good.clone();
         spoil(&mut config);
         match receiver(&lab, &config).map(drop) {
-            Err(Error::Invalid { option, .. } | Error::Unsupported { option, .. }) => {
-                check(option, wanted, "refused")?;
+            Err(Error::Invalid { field, .. } | Error::Unsupported { field, .. }) => {
+                check(field, wanted, "refused")?;
             }
             other => return Err(format!("{wanted}: {other:?}").into()),
         }

@@ -379,11 +379,11 @@ fn what_cannot_be_is_refused() -> Result<(), Failed> {
     assert!(refusal(&without_port).contains("choose a port"));
     let text = refusal(&config(IpAddr::from([192, 0, 2, 1])));
     assert!(
-        text.contains("192.0.2.1") && text.contains("--interface"),
+        text.contains("192.0.2.1") && text.contains("ring.interface"),
         "{text}"
     );
     let text = refusal(&config(IpAddr::from([0, 0, 0, 0])));
-    assert!(text.contains("--interface"), "{text}");
+    assert!(text.contains("ring.interface"), "{text}");
     // After a refusal all is as it was.
     drop(open_rx(lab, &config(address)));
     Ok(())

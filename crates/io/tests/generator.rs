@@ -136,7 +136,11 @@ fn an_interface_that_would_lose_all_is_refused() -> Result<(), Failed> {
         .err()
         .ok_or("opened without a neighbour")?
         .to_string();
-    check_equal("names --target-mac", error.contains("--target-mac"), true)?;
+    check_equal(
+        "names ring.target_mac",
+        error.contains("ring.target_mac"),
+        true,
+    )?;
     near.run(|| neighbour::add_permanent(link::index("near")?, there, &[2, 0, 0, 0, 0, 9]))??;
     let error = open()?.err().ok_or("opened without NAPI")?.to_string();
     check_equal("names the remedy", error.contains("gro on"), true)?;

@@ -112,7 +112,7 @@ fn a_silent_neighbour_is_named() -> Result<(), Failed> {
     pair.up(false)?;
     let error = pair.path(IpAddr::from([10, 9, 0, 77]))?.err();
     let error = error.ok_or("nobody answered")?.to_string();
-    for part in ["10.9.0.77", "near", "does not answer", "--target-mac"] {
+    for part in ["10.9.0.77", "near", "does not answer", "ring.target_mac"] {
         check(error.contains(part), true, part)?;
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! Remedies for refusals of the kernel.
 
+pub(crate) mod flags;
+
 use crate::output;
 use mpps_os::Error as Refusal;
 use mpps_os::capability::{
@@ -13,7 +15,7 @@ use std::path::Path;
 /// Ends the program with status 2 after one line: what failed, on what, why, and what helps.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
     let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(flags::text_of) {
         // A refusal names the kernel's answer itself, and the chain repeats it.
         if !line.contains(&cause) {
             let colon = if line.is_empty() { "" } else { ": " };

@@ -55,7 +55,7 @@ fn can(task: Task, release: &str, closes_slots: &mpps_os::Result<bool>) -> Suppo
             Err(error) => return no_ring(error),
         },
     };
-    let remedy = "use --engine epoll".to_owned();
+    let remedy = "use `engine` epoll".to_owned();
     Support::No { why, remedy }
 }
 
@@ -84,8 +84,8 @@ fn advice(
         }
         Some(_) => {
             "accepted when the request is there (TCP_DEFER_ACCEPT), but by a request for each \
-             connection, since --max-per-address needs its address; received at once; the last \
-             reply and the close are one chain"
+             connection, since `limits.connections_per_address` needs its address; received \
+             at once; the last reply and the close are one chain"
         }
     };
     vec![
@@ -141,7 +141,7 @@ mod tests {
                 (Support::Yes, None) => {}
                 (Support::No { why, remedy }, Some(since)) => {
                     assert!(why.contains(since) && why.contains(release), "{why}");
-                    assert!(remedy.contains("--engine epoll"), "{remedy}");
+                    assert!(remedy.contains("`engine` epoll"), "{remedy}");
                 }
                 (other, _) => panic!("{task:?} on {release}: {other:?}"),
             }
@@ -187,7 +187,10 @@ mod tests {
         assert_eq!(changed.len(), 1, "{changed:?}");
         let (plain, capped) = changed[0];
         assert!(plain.starts_with("one request accepts all"), "{plain}");
-        assert!(capped.contains("--max-per-address"), "{capped}");
+        assert!(
+            capped.contains("limits.connections_per_address"),
+            "{capped}"
+        );
     }
 
     #[test]

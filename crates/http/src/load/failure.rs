@@ -60,10 +60,10 @@ impl Failure {
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Self::NoPort => Some(
-                "closed connections hold their ports for a minute: add addresses with --source, \
-                 or end connections with --close rst",
+                "closed connections hold their ports for a minute: add addresses with `sources`, \
+                 or end connections with `close` rst",
             ),
-            Self::NoDescriptor => Some("raise `ulimit -n`, or lower --connections"),
+            Self::NoDescriptor => Some("raise `ulimit -n`, or lower `connections`"),
             _ => None,
         }
     }

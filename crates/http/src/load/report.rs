@@ -282,7 +282,7 @@ fn notes(ledger: &LoadLedger, was_busy: bool) -> Vec<String> {
             .then(|| format!("{failure}: {remedy}"))
     };
     let busy = was_busy.then(|| {
-        "requests were not started while all connections were busy: more --connections?".to_owned()
+        "requests were not started while all connections were busy: more `connections`?".to_owned()
     });
     Failure::ALL
         .into_iter()

@@ -28,7 +28,7 @@ impl Url {
     /// [`Error::Invalid`] with what is wrong: another scheme than `http`, credentials, no host, a
     /// port that cannot be, characters that must be percent-encoded.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let invalid = |why: &str| Error::invalid("URL", text, why);
+        let invalid = |why: &str| Error::invalid("url", text, why);
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(invalid("it begins with http://"));
         };

@@ -62,13 +62,13 @@ impl Site {
         let kind = match content {
             Content::Size(size) if *size > SIZE_BYTES_MAX => {
                 let why = format!("the body lies in memory; at most {SIZE_BYTES_MAX} bytes");
-                return Err(Error::invalid("--size", size, why));
+                return Err(Error::invalid("content", size, why));
             }
             Content::Size(size) => {
                 // It is there twice for a moment. An allocation that fails ends the process.
                 if Vec::<u8>::new().try_reserve_exact(2 * size).is_err() {
                     let why = "this process gets no memory for the body (`ulimit -v`?)";
-                    return Err(Error::invalid("--size", size, why));
+                    return Err(Error::invalid("content", size, why));
                 }
                 let mut body = PATTERN.repeat(size.div_ceil(PATTERN.len()));
                 body.truncate(*size);

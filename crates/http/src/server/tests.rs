@@ -28,7 +28,10 @@ fn a_head_of_no_bytes_is_refused() {
     let mut config = config(&crate::ENGINES[0], 1);
     config.limits.head_bytes = 0;
     let error = Server::start(&config).expect_err("nobody could be served");
-    assert!(error.to_string().starts_with("--head-bytes 0: "), "{error}");
+    assert!(
+        error.to_string().starts_with("limits.head_bytes 0: "),
+        "{error}"
+    );
 }
 
 /// Whether the worker that did not panic was stopped.

@@ -29,32 +29,32 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe,
-    rx_options: &[
-        "--busy-poll",
-        "--join",
+    rx_fields: &[
+        "busy_poll_us",
+        "groups",
         "sources",
         "answers",
-        "--interface",
-        "--queue",
-        "--xdp",
-        "--copy",
-        "--ring",
-        "--all-traffic",
-        "destinations",
-        "sockets",
-        "forward_to",
-        "--hugepages",
+        "ring.interface",
+        "ring.queue",
+        "ring.attach",
+        "ring.copy",
+        "ring.frames",
+        "ring.all_traffic",
+        "ring.destinations",
+        "ring.sockets",
+        "ring.forward_to",
+        "ring.hugepages",
     ],
-    tx_options: &[
-        "--sndbuf",
-        "--no-connect",
-        "--flows",
-        "--interface",
-        "--queue",
-        "--copy",
-        "--ring",
-        "--hugepages",
-        "--target-mac",
+    tx_fields: &[
+        "send_buffer_bytes",
+        "connect = false",
+        "flows",
+        "ring.interface",
+        "ring.queue",
+        "ring.copy",
+        "ring.frames",
+        "ring.hugepages",
+        "ring.target_mac",
     ],
     rx: Some(rx::open),
     tx: Some(tx::open),
@@ -92,7 +92,7 @@ fn socket_config<'a>(
     let frames = ring.frames.unwrap_or(FRAMES);
     if !(1..=FRAMES_MAX).contains(&frames) {
         return Err(Error::Invalid {
-            option: "--ring",
+            field: "ring.frames",
             value: frames.to_string(),
             why: format!("a socket has 1 to {FRAMES_MAX} frames"),
         });
@@ -118,7 +118,7 @@ fn socket_config<'a>(
 fn busy_poll(time_us: Option<u32>) -> Result<Option<BusyPoll>, Error> {
     if time_us == Some(0) {
         return Err(Error::Invalid {
-            option: "--busy-poll",
+            field: "busy_poll_us",
             value: "0".to_owned(),
             why: "no time at all turns polling off; leave the option out".to_owned(),
         });
@@ -134,7 +134,7 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
     let is_map = error.call == "mmap" && config.hugepages;
     match error.errno() {
         Some(errno::ENOMEM | errno::ENOENT) if is_map => Error::Invalid {
-            option: "--hugepages",
+            field: "ring.hugepages",
             value: format!("{} frames", config.frames),
             why: format!(
                 "{error}; set some aside: sysctl vm.nr_hugepages={}",
@@ -142,7 +142,7 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
             ),
         },
         Some(errno::EOPNOTSUPP) if config.zero_copy == Some(true) => Error::Invalid {
-            option: "--copy",
+            field: "ring.copy",
             value: "zero".to_owned(),
             why: format!(
                 "the driver of {} has no zero-copy here",
@@ -150,7 +150,7 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
             ),
         },
         Some(errno::EINVAL) if error.call == "bind AF_XDP" && config.segments => Error::Invalid {
-            option: "--interface",
+            field: "ring.interface",
             value: config.interface.to_owned(),
             why: format!(
                 "{error}: at its MTU a packet comes in several pieces, and that needs Linux 6.6; \
@@ -160,7 +160,7 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
         },
         Some(errno::EINVAL) if error.call == "bind AF_XDP" && config.zero_copy == Some(true) => {
             Error::Invalid {
-                option: "--copy",
+                field: "ring.copy",
                 value: "zero".to_owned(),
                 why: format!(
                     "{error}: the driver refuses zero-copy on this queue; `mpps backends {}` may know \
@@ -170,7 +170,7 @@ fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
             }
         }
         Some(errno::ENOBUFS) if error.call == "setsockopt XDP_UMEM_REG" => Error::Invalid {
-            option: "--ring",
+            field: "ring.frames",
             value: config.frames.to_string(),
             why: format!(
                 "{} KiB of frames, and this process may lock {} KiB of memory: fewer frames, or \

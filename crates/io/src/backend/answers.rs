@@ -97,9 +97,9 @@ impl FrameAnswers {
     pub(super) fn open(interface: &Interface, batch: usize) -> Result<Self, Error> {
         if interface.index == 0 {
             return Err(Error::Invalid {
-                option: "answers",
+                field: "answers",
                 value: "on all interfaces".to_owned(),
-                why: "a frame leaves by one interface: name it by --interface".to_owned(),
+                why: "a frame leaves by one interface: name it by `ring.interface`".to_owned(),
             });
         }
         let socket = PacketSocket::new(&interface.name)?;

@@ -23,15 +23,15 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: true,
     in_process: false,
     probe,
-    rx_options: &[
+    rx_fields: &[
         "answers",
-        "--interface",
-        "--ring",
-        "--all-traffic",
-        "--hugepages",
-        "--dpdk-args",
+        "ring.interface",
+        "ring.frames",
+        "ring.all_traffic",
+        "ring.hugepages",
+        "ring.arguments",
     ],
-    tx_options: &[],
+    tx_fields: &[],
     rx: Some(open_rx),
     tx: None,
 };

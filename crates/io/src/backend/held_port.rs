@@ -83,7 +83,7 @@ impl HeldPort {
         for group in groups {
             let Some(socket) = &self.socket else {
                 return Err(Error::Invalid {
-                    option: "--join",
+                    field: "groups",
                     value: group.address.to_string(),
                     why: format!("{} at {}", self.owner, self.address),
                 });
@@ -124,7 +124,7 @@ impl Interface {
             });
         }
         let index = address::interface_of(ip)?.ok_or_else(|| Error::Invalid {
-            option: "--interface",
+            field: "ring.interface",
             value: "none".to_owned(),
             why: format!("no interface has the address {ip}: name the one to listen at"),
         })?;
@@ -177,7 +177,7 @@ mod tests {
             interface_index: 0,
         };
         let error = held.join(&[group], 1).unwrap_err().to_string();
-        assert!(error.contains("--join"), "{error}");
+        assert!(error.contains("groups"), "{error}");
         // Port 0 fails: without a socket the kernel chooses no port.
         foreign.set_port(0);
         assert!(HeldPort::open(foreign, Neighbour::Tolerated).is_err());
@@ -190,6 +190,6 @@ mod tests {
         assert_eq!(find("0.0.0.0:1").unwrap().index, 0);
         // An address for documentation (RFC 5737).
         let error = find("192.0.2.1:1").unwrap_err().to_string();
-        assert!(error.contains("--interface"), "{error}");
+        assert!(error.contains("ring.interface"), "{error}");
     }
 }

@@ -26,8 +26,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: true,
     probe: || Support::Yes,
-    rx_options: &["--rcvbuf", "--buffer", "sources", "answers"],
-    tx_options: &["--flows", "--no-connect", "--sndbuf"],
+    rx_fields: &["receive_buffer_bytes", "buffer_bytes", "sources", "answers"],
+    tx_fields: &["flows", "connect = false", "send_buffer_bytes"],
     rx: Some(open_rx),
     tx: Some(open_tx),
 };

@@ -20,14 +20,14 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: build::probe,
-    rx_options: &[
-        "--interface",
-        "--ring",
-        "--all-traffic",
+    rx_fields: &[
+        "ring.interface",
+        "ring.frames",
+        "ring.all_traffic",
         "sources",
         "answers",
     ],
-    tx_options: &[],
+    tx_fields: &[],
     rx: Some(build::open_rx),
     tx: None,
 };

@@ -5,7 +5,7 @@
 
 use super::answers::Answers;
 use super::shared_socket::SharedSocket;
-use super::socket::{SOCKET_RX_OPTIONS, open_receiver, receive};
+use super::socket::{SOCKET_RX_FIELDS, open_receiver, receive};
 use super::{Backend, Layer, Support};
 use crate::config::check_room;
 use crate::requests::{Requests, Slot};
@@ -29,8 +29,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: || Support::Yes,
-    rx_options: SOCKET_RX_OPTIONS,
-    tx_options: &[],
+    rx_fields: SOCKET_RX_FIELDS,
+    tx_fields: &[],
     rx: Some(open_rx),
     tx: None,
 };

@@ -1,6 +1,6 @@
 //! `sendmsg(2)`: one datagram a call, the yardstick.
 
-use super::socket::{SOCKET_TX_OPTIONS, open_senders, send_all};
+use super::socket::{SOCKET_TX_FIELDS, open_senders, send_all};
 use super::{Backend, Layer, Support};
 use crate::config::check_room;
 use crate::{Error, Frames, Sent, Tx, TxCaps, TxConfig, TxCounters};
@@ -17,8 +17,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: || Support::Yes,
-    rx_options: &[],
-    tx_options: SOCKET_TX_OPTIONS,
+    rx_fields: &[],
+    tx_fields: SOCKET_TX_FIELDS,
     rx: None,
     tx: Some(open_tx),
 };

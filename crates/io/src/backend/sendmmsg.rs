@@ -7,7 +7,7 @@ use crate::{Error, Tx, TxConfig};
 
 pub(super) const BACKEND: Backend = Backend {
     name: "sendmmsg",
-    summary: "many datagrams a call to an ordinary socket, trains with --gso",
+    summary: "many datagrams a call to an ordinary socket, trains with GSO",
     tx: Some(open_tx),
     ..super::send::BACKEND
 };

@@ -8,19 +8,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub(super) use crate::rx::SEND_TIMEOUT;
 
-/// The options that every receiver over a UDP socket honours.
-pub(super) const SOCKET_RX_OPTIONS: &[&str] = &[
-    "--gro",
-    "--busy-poll",
-    "--reuseport",
-    "--join",
-    "--rcvbuf",
-    "--buffer",
+/// The fields that every receiver over a UDP socket honours.
+pub(super) const SOCKET_RX_FIELDS: &[&str] = &[
+    "gro",
+    "busy_poll_us",
+    "reuse_port",
+    "groups",
+    "receive_buffer_bytes",
+    "buffer_bytes",
     "sources",
     "answers",
 ];
-/// The options that every sender over a UDP socket honours.
-pub(super) const SOCKET_TX_OPTIONS: &[&str] = &["--gso", "--sndbuf", "--no-connect", "--flows"];
+/// The fields that every sender over a UDP socket honours.
+pub(super) const SOCKET_TX_FIELDS: &[&str] = &[
+    "gso_segments",
+    "send_buffer_bytes",
+    "connect = false",
+    "flows",
+];
 
 /// Opens, sets up and binds a receiving socket.
 pub(super) fn open_receiver(

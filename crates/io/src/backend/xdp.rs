@@ -31,8 +31,8 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe,
-    rx_options: &[],
-    tx_options: &["--flows", "--interface", "--target-mac"],
+    rx_fields: &[],
+    tx_fields: &["flows", "ring.interface", "ring.target_mac"],
     rx: None,
     tx: Some(open_tx),
 };
@@ -106,7 +106,7 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let headers = template.header_bytes();
     if template.frame_bytes() > FRAME_BYTES_MAX {
         return Err(Error::Invalid {
-            option: "--size",
+            field: "payload_bytes",
             value: config.payload_bytes.to_string(),
             why: format!(
                 "a generated frame lives in one page: at most {} bytes of payload",
@@ -171,7 +171,7 @@ fn transmitting(path: &LinkPath) -> Result<Option<XdpSwitch>, Error> {
         Some(features.names().contains(&"ndo-xmit"))
     };
     let refused = |why: String| Error::Invalid {
-        option: "--interface",
+        field: "ring.interface",
         value: path.interface.clone(),
         why,
     };

@@ -12,7 +12,7 @@ scenarios! {
         every_question_is_answered_in_place,
         an_answer_may_be_shorter_longer_or_none,
         an_answer_that_cannot_be_sent_is_refused;
-    Receivers ["rx --ring"]: more_answers_than_there_are_frames;
+    Receivers ["rx ring.frames"]: more_answers_than_there_are_frames;
     Receivers []: nobody_answers_unasked;
 }
 

@@ -12,8 +12,8 @@ scenarios! {
         a_flood_is_received_or_counted_as_dropped,
         a_batch_is_never_larger_than_asked;
     Pairs ["numbers"]: every_size_comes_whole;
-    Receivers ["rx --buffer", "numbers"]: what_is_too_long_is_cut_and_told;
-    Pairs ["tx --flows"]: each_flow_has_its_own_source_and_order;
+    Receivers ["rx buffer_bytes", "numbers"]: what_is_too_long_is_cut_and_told;
+    Pairs ["tx flows"]: each_flow_has_its_own_source_and_order;
     Receivers ["receiving socket"]: sources_are_told_only_if_asked_for;
 }
 
@@ -101,7 +101,7 @@ fn every_size_comes_whole(pair: &Pair) {
     ];
     for size in sizes.into_iter().filter(|size| *size <= most) {
         let mut config = pair.rx_config();
-        if pair.rx_honours("--buffer") {
+        if pair.rx_honours("buffer_bytes") {
             config.buffer_bytes = 65_536;
         }
         config.batch = 4;

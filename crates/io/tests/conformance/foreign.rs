@@ -256,7 +256,7 @@ pub(crate) fn play() -> Option<ExitCode> {
     let row = mpps_io::backend::find(name).ok()?;
     let mut config = RxConfig::new(address.parse().ok()?);
     // All that could be left behind is asked for.
-    config.ring.take = row.rx_options.contains(&"--take");
+    config.ring.take = row.rx_fields.contains(&"ring.take");
     let mut rx = match row.open_rx(&config) {
         Ok(rx) => rx,
         Err(error) => {

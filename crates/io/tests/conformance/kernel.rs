@@ -17,7 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         let mut tests =
             named![fn(&Backend); agrees_with_the_kernel, agrees_with_the_kernel_when_refused]
                 .to_vec();
-        if row.tx_options.contains(&"--gso") {
+        if row.tx_fields.contains(&"gso_segments") {
             tests.extend(named![fn(&Backend); agrees_with_the_kernel_on_trains]);
         }
         for (name, run) in tests {

@@ -15,7 +15,7 @@ const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x4321);
 
 /// A trial for each pair whose members can join and share a port.
 pub(crate) fn trials(pairs: &[Pair]) -> Vec<Trial> {
-    let can_join = |pair: &&Pair| pair.has(&["rx --join", "rx --reuseport", "sending socket"]);
+    let can_join = |pair: &&Pair| pair.has(&["rx groups", "rx reuse_port", "sending socket"]);
     let of = |pair: &Pair| {
         let [(name, run)] = named![fn(&Pair); every_member_of_a_group_gets_a_copy];
         let name = format!("conformance::{pair}::{name}");

@@ -1,4 +1,4 @@
-//! Options that a row cannot honour are refused before anything is opened, and never ignored.
+//! Fields that a row does not support are refused before anything is opened, and never ignored.
 
 use super::pair::{Pair, open_descriptors};
 use super::place::Version;
@@ -26,13 +26,13 @@ const ALONE: &[&str] = &["pcap", "dpdk"];
 /// Options that a row may honour and this machine not: a right, huge pages, a driver's memory, a
 /// library, an XDP program that is there, an interface beside. The row then says what is missing.
 const UP_TO_THE_MACHINE: &[&str] = &[
-    "--busy-poll",
-    "--copy",
-    "--dpdk-args",
-    "--hugepages",
-    "--interface",
-    "forward_to",
-    "sockets",
+    "busy_poll_us",
+    "ring.copy",
+    "ring.arguments",
+    "ring.hugepages",
+    "ring.interface",
+    "ring.forward_to",
+    "ring.sockets",
 ];
 
 /// True if a sender has one payload for all datagrams of a send.
@@ -111,10 +111,10 @@ type RxOption = (&'static str, fn(&mut RxConfig));
 
 /// Every option of receivers.
 const RX_OPTIONS: &[RxOption] = &[
-    ("--gro", |config| config.gro = true),
-    ("--busy-poll", |config| config.busy_poll_us = Some(20)),
-    ("--reuseport", |config| config.reuse_port = true),
-    ("--join", |config| {
+    ("gro", |config| config.gro = true),
+    ("busy_poll_us", |config| config.busy_poll_us = Some(20)),
+    ("reuse_port", |config| config.reuse_port = true),
+    ("groups", |config| {
         config.groups = vec![Group {
             address: match config.address {
                 SocketAddr::V4(_) => [239, 255, 43, 21].into(),
@@ -123,10 +123,10 @@ const RX_OPTIONS: &[RxOption] = &[
             interface_index: 1,
         }];
     }),
-    ("--rcvbuf", |config| {
+    ("receive_buffer_bytes", |config| {
         config.receive_buffer_bytes = Some(1 << 16);
     }),
-    ("--buffer", |config| config.buffer_bytes = 1000),
+    ("buffer_bytes", |config| config.buffer_bytes = 1000),
     ("sources", |config| config.sources = true),
     ("answers", |config| config.answers = true),
 ];
@@ -136,29 +136,31 @@ type RingOption = (&'static str, fn(&mut RingConfig));
 
 /// Every option of rings, in either direction.
 const RING_OPTIONS: &[RingOption] = &[
-    ("--interface", |ring| ring.interface = Some("lo".to_owned())),
-    ("--queue", |ring| ring.queue = Some(0)),
-    ("--xdp", |ring| ring.attach = Some(Attach::Generic)),
-    ("--copy", |ring| ring.copy = Some(CopyMode::ZeroCopy)),
-    ("--ring", |ring| ring.frames = Some(512)),
-    ("--all-traffic", |ring| ring.all_traffic = true),
-    ("destinations", |ring| {
+    ("ring.interface", |ring| {
+        ring.interface = Some("lo".to_owned())
+    }),
+    ("ring.queue", |ring| ring.queue = Some(0)),
+    ("ring.attach", |ring| ring.attach = Some(Attach::Generic)),
+    ("ring.copy", |ring| ring.copy = Some(CopyMode::ZeroCopy)),
+    ("ring.frames", |ring| ring.frames = Some(512)),
+    ("ring.all_traffic", |ring| ring.all_traffic = true),
+    ("ring.destinations", |ring| {
         ring.destinations = vec![loopback().into()];
     }),
-    ("sockets", |ring| ring.sockets = socket_map()),
-    ("forward_to", |ring| {
+    ("ring.sockets", |ring| ring.sockets = socket_map()),
+    ("ring.forward_to", |ring| {
         ring.forward_to = Some(OutQueue {
             interface: "lo".to_owned(),
             queue: 0,
         });
     }),
-    ("--take", |ring| ring.take = true),
-    ("--fanout", |ring| ring.fanout = Some(Fanout::Hash)),
-    ("--hugepages", |ring| ring.hugepages = true),
-    ("--target-mac", |ring| {
+    ("ring.take", |ring| ring.take = true),
+    ("ring.fanout", |ring| ring.fanout = Some(Fanout::Hash)),
+    ("ring.hugepages", |ring| ring.hugepages = true),
+    ("ring.target_mac", |ring| {
         ring.target_mac = Some([2, 0, 0, 0, 0, 1]);
     }),
-    ("--dpdk-args", |ring| {
+    ("ring.arguments", |ring| {
         ring.arguments = vec!["--no-telemetry".to_owned()];
     }),
 ];
@@ -172,7 +174,7 @@ fn socket_map() -> Option<SocketMap> {
 fn receive_options_work_or_are_refused(pair: &Pair) {
     let row = pair.rx;
     let known: Vec<&str> = RX_OPTIONS.iter().map(|(option, _)| *option).collect();
-    expect_known(row.rx_options, &known);
+    expect_known(row.rx_fields, &known);
     // A library may open what the process keeps for good.
     drop(pair.open_rx(&pair.rx_config()));
     for (option, set) in RX_OPTIONS {
@@ -188,7 +190,7 @@ fn receive_options_work_or_are_refused(pair: &Pair) {
     let error = rx.steer_by_cpu(&[0]).err();
     match error {
         None => assert!(steers, "{} steers unexpectedly", row.name),
-        Some(error) if !steers => expect_refusal(row, "--steer cpu", Some(error)),
+        Some(error) if !steers => expect_refusal(row, "steer_by_cpu", Some(error)),
         Some(error) => panic!("{}: {error}", row.name),
     }
 }
@@ -211,17 +213,17 @@ type TxOption = (&'static str, fn(&mut TxConfig));
 
 /// Every option of senders.
 const TX_OPTIONS: &[TxOption] = &[
-    ("--gso", |config| config.gso_segments = 2),
-    ("--sndbuf", |config| {
+    ("gso_segments", |config| config.gso_segments = 2),
+    ("send_buffer_bytes", |config| {
         config.send_buffer_bytes = Some(1 << 16);
     }),
-    ("--no-connect", |config| config.connect = false),
-    ("--flows", |config| config.flows = 2),
+    ("connect = false", |config| config.connect = false),
+    ("flows", |config| config.flows = 2),
 ];
 
 fn send_options_work_or_are_refused(pair: &Pair) {
     let known: Vec<&str> = TX_OPTIONS.iter().map(|(option, _)| *option).collect();
-    expect_known(pair.tx.tx_options, &known);
+    expect_known(pair.tx.tx_fields, &known);
     for (option, set) in TX_OPTIONS {
         try_tx_option(pair, option, set);
     }
@@ -265,7 +267,7 @@ fn expect_answer(row: &Backend, option: &'static str, honoured: bool, error: Opt
         ),
         Some(Error::Unsupported {
             backend,
-            option: refused,
+            field: refused,
         }) => {
             assert!(!honoured, "{} lists {option}, and refuses it", row.name);
             assert_eq!((backend, refused), (row.name, option));
@@ -297,45 +299,45 @@ fn no_row_takes_nonsense() {
 
 /// An option, and a setting of it that no backend takes.
 const RX_NONSENSE: &[RxOption] = &[
-    ("--batch", |config| config.batch = 0),
-    ("--batch", |config| config.batch = 1025),
-    ("--buffer", |config| config.buffer_bytes = 0),
-    ("--buffer", |config| config.buffer_bytes = 65_537),
-    ("--join", |config| config.groups = vec![group("10.0.0.1")]),
-    ("--join", |config| config.groups = vec![group("ff02::1")]),
-    ("destinations", |config| {
+    ("batch", |config| config.batch = 0),
+    ("batch", |config| config.batch = 1025),
+    ("buffer_bytes", |config| config.buffer_bytes = 0),
+    ("buffer_bytes", |config| config.buffer_bytes = 65_537),
+    ("groups", |config| config.groups = vec![group("10.0.0.1")]),
+    ("groups", |config| config.groups = vec![group("ff02::1")]),
+    ("ring.destinations", |config| {
         config.ring.destinations = vec![Destination {
             ports: RangeInclusive::new(9, 3),
             ..loopback().into()
         }];
     }),
-    ("destinations", |config| {
+    ("ring.destinations", |config| {
         config.ring.destinations = vec![loopback().into(); 257];
     }),
 ];
 
 /// The same for senders.
 const TX_NONSENSE: &[TxOption] = &[
-    ("--batch", |config| config.batch = 0),
-    ("--batch", |config| config.batch = 1025),
-    ("--size", |config| config.payload_bytes = 65_508),
-    ("--size", |config| {
+    ("batch", |config| config.batch = 0),
+    ("batch", |config| config.batch = 1025),
+    ("payload_bytes", |config| config.payload_bytes = 65_508),
+    ("payload_bytes", |config| {
         config.target = address("[::1]:4321");
         config.payload_bytes = 65_528;
     }),
-    ("--gso", |config| config.gso_segments = 0),
-    ("--gso", |config| config.gso_segments = 129),
-    ("--gso", |config| {
+    ("gso_segments", |config| config.gso_segments = 0),
+    ("gso_segments", |config| config.gso_segments = 129),
+    ("gso_segments", |config| {
         config.gso_segments = 2;
         config.payload_bytes = 0;
     }),
-    ("--gso", |config| {
+    ("gso_segments", |config| {
         config.gso_segments = 64;
         config.payload_bytes = 1024;
     }),
-    ("--flows", |config| config.flows = 0),
-    ("--flows", |config| config.flows = 65_536),
-    ("--flows", |config| {
+    ("flows", |config| config.flows = 0),
+    ("flows", |config| config.flows = 65_536),
+    ("flows", |config| {
         config.flows = 2;
         config.source = Some(address("0.0.0.0:65535"));
     }),
@@ -356,8 +358,8 @@ fn address(text: &str) -> SocketAddr {
 
 fn expect_refusal(row: &Backend, what: &str, error: Option<Error>) {
     match error {
-        Some(Error::Unsupported { backend, option }) => {
-            assert_eq!((backend, option), (row.name, what));
+        Some(Error::Unsupported { backend, field }) => {
+            assert_eq!((backend, field), (row.name, what));
         }
         other => panic!("{} {what}: {other:?}", row.name),
     }
@@ -366,8 +368,8 @@ fn expect_refusal(row: &Backend, what: &str, error: Option<Error>) {
 /// Nonsense names the option that it was given to, whatever the row can do.
 fn expect_invalid(row: &Backend, what: &str, error: Option<Error>) {
     match error {
-        Some(Error::Invalid { option, why, .. }) => {
-            assert_eq!(option, what, "{}: {why}", row.name);
+        Some(Error::Invalid { field, why, .. }) => {
+            assert_eq!(field, what, "{}: {why}", row.name);
             assert!(!why.is_empty());
         }
         other => panic!("{} {what}: {other:?}", row.name),

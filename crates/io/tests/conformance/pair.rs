@@ -34,15 +34,15 @@ impl Pair {
         let address = SocketAddr::new(self.place.receiver(), self.place.port());
         let mut config = RxConfig::new(address);
         config.batch = 64;
-        config.receive_buffer_bytes = self.rx_honours("--rcvbuf").then_some(4 << 20);
+        config.receive_buffer_bytes = self.rx_honours("receive_buffer_bytes").then_some(4 << 20);
         config
     }
 
     /// The same with as little room as the row can have.
     pub(crate) fn small_rx_config(&self) -> RxConfig {
         let mut config = self.rx_config();
-        config.receive_buffer_bytes = self.rx_honours("--rcvbuf").then_some(32 << 10);
-        config.ring.frames = self.rx_honours("--ring").then_some(64);
+        config.receive_buffer_bytes = self.rx_honours("receive_buffer_bytes").then_some(32 << 10);
+        config.ring.frames = self.rx_honours("ring.frames").then_some(64);
         config
     }
 
@@ -51,7 +51,7 @@ impl Pair {
         let mut config = TxConfig::new(target);
         config.source = Some(SocketAddr::new(self.place.sender(), 0));
         config.batch = 64;
-        config.send_buffer_bytes = self.tx_honours("--sndbuf").then_some(8 << 20);
+        config.send_buffer_bytes = self.tx_honours("send_buffer_bytes").then_some(8 << 20);
         config
     }
 
@@ -116,12 +116,12 @@ impl Pair {
         !options::is_template(self.tx.name)
     }
 
-    /// True if the pair has all of this: options that its rows honour (`rx --buffer`, `tx --gso`),
-    /// and what the other names say.
+    /// True if the pair has all of this: fields that its rows honour (`rx buffer_bytes`,
+    /// `tx gso_segments`), and what the other names say.
     pub(crate) fn has(&self, needs: &[&str]) -> bool {
         needs.iter().all(|need| match need.split_once(' ') {
-            Some(("rx", option)) => self.rx_honours(option),
-            Some(("tx", option)) => self.tx_honours(option),
+            Some(("rx", field)) => self.rx_honours(field),
+            Some(("tx", field)) => self.tx_honours(field),
             _ => match *need {
                 "numbers" => self.numbers(),
                 "sharers" => !options::is_alone(self.rx.name),
@@ -136,12 +136,12 @@ impl Pair {
         })
     }
 
-    pub(crate) fn rx_honours(&self, option: &str) -> bool {
-        self.rx.rx_options.contains(&option)
+    pub(crate) fn rx_honours(&self, field: &str) -> bool {
+        self.rx.rx_fields.contains(&field)
     }
 
-    pub(crate) fn tx_honours(&self, option: &str) -> bool {
-        self.tx.tx_options.contains(&option)
+    pub(crate) fn tx_honours(&self, field: &str) -> bool {
+        self.tx.tx_fields.contains(&field)
     }
 
     /// The largest payload of a single frame, if frames are what one of the rows knows.

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
 scenarios! {
-    Senders ["tx --no-connect"]: naming_the_peer_in_each_packet_works_too;
+    Senders ["tx connect = false"]: naming_the_peer_in_each_packet_works_too;
     Senders []: sending_nothing_does_nothing;
     Senders ["numbers"]: what_is_not_written_keeps_what_it_had;
     Senders ["sending socket"]: refusals_are_counted_by_their_reason;

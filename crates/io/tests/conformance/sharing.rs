@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 scenarios! {
-    Receivers ["receiving ring", "rx --interface", "sharers"]: sharers_of_a_link_divide_the_packets;
-    Receivers ["receiving ring", "rx --interface"]: there_are_as_many_sharers_as_queues_or_more;
+    Receivers ["receiving ring", "rx ring.interface", "sharers"]: sharers_of_a_link_divide_the_packets;
+    Receivers ["receiving ring", "rx ring.interface"]: there_are_as_many_sharers_as_queues_or_more;
     Receivers []: two_ports_are_two_receivers_or_a_refusal;
 }
 
@@ -112,8 +112,8 @@ fn there_are_as_many_sharers_as_queues_or_more(pair: &Pair) {
                 assert!(why.contains("queue"), "{why}");
                 return;
             }
-            Err(Error::Unsupported { option, .. }) if !pair.has(&["sharers"]) => {
-                assert_eq!(option, "--threads");
+            Err(Error::Unsupported { field, .. }) if !pair.has(&["sharers"]) => {
+                assert_eq!(field, "share");
                 return;
             }
             Err(error) => panic!("sharer {at}: {error}"),

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 scenarios! {
-    Pairs ["numbers", "tx --flows"]: stamped_traffic_is_accounted_for;
+    Pairs ["numbers", "tx flows"]: stamped_traffic_is_accounted_for;
     Receivers ["numbers"]: stamped_overload_is_accounted_for;
-    Pairs ["rx --gro", "tx --gso", "loopback"]: stamped_trains_are_accounted_for;
+    Pairs ["rx gro", "tx gso_segments", "loopback"]: stamped_trains_are_accounted_for;
 }
 
 /// End markers of each flow; all of them come if nothing is dropped.

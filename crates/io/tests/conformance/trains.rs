@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 scenarios! {
-    Pairs ["rx --gro", "tx --gso", "loopback"]: trains_come_as_their_datagrams;
-    Receivers ["rx --gro", "loopback"]:
+    Pairs ["rx gro", "tx gso_segments", "loopback"]: trains_come_as_their_datagrams;
+    Receivers ["rx gro", "loopback"]:
         a_short_last_segment_stays_short,
         a_train_that_does_not_fit_is_cut_and_told;
-    Pairs ["tx --gso"]: a_receiver_without_gro_gets_the_same_datagrams;
-    Pairs ["rx --gro"]: single_datagrams_reach_a_receiver_of_trains;
+    Pairs ["tx gso_segments"]: a_receiver_without_gro_gets_the_same_datagrams;
+    Pairs ["rx gro"]: single_datagrams_reach_a_receiver_of_trains;
 }
 
 const SEGMENTS: u16 = 10;

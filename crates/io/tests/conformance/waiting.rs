@@ -21,7 +21,7 @@ scenarios! {
         sharers_divide_the_packets,
         sharers_wait_each_for_its_own_time,
         a_taken_address_is_refused;
-    Receivers ["rx --reuseport"]: a_group_divides_the_flows;
+    Receivers ["rx reuse_port"]: a_group_divides_the_flows;
     Pairs []:
         an_address_is_free_again_after_use,
         no_descriptor_is_left_open;

@@ -1,5 +1,6 @@
 //! Chooses the engine of `mpps-http` if the user names none.
 
+use crate::failure::flags::HTTP;
 use anyhow::{Context, Result};
 use mpps_http::{ENGINES, Engine, Support, Task};
 
@@ -24,7 +25,8 @@ pub(super) fn choose(name: Option<&str>, task: Task) -> Result<(&'static Engine,
                 return Ok((engine, Some(format!("engine {name}, because {why}"))));
             }
             Support::No { why, remedy } => {
-                missing.push(format!("{} cannot run here: {why}; {remedy}", engine.name));
+                let missed = format!("{} cannot run here: {why}; {remedy}", engine.name);
+                missing.push(HTTP.translate(&missed));
             }
         }
     }

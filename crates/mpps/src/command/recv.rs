@@ -45,7 +45,7 @@ fn plan(args: RecvArgs) -> Result<Plan> {
         (backend(&args.backend, true)?, Vec::new())
     };
     ensure!(
-        args.queue_carve_out.is_none() || backend.rx_options.contains(&"--queue"),
+        args.queue_carve_out.is_none() || backend.rx_fields.contains(&"ring.queue"),
         "--queue-carve-out: backend {} does not read a queue; add --backend af_xdp",
         backend.name
     );
@@ -65,7 +65,7 @@ fn plan(args: RecvArgs) -> Result<Plan> {
     let threads = match asked {
         Some(threads) => threads,
         // A queue without a reader would pass its packets on to the kernel.
-        None if backend.rx_options.contains(&"--queue") && args.ring.queue.is_none() => {
+        None if backend.rx_fields.contains(&"ring.queue") && args.ring.queue.is_none() => {
             queues(&args).unwrap_or(1)
         }
         None => 1,

@@ -63,7 +63,7 @@ fn config(
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let honours = |option| backend.tx_options.contains(&option);
+    let honours = |field| backend.tx_fields.contains(&field);
     let own = u32::try_from(thread).ok();
     TxConfig {
         source: Some(SocketAddr::new(any, args.source_port)),
@@ -75,12 +75,12 @@ fn config(
         // The size that was asked for, or plenty if the backend has a socket.
         send_buffer_bytes: args
             .sndbuf
-            .or(honours("--sndbuf").then_some(SEND_BUFFER_BYTES)),
+            .or(honours("send_buffer_bytes").then_some(SEND_BUFFER_BYTES)),
         ring: RingConfig {
             target_mac: args.target_mac,
             // A queue each where one can be chosen: two rings on one are refused.
             queue: match args.ring.queue {
-                None if thread == 0 || !honours("--queue") => None,
+                None if thread == 0 || !honours("ring.queue") => None,
                 first => own.and_then(|own| own.checked_add(first.unwrap_or(0))),
             },
             ..args.ring.config()

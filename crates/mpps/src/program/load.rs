@@ -4,6 +4,7 @@ pub(crate) mod ab;
 pub(crate) mod document;
 
 use super::connections::{LoadBody, LoadResult};
+use crate::failure::flags::HTTP;
 use crate::machine::{command_line, fingerprint_at, now};
 use crate::measure::document::counted;
 use crate::measure::samples::per_second;
@@ -45,6 +46,9 @@ impl Plan {
         });
         live.bar.finish_and_clear();
         let mut found = found?;
+        for note in &mut found.notes {
+            *note = HTTP.translate(note);
+        }
         let quota = Quota::worst_between(&quotas, &Quota::own());
         if quota.as_ref().is_some_and(Quota::is_limit) {
             found

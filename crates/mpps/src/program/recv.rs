@@ -133,7 +133,7 @@ impl Plan {
 
     /// True if a receiver puts an XDP program on the interface.
     fn attaches(&self) -> bool {
-        self.backend.rx_options.contains(&"--xdp")
+        self.backend.rx_fields.contains(&"ring.attach")
     }
 
     /// How the interface is set, if the receiver may change that: some drivers set their rings, queues or
@@ -211,7 +211,7 @@ impl Made {
 /// How the threads share the packets, in words.
 fn threads(plan: &Plan, caps: &RxCaps) -> String {
     let threads = plan.threads;
-    let queued = plan.backend.rx_options.contains(&"--queue");
+    let queued = plan.backend.rx_fields.contains(&"ring.queue");
     match (caps.layer, queued) {
         _ if threads == 1 => "one thread".to_owned(),
         (Layer::Frame, true) => format!("{threads} threads, a queue each"),

@@ -4,6 +4,7 @@ use super::connections::{CLASSES, ServeBody, ServeInterval, ServeResult};
 use super::keeper::Keeper;
 use super::lines::{LOOK, Lines, until_stopped};
 use super::meter::{Interval, Meter};
+use crate::failure::flags::HTTP;
 use crate::machine::{command_line, fingerprint_at, now};
 use crate::measure::connection_ledger::account;
 use crate::measure::document::{Head, counted, document_of};
@@ -150,6 +151,9 @@ impl<'a> Running<'a> {
     fn switches(&self) -> Vec<SwitchState> {
         let mut switches = self.server.granted().switches.clone();
         switches.retain(|switch| switch.name != Switch::Moderation);
+        for switch in &mut switches {
+            switch.what = HTTP.translate(&switch.what);
+        }
         let place = switches.len().min(1);
         switches.insert(place, moderation(self.moderated.as_ref()));
         switches

@@ -94,7 +94,7 @@ pub(crate) fn open(lab: &Lab, backend: &str, feed: &Feed) -> Result<Box<dyn Tx>>
         payload_bytes: feed.payload_bytes,
         ..TxConfig::new(SocketAddr::new(feed.target, PORT))
     };
-    if backend.tx_options.contains(&"--sndbuf") {
+    if backend.tx_fields.contains(&"send_buffer_bytes") {
         config.send_buffer_bytes = Some(SEND_BUFFER_BYTES);
         config.gso_segments = feed.train;
         config.batch = feed.batch;

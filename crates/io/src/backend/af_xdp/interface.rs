@@ -42,16 +42,17 @@ impl Interface {
             return Self::of(link::index(name)?);
         }
         let invalid = |why: &str| Error::Invalid {
-            option: "--interface",
+            field: "ring.interface",
             value: "not given".to_owned(),
             why: why.to_owned(),
         };
         if address.is_unspecified() || address.is_multicast() {
-            let why = format!("{address} is no interface's own: name one by --interface IF");
+            let why = format!("{address} is no interface's own: name one by `ring.interface`");
             return Err(invalid(&why));
         }
         let index = address::interface_of(address)?.ok_or_else(|| {
-            let why = format!("no interface has the address {address}: name one by --interface IF");
+            let why =
+                format!("no interface has the address {address}: name one by `ring.interface`");
             invalid(&why)
         })?;
         Self::of(index)

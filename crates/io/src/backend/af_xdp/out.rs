@@ -23,7 +23,7 @@ impl Out {
         let queue = to.queue.saturating_add(queue.saturating_sub(first));
         if queue >= interface.tx_queues {
             return Err(Error::Invalid {
-                option: "forward_to",
+                field: "ring.forward_to",
                 value: format!("queue {queue} of {}", to.interface),
                 why: format!("it has {} transmit queues", interface.tx_queues),
             });

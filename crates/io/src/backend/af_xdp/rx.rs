@@ -39,7 +39,7 @@ const SPINS: u32 = 64;
 pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     if config.ring.forward_to.is_some() && !config.answers {
         return Err(Error::Invalid {
-            option: "forward_to",
+            field: "ring.forward_to",
             value: "without answers".to_owned(),
             why: "frames leave from `Rx::serve`: set `RxConfig::answers`".to_owned(),
         });
@@ -79,11 +79,11 @@ fn generic_copies(wanted: Option<CopyMode>, interface: &Interface) -> Result<Cop
         return Ok(CopyMode::Copy);
     }
     Err(Error::Invalid {
-        option: "--copy",
+        field: "ring.copy",
         value: "zero".to_owned(),
         why: format!(
             "the XDP program of {} runs behind the driver (generic XDP), where the kernel has copied \
-             each packet already; zero-copy needs a program in the driver (--xdp native)",
+             each packet already; zero-copy needs a program in the driver (`ring.attach` native)",
             interface.name
         ),
     })
@@ -116,11 +116,11 @@ fn check_polling(
         return Ok(());
     }
     Err(Error::Invalid {
-        option: "--busy-poll",
+        field: "busy_poll_us",
         value: time_us.to_string(),
         why: format!(
             "the kernel cannot poll queue {queue} of {}: its driver does not say which NAPI context \
-             serves it; leave the option out, or use --wait spin",
+             serves it; leave the option out, or use `Wait::Spin`",
             interface.name
         ),
     })
@@ -579,7 +579,7 @@ fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid {
-        option: "--queue",
+        field: "ring.queue",
         value: queue.to_string(),
         why: format!(
             "{name} has {rx_queues} receive queues, 0 to {}, and a receiver takes one of its own; \
@@ -596,7 +596,7 @@ fn check_answering(interface: &Interface, queue: u32, frames: u32) -> Result<(),
     // While one leaves another has to be there for what comes.
     if frames < 2 {
         return Err(Error::Invalid {
-            option: "--ring",
+            field: "ring.frames",
             value: frames.to_string(),
             why: "a receiver that answers has 2 frames or more".to_owned(),
         });
@@ -608,7 +608,7 @@ fn check_answering(interface: &Interface, queue: u32, frames: u32) -> Result<(),
         return Ok(());
     }
     Err(Error::Invalid {
-        option: "answers",
+        field: "answers",
         value: format!("by queue {queue}"),
         why: format!(
             "{name} has {tx_queues} transmit queues, and an answer leaves by the queue of the number \

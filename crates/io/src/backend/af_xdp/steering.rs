@@ -44,20 +44,20 @@ impl Steering {
     ) -> Result<Self, Error> {
         let name = &interface.name;
         let refused = |value: String, why: String| Error::Invalid {
-            option: "sockets",
+            field: "ring.sockets",
             value,
             why,
         };
         let ring = &config.ring;
         let asked = [
-            (ring.attach.is_some(), "--xdp"),
-            (ring.all_traffic, "--all-traffic"),
-            (!ring.destinations.is_empty(), "destinations"),
-            (!config.groups.is_empty(), "--join"),
+            (ring.attach.is_some(), "ring.attach"),
+            (ring.all_traffic, "ring.all_traffic"),
+            (!ring.destinations.is_empty(), "ring.destinations"),
+            (!config.groups.is_empty(), "groups"),
         ];
-        if let Some((_, option)) = asked.iter().find(|(asked, _)| *asked) {
+        if let Some((_, field)) = asked.iter().find(|(asked, _)| *asked) {
             let why = "the program that is there decides which packets come; leave it out";
-            return Err(refused(format!("with {option}"), why.to_owned()));
+            return Err(refused(format!("with {field}"), why.to_owned()));
         }
         if sockets.queues() < interface.rx_queues {
             let (room, queues) = (sockets.queues(), interface.rx_queues);
@@ -131,12 +131,12 @@ fn explain_attach(error: Error, interface: &Interface) -> Error {
                 && *mtu > MTU_OF_ANY_DRIVER =>
         {
             Error::Invalid {
-                option: "--xdp",
+                field: "ring.attach",
                 value: "native".to_owned(),
                 why: format!(
                     "{refusal}: most likely for the MTU of {mtu}, whose frames are longer than the \
-                     driver's buffers for XDP; ip link set dev {} mtu {MTU_OF_ANY_DRIVER}, or --xdp \
-                     generic",
+                     driver's buffers for XDP; ip link set dev {} mtu {MTU_OF_ANY_DRIVER}, or \
+                     `ring.attach` generic",
                     ShellWord::new(name)
                 ),
             }
@@ -165,7 +165,7 @@ mod tests {
             for part in [
                 "MTU of 3500",
                 "ip link set dev eth1 mtu 1500",
-                "--xdp generic",
+                "`ring.attach` generic",
             ] {
                 assert!(said.contains(part), "{part}: {said}");
             }

@@ -23,7 +23,7 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     if queue >= interface.tx_queues {
         let (name, queues) = (&interface.name, interface.tx_queues);
         return Err(Error::Invalid {
-            option: "--queue",
+            field: "ring.queue",
             value: queue.to_string(),
             why: format!("{name} has {queues} transmit queues, numbered from 0"),
         });
@@ -86,7 +86,7 @@ fn check_size(template: &Template, payload_bytes: usize, frame_bytes: usize) -> 
     }
     let most = frame_bytes - template.header_bytes();
     Err(Error::Invalid {
-        option: "--size",
+        field: "payload_bytes",
         value: payload_bytes.to_string(),
         why: format!("a frame in shared memory has room for {most} bytes of payload"),
     })

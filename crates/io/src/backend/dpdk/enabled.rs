@@ -77,7 +77,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     config.address = tap.as_ref().map_or(config.address, |tap| tap.port.address);
     if config.address.port() == 0 {
         return Err(Error::Invalid {
-            option: "address",
+            field: "address",
             value: config.address.to_string(),
             why: "no kernel can choose a port for packets that it does not see".to_owned(),
         });
@@ -93,7 +93,7 @@ fn rx_descriptors(config: &RxConfig) -> Result<Option<u16>, Error> {
     match u16::try_from(frames) {
         Ok(frames) if frames > 0 => Ok(Some(frames)),
         _ => Err(Error::Invalid {
-            option: "--ring",
+            field: "ring.frames",
             value: frames.to_string(),
             why: "DPDK's rings hold 1 to 65535 packets".to_owned(),
         }),
@@ -421,10 +421,11 @@ impl Shared {
         match hands.last() {
             Some(hand) if has_more => Ok(Arc::clone(hand)),
             _ => Err(Error::Invalid {
-                option: "threads",
+                field: "share",
                 value: (most + 1).to_string(),
                 why: format!(
-                    "{} has {most} receive queues (see qpairs= and queue_count= of --dpdk-args)",
+                    "{} has {most} receive queues (see qpairs= and queue_count= of \
+                     `ring.arguments`)",
                     self.port.facts().driver
                 ),
             }),
@@ -439,7 +440,7 @@ fn check_answering(config: &RxConfig, facts: &Facts) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid {
-        option: "answers",
+        field: "answers",
         value: format!("by {}", facts.driver),
         why: format!(
             "it has {} transmit queues for {} receive queues",

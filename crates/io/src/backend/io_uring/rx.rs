@@ -54,7 +54,7 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         Some(frames @ 1..=BUFFERS_MAX) => frames as usize,
         Some(frames) => {
             return Err(Error::Invalid {
-                option: "--ring",
+                field: "ring.frames",
                 value: frames.to_string(),
                 why: format!("a ring holds 1 to {BUFFERS_MAX} buffers"),
             });

@@ -1,4 +1,4 @@
-//! Sending: one call for a batch, without a copy unless `--copy copy` asks for one.
+//! Sending: one call for a batch, without a copy unless `CopyMode::Copy` asks for one.
 
 use super::BACKEND;
 use crate::backend::socket::{SEND_TIMEOUT, is_hopeless, open_senders};

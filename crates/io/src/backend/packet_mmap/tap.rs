@@ -39,8 +39,8 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    /// Finds the interface, holds the port, and attaches what `--take` asks for. The first receiver
-    /// is returned with it.
+    /// Finds the interface, holds the port, and attaches what `RingConfig::take` asks for. The first
+    /// receiver is returned with it.
     pub(super) fn open(config: &RxConfig) -> Result<(Self, RxRing), Error> {
         let ring = &config.ring;
         let interface = Interface::find(config)?;
@@ -149,17 +149,17 @@ impl Tap {
     }
 }
 
-/// Refuses `--take` where it would do nothing, or far too much.
+/// Refuses `RingConfig::take` where it would do nothing, or far too much.
 fn check_take(config: &RxConfig, interface: &Interface) -> Result<(), Error> {
     let why = if interface.index == 0 {
-        "a program is attached to one interface: give --interface"
+        "a program is attached to one interface: give `ring.interface`"
     } else if config.ring.all_traffic {
-        "with --all-traffic the kernel would get nothing any more, neither ARP nor ssh"
+        "with `ring.all_traffic` the kernel would get nothing any more, neither ARP nor ssh"
     } else {
         return Ok(());
     };
     Err(Error::Invalid {
-        option: "--take",
+        field: "ring.take",
         value: config.address.to_string(),
         why: why.to_owned(),
     })
@@ -172,10 +172,10 @@ fn explain_take(error: Error, config: &RxConfig) -> Error {
     };
     match error {
         Error::Kernel(refusal) if has_none(&refusal) => Error::Invalid {
-            option: "--take",
+            field: "ring.take",
             value: config.address.to_string(),
             why: "this kernel has no TCX (Linux 6.6, CONFIG_NET_XGRESS), which drops the kernel's \
-                  copies; leave --take out, or use --backend af_xdp"
+                  copies; leave `ring.take` out, or use `backend af_xdp`"
                 .to_owned(),
         },
         error => error,

@@ -72,7 +72,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let interface = Interface::find(config)?;
     if interface.index == 0 {
         return Err(Error::Invalid {
-            option: "--interface",
+            field: "ring.interface",
             value: "none".to_owned(),
             why: "frames of all interfaces have no Ethernet header in libpcap: name one".to_owned(),
         });

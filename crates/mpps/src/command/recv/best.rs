@@ -1,5 +1,6 @@
 //! `--backend best`: the fastest way that this host, interface and user may use, and why.
 
+use crate::failure::flags::IO;
 use anyhow::{Result, bail};
 use mpps_host::TECHNIQUES;
 use mpps_host::technique::{Facts, Usable};
@@ -48,14 +49,14 @@ fn judge(
     threads: usize,
 ) -> Result<String, String> {
     let asked = config.asked();
-    let refused = asked.iter().find(|one| !backend.rx_options.contains(one));
-    if let Some(option) = refused {
-        return Err(format!("it has no {option}"));
+    let refused = asked.iter().find(|one| !backend.rx_fields.contains(one));
+    if let Some(field) = refused {
+        return Err(format!("it has no {}", IO.flag(field)));
     }
     if let Support::No { why, remedy } = (backend.probe)() {
         return Err(format!("{why}; {remedy}"));
     }
-    if !backend.rx_options.contains(&"--interface") {
+    if !backend.rx_fields.contains(&"ring.interface") {
         return Ok("an ordinary socket, many datagrams a call".to_owned());
     }
     let told = |error: &dyn std::fmt::Display| error.to_string();

@@ -182,7 +182,7 @@ impl Path {
             waits.into_iter().for_each(|wait| *wait = how);
         }
         if let Some(frames) = fixed.ring {
-            let rings = paths.iter_mut().filter(|path| path.honours("--ring"));
+            let rings = paths.iter_mut().filter(|path| path.honours("ring.frames"));
             let rings: Vec<&mut Self> = rings.collect();
             ensure!(
                 !rings.is_empty(),
@@ -208,10 +208,10 @@ impl Path {
         }
     }
 
-    /// True if its backend honours the option.
-    fn honours(&self, option: &str) -> bool {
+    /// True if its backend honours the field.
+    fn honours(&self, field: &str) -> bool {
         let backend = backend::find(self.name);
-        !self.is_rule() && backend.is_ok_and(|backend| backend.rx_options.contains(&option))
+        !self.is_rule() && backend.is_ok_and(|backend| backend.rx_fields.contains(&field))
     }
 
     /// True if no program receives: a rule drops and counts the packets.

@@ -1,4 +1,4 @@
-//! The parts of `--dpdk-args`: the device that receives, and the environment's arguments.
+//! The parts of `RingConfig::arguments`: the device that receives, and the environment's arguments.
 
 use crate::{Error, RingConfig};
 
@@ -24,7 +24,7 @@ impl Arguments {
     /// unless asked for, one thread that may run on `cpus`, no files, no prints.
     ///
     /// # Errors
-    /// More than one device; a device and `--interface`.
+    /// More than one device; a device and `RingConfig::interface`.
     pub(super) fn new(ring: &RingConfig, cpus: &[usize]) -> Result<Self, Error> {
         let words = ring
             .arguments
@@ -43,7 +43,7 @@ impl Arguments {
             }
         }
         let invalid = |why: &str| Error::Invalid {
-            option: "--dpdk-args",
+            field: "ring.arguments",
             value: ring.arguments.join(" "),
             why: why.to_owned(),
         };
@@ -53,7 +53,9 @@ impl Arguments {
             ));
         }
         if !devices.is_empty() && ring.interface.is_some() {
-            return Err(invalid("names a device, so --interface would say nothing"));
+            return Err(invalid(
+                "names a device, so `ring.interface` would say nothing",
+            ));
         }
         let mut environment = defaults(&user, ring.hugepages, has_hardware, cpus);
         environment.append(&mut user);

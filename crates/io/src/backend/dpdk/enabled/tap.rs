@@ -61,9 +61,9 @@ pub(super) fn device(config: &RxConfig) -> Result<(String, u16), Error> {
     let interface = Interface::find(config)?;
     if interface.index == 0 {
         return Err(Error::Invalid {
-            option: "address",
+            field: "address",
             value: config.address.to_string(),
-            why: "any address says nothing of the interface; give --interface".to_owned(),
+            why: "any address says nothing of the interface; give `ring.interface`".to_owned(),
         });
     }
     let link = link::find(interface.index)?;
@@ -116,7 +116,7 @@ impl Membership {
             });
         }
         Err(Error::Invalid {
-            option: "--interface",
+            field: "ring.interface",
             value: interface,
             why: "DPDK has a tap on it in this process, and a second would take its packets"
                 .to_owned(),
