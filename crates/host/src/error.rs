@@ -2,9 +2,10 @@
 
 use mpps_os::text::Foreign;
 use mpps_os::{CpuList, CpuListError};
+use std::fmt;
 
 /// A failure of this crate.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused a call or a file.
@@ -43,6 +44,13 @@ pub enum Error {
     /// A CPU was named that this process cannot use.
     #[error(transparent)]
     Cpu(#[from] CpuUnavailable),
+}
+
+/// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

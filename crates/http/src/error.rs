@@ -1,9 +1,10 @@
 //! Refusals by mpps, as opposed to refusals by the kernel.
 
 use crate::Switch;
+use std::fmt;
 
 /// Why a server or a load could not be started as asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The kernel said no.
     #[error(transparent)]
@@ -46,6 +47,13 @@ pub enum Error {
         /// The remedy for the user.
         remedy: String,
     },
+}
+
+/// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

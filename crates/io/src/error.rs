@@ -1,9 +1,10 @@
 //! Refusals by mpps, as opposed to refusals by the kernel.
 
 use mpps_os::text::Foreign;
+use std::fmt;
 
 /// Why a backend could not be opened as asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel said no.
@@ -35,4 +36,11 @@ pub enum Error {
         /// The names that exist.
         known: String,
     },
+}
+
+/// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -1,7 +1,9 @@
 //! Why there is no lab.
 
+use std::fmt;
+
 /// Why a lab could not be made or used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused something that traffic depends on.
@@ -38,4 +40,11 @@ pub enum Error {
         /// The reason, mostly the program's own message.
         why: String,
     },
+}
+
+/// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

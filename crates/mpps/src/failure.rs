@@ -500,6 +500,21 @@ mod tests {
     }
 
     #[test]
+    fn the_libraries_print_their_errors_alike_in_debug() {
+        fn check<E: std::error::Error>(error: E) {
+            assert_eq!(format!("{error:?}"), error.to_string());
+        }
+        let refusal = || Refusal::new("bind", "eth0", io::Error::from_raw_os_error(98));
+        check(refusal());
+        check(mpps_io::Error::from(refusal()));
+        check(mpps_host::Error::from(refusal()));
+        check(mpps_http::Error::from(refusal()));
+        check(mpps_lab::Error::Queues(0));
+        check(mpps_io::backend::find("x").unwrap_err());
+        check(mpps_http::Url::parse("x").unwrap_err());
+    }
+
+    #[test]
     fn an_error_of_our_own_is_told_as_it_is() {
         let error = Err::<(), _>(mpps_io::backend::find("x").unwrap_err()).context("--backend");
         let line = explain(&error.unwrap_err());

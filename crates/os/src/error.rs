@@ -7,7 +7,7 @@ use std::io;
 /// A refusal by the kernel: the call, its object, and the `errno`.
 ///
 /// The remedy is not known here; the command that meets the error adds it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{call} {}: {source}{}", Foreign(.object), self.words())]
 pub struct Error {
     /// The system call, or the file operation, that failed (`bind`, `setsockopt SO_RCVBUF`, `open`).
@@ -19,6 +19,13 @@ pub struct Error {
     /// The kernel's own explanation, as in netlink (`NLMSGERR_ATTR_MSG`, netlink(7)); empty if it
     /// gave none.
     pub said: String,
+}
+
+/// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// What to do about an interface whose name is not UTF-8.
