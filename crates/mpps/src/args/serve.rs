@@ -35,7 +35,7 @@ pub(crate) struct ServeArgs {
     /// Choose the side that closes a connection; give `mpps load` the same value
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
-    /// Do not serve counters at /metrics
+    /// Turn off the page of counters at /metrics
     #[arg(long)]
     pub(crate) no_metrics: bool,
     /// As root: switch to this user once the port is open, and drop groups and capabilities. `root`

@@ -230,7 +230,7 @@ fn come_by(queue: u64, ports: &[u16]) {
     let mut steering = at("b", "mpps");
     steering.args(["steer", "eth1", "--verify", "--json", "--seconds", "600"]);
     let mut steering = Running::start(&mut steering);
-    steering.line("counting what arrives");
+    steering.line("counting arrivals");
     resolve();
     let host = NetNamespace::open("/run/netns/a").expect("it was made");
     let sent = host.run(|| {
