@@ -63,7 +63,8 @@ fn accounted_for(cell: &TcpCell) {
     for witness in &ledger.witnesses {
         assert!(witness.agrees(), "{name}: {witness:?}");
     }
-    // Interface and queues are read one after the other, while the last packets of connections come.
+    // On an idle machine the share was 0.9998 once. The cause is not known: perhaps interface and
+    // queues are read at two moments.
     let is_all = |share: Option<f64>| share.is_some_and(|share| (0.99..=1.01).contains(&share));
     assert!(is_all(figures.server_ring_share), "{name}: {figures:?}");
     assert!(is_all(figures.load_ring_share), "{name}: {figures:?}");

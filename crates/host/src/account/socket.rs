@@ -32,7 +32,7 @@ impl Account<'_> {
         match &self.reasons {
             Some(_) if self.gro => {
                 let seen = self.dropped_by_sockets();
-                // Now and then the probe misses a train that the socket has counted, and nobody knows
+                // Now and then the probe misses a train that the socket has counted. No counter shows
                 // how long that one was.
                 row.exact = seen.buffers == full;
                 row.count = seen.datagrams;
