@@ -2,7 +2,7 @@
 
 use crate::habits;
 use crate::seen;
-use crate::tree::Tree;
+use crate::tree::RepositoryTree;
 use anyhow::{Context, Result, bail};
 use mpps_host::{CHECKS, Check};
 use mpps_io::{BACKENDS, Layer};
@@ -11,30 +11,30 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// A table between the lines `<!-- NAME -->` and `<!-- /NAME -->` of a file.
-pub(crate) struct Table {
+pub(crate) struct MarkedTable {
     pub(crate) path: &'static str,
     pub(crate) name: &'static str,
-    make: fn(&Tree) -> String,
+    make: fn(&RepositoryTree) -> String,
 }
 
 /// Every table. It leaves out files and results that the tree does not have.
-pub(crate) const TABLES: &[Table] = &[
-    Table {
+pub(crate) const TABLES: &[MarkedTable] = &[
+    MarkedTable {
         path: "docs/backends.md",
         name: "backends",
         make: |_| backends(),
     },
-    Table {
+    MarkedTable {
         path: "docs/doctor.md",
         name: "checks",
         make: |_| checks(),
     },
-    Table {
+    MarkedTable {
         path: "docs/kernels.md",
         name: "kernels",
         make: seen::kernels,
     },
-    Table {
+    MarkedTable {
         path: "docs/cards.md",
         name: "cards",
         make: seen::cards,
@@ -43,7 +43,7 @@ pub(crate) const TABLES: &[Table] = &[
 
 /// Writes the tables into their files.
 pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
-    let tree = Tree::read(root)?;
+    let tree = RepositoryTree::read(root)?;
     for table in TABLES {
         let path = table.path;
         let text = tree.text(path).context(path)?;
@@ -60,9 +60,9 @@ pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Table {
+impl MarkedTable {
     /// The text with the table between its two markers, if it has them.
-    pub(crate) fn written(&self, tree: &Tree, text: &str) -> Option<String> {
+    pub(crate) fn written(&self, tree: &RepositoryTree, text: &str) -> Option<String> {
         let open = format!("<!-- {} -->\n", self.name);
         let start = text.find(&open)? + open.len();
         let end = start + text[start..].find(&format!("<!-- /{} -->", self.name))?;
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_table_is_put_between_the_markers_and_stays() {
-        let (tree, table) = (Tree::of(&[]), &TABLES[0]);
+        let (tree, table) = (RepositoryTree::of(&[]), &TABLES[0]);
         let text = "a\n<!-- backends -->\nold\n<!-- /backends -->\nb\n";
         let written = table.written(&tree, text).unwrap();
         let expected = format!(
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn without_both_markers_there_is_no_place() {
-        let tree = Tree::of(&[]);
+        let tree = RepositoryTree::of(&[]);
         for text in [
             "a\n",
             "<!-- backends -->\n",

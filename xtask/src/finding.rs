@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One place that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
+pub(crate) struct TidyFinding {
     /// The file, from the root of the repository.
     pub(crate) path: String,
     /// The line, from 1.
@@ -15,7 +15,7 @@ pub(crate) struct Finding {
     pub(crate) hint: bool,
 }
 
-impl Finding {
+impl TidyFinding {
     /// A defect to fix.
     pub(crate) fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, line, message) = (&self.path, self.line, &self.message);
         let hint = if self.hint { "hint: " } else { "" };

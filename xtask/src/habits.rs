@@ -2,7 +2,7 @@
 //!
 //! The counts are kept in `xtask/habits.tsv`, which `cargo xtask docs` writes when they fall.
 
-use crate::tree::Tree;
+use crate::tree::RepositoryTree;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -44,7 +44,7 @@ const SUBJECTS: &[&str] = &["what", "who"];
 const FIRST: &[&str] = &["tell", "say", "mend", "do", "have"];
 
 /// A line of text: its kind, its crate, and where it stands.
-struct Line<'a> {
+struct TextLine<'a> {
     kind: &'static str,
     part: &'a str,
     path: &'a str,
@@ -53,7 +53,7 @@ struct Line<'a> {
 }
 
 /// The counts of a tree, as the file keeps them.
-pub(crate) fn counts(tree: &Tree) -> String {
+pub(crate) fn counts(tree: &RepositoryTree) -> String {
     let mut text = String::new();
     for ((kind, part), places) in found(tree) {
         let _ = writeln!(text, "{kind}\t{part}\t{}", places.len());
@@ -71,11 +71,11 @@ pub(crate) fn read(text: &str) -> BTreeMap<(String, String), usize> {
 }
 
 /// Where habits are: the file, the line, and a better word.
-pub(crate) type Places<'a> = Vec<(&'a str, usize, String)>;
+pub(crate) type HabitPlaces<'a> = Vec<(&'a str, usize, String)>;
 
 /// Every habit, by kind and crate.
-pub(crate) fn found(tree: &Tree) -> BTreeMap<(&'static str, &str), Places<'_>> {
-    let mut found: BTreeMap<_, Places<'_>> = BTreeMap::new();
+pub(crate) fn found(tree: &RepositoryTree) -> BTreeMap<(&'static str, &str), HabitPlaces<'_>> {
+    let mut found: BTreeMap<_, HabitPlaces<'_>> = BTreeMap::new();
     for (path, text) in tree.texts() {
         // It names the words themselves.
         if path.starts_with("xtask/src/") && path.ends_with("habits.rs") {
@@ -91,7 +91,7 @@ pub(crate) fn found(tree: &Tree) -> BTreeMap<(&'static str, &str), Places<'_>> {
 }
 
 /// The text of a file that people read, line by line.
-fn lines<'a>(path: &'a str, text: &'a str) -> Vec<Line<'a>> {
+fn lines<'a>(path: &'a str, text: &'a str) -> Vec<TextLine<'a>> {
     let is_page = path.ends_with(".md") && !path.starts_with("docs/results/");
     let is_rust = path.ends_with(".rs");
     if !is_page && !is_rust {
@@ -111,7 +111,7 @@ fn lines<'a>(path: &'a str, text: &'a str) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let mut push = |kind, text: &str| {
-            lines.push(Line {
+            lines.push(TextLine {
                 kind,
                 part,
                 path,

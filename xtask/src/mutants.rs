@@ -16,14 +16,14 @@ const TIMEOUT_SECONDS: &str = "60";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
-    module: Vec<Module>,
+struct ModuleTable {
+    module: Vec<MutantModule>,
 }
 
 /// One module, and the tests that must notice changes in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Module {
+struct MutantModule {
     name: String,
     package: String,
     files: Vec<String>,
@@ -47,7 +47,7 @@ struct Equivalent {
 pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
     let path = root.join("xtask/mutants.toml");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let table: Table = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    let table: ModuleTable = toml::from_str(&text).with_context(|| path.display().to_string())?;
     let known = |word: &&String| !table.module.iter().any(|module| module.name == **word);
     if let Some(word) = words.iter().find(known) {
         let names: Vec<_> = table.module.iter().map(|module| &*module.name).collect();
@@ -61,7 +61,7 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
     }
     println!("module         caught  survived  equivalent   share");
     let mut fails = false;
-    let chosen = |module: &&Module| words.is_empty() || words.contains(&module.name);
+    let chosen = |module: &&MutantModule| words.is_empty() || words.contains(&module.name);
     for module in table.module.iter().filter(chosen) {
         let verdict = module.judge(&module.mutate(root)?);
         println!("{}", verdict.text(&module.name));
@@ -75,13 +75,13 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
 }
 
 /// The results of the changes, one line each.
-struct Found {
+struct MutantResults {
     caught: usize,
     missed: Vec<String>,
 }
 
-impl Module {
-    fn mutate(&self, root: &Path) -> Result<Found> {
+impl MutantModule {
+    fn mutate(&self, root: &Path) -> Result<MutantResults> {
         let target = root.join("target/mutants");
         let out = target.join("results").join(&self.name);
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
@@ -118,13 +118,13 @@ impl Module {
             let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             Ok(text.lines().map(str::to_owned).collect())
         };
-        Ok(Found {
+        Ok(MutantResults {
             caught: lines("caught.txt")?.len() + lines("timeout.txt")?.len(),
             missed: lines("missed.txt")?,
         })
     }
 
-    fn judge(&self, found: &Found) -> Verdict {
+    fn judge(&self, found: &MutantResults) -> MutantVerdict {
         let mut survived = found.missed.clone();
         let mut stale = Vec::new();
         for entry in &self.equivalent {
@@ -136,7 +136,7 @@ impl Module {
                 None => stale.push(entry.mutant.clone()),
             }
         }
-        Verdict {
+        MutantVerdict {
             caught: found.caught,
             equivalent: found.missed.len() - survived.len(),
             survived,
@@ -145,7 +145,7 @@ impl Module {
     }
 }
 
-struct Verdict {
+struct MutantVerdict {
     caught: usize,
     equivalent: usize,
     survived: Vec<String>,
@@ -153,7 +153,7 @@ struct Verdict {
     stale: Vec<String>,
 }
 
-impl Verdict {
+impl MutantVerdict {
     /// The share of changes noticed, of those that can be. A module without changes is a wrong
     /// path.
     fn share(&self) -> f64 {
@@ -197,19 +197,19 @@ fn without_place(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn verdict(entries: &[&str], caught: usize, missed: &[&str]) -> Verdict {
+    fn verdict(entries: &[&str], caught: usize, missed: &[&str]) -> MutantVerdict {
         let equivalent = entries.iter().map(|mutant| Equivalent {
             mutant: (*mutant).to_owned(),
             _why: String::new(),
         });
-        let module = Module {
+        let module = MutantModule {
             name: "a".to_owned(),
             package: "p".to_owned(),
             files: Vec::new(),
             tests: Vec::new(),
             equivalent: equivalent.collect(),
         };
-        module.judge(&Found {
+        module.judge(&MutantResults {
             caught,
             missed: missed.iter().map(|line| (*line).to_owned()).collect(),
         })
@@ -250,7 +250,7 @@ mod tests {
     fn the_table_names_files_that_are_there() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         let text = fs::read_to_string(root.join("xtask/mutants.toml")).expect("it is here");
-        let table: Table = toml::from_str(&text).expect("a table");
+        let table: ModuleTable = toml::from_str(&text).expect("a table");
         for file in table.module.iter().flat_map(|module| &module.files) {
             let path = root.join(file.trim_end_matches("*.rs"));
             assert!(path.exists(), "{file}");

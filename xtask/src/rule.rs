@@ -14,14 +14,14 @@ mod tables;
 mod whitespace;
 mod words;
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 
 /// A rule: the name that its findings carry, and the function that finds them.
-pub(crate) type Rule = (&'static str, fn(&Tree) -> Vec<Finding>);
+pub(crate) type TidyRule = (&'static str, fn(&RepositoryTree) -> Vec<TidyFinding>);
 
 /// Every rule.
-pub(crate) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[TidyRule] = &[
     ("length", length::check),
     ("opening", opening::check),
     ("modules", modules::check),
@@ -39,8 +39,8 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// The findings of a rule in a small tree, as `path:line`.
 #[cfg(test)]
-fn places(check: fn(&Tree) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
-    let mut findings = check(&Tree::of(files));
+fn places(check: fn(&RepositoryTree) -> Vec<TidyFinding>, files: &[(&str, &str)]) -> Vec<String> {
+    let mut findings = check(&RepositoryTree::of(files));
     findings.sort();
     findings
         .iter()

@@ -1,6 +1,6 @@
 //! Tables of trials by kernel and network card, from the newest results of `cargo xtask vm test`.
 
-use crate::tree::Tree;
+use crate::tree::RepositoryTree;
 use std::collections::BTreeMap;
 
 /// The name of a results folder, after its date.
@@ -12,7 +12,7 @@ const TRIAL: &str = "test mpps ";
 
 /// One machine's results.
 #[derive(Debug, Default)]
-struct Machine<'a> {
+struct SeenMachine<'a> {
     name: &'a str,
     kernel: &'a str,
     driver: &'a str,
@@ -21,7 +21,7 @@ struct Machine<'a> {
 }
 
 /// The outcome of each command and backend on each kernel, between two hosts joined by a veth.
-pub(crate) fn kernels(tree: &Tree) -> String {
+pub(crate) fn kernels(tree: &RepositoryTree) -> String {
     let mut machines = machines(tree);
     // Machines that only differ in their CPUs show nothing new here.
     machines.retain(|machine| machine.driver == "veth" && machine.name == series(machine));
@@ -32,7 +32,7 @@ pub(crate) fn kernels(tree: &Tree) -> String {
 }
 
 /// The outcome of each command and backend between two cards.
-pub(crate) fn cards(tree: &Tree) -> String {
+pub(crate) fn cards(tree: &RepositoryTree) -> String {
     let mut machines = machines(tree);
     machines.retain(|machine| machine.driver != "veth" && !machine.trials.is_empty());
     table(&machines, "", |machine| {
@@ -41,7 +41,7 @@ pub(crate) fn cards(tree: &Tree) -> String {
 }
 
 /// The name of the machine that represents a kernel: its first two numbers, or `newest`.
-fn series<'a>(machine: &Machine<'a>) -> &'a str {
+fn series<'a>(machine: &SeenMachine<'a>) -> &'a str {
     if machine.name == "newest" {
         return "newest";
     }
@@ -55,7 +55,7 @@ fn numbers(kernel: &str) -> Vec<u32> {
 }
 
 /// The machines of the newest folder of results.
-fn machines(tree: &Tree) -> Vec<Machine<'_>> {
+fn machines(tree: &RepositoryTree) -> Vec<SeenMachine<'_>> {
     let results = || {
         tree.ending("txt").filter_map(|(path, text)| {
             let (folder, _) = path.strip_prefix("docs/results/")?.split_once('/')?;
@@ -67,10 +67,10 @@ fn machines(tree: &Tree) -> Vec<Machine<'_>> {
     texts.filter_map(|(_, text)| read(text)).collect()
 }
 
-fn read(text: &str) -> Option<Machine<'_>> {
+fn read(text: &str) -> Option<SeenMachine<'_>> {
     let head = text.lines().find_map(|line| line.strip_prefix(HEAD))?;
     let mut words = head.split_whitespace();
-    let mut machine = Machine {
+    let mut machine = SeenMachine {
         name: words.next()?,
         kernel: words.next()?,
         driver: words.next()?,
@@ -100,9 +100,9 @@ fn is_outcome(line: &str) -> bool {
 /// A row for each trial, and a column for each machine. Below them are the reasons of trials that
 /// do not work.
 fn table(
-    machines: &[Machine<'_>],
+    machines: &[SeenMachine<'_>],
     oldest: &str,
-    column: impl Fn(&Machine<'_>) -> String,
+    column: impl Fn(&SeenMachine<'_>) -> String,
 ) -> String {
     let mut names: Vec<&str> = machines
         .iter()
@@ -130,7 +130,7 @@ fn table(
             }
         }
         if !oldest.is_empty() {
-            let works = |machine: &&Machine<'_>| machine.trials.get(name) == Some(&"ok");
+            let works = |machine: &&SeenMachine<'_>| machine.trials.get(name) == Some(&"ok");
             let first = machines.iter().find(works);
             table.push_str(&format!(" {} |", first.map_or("none", |m| m.kernel)));
         }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn kernels_and_cards_have_their_tables() {
-        let tree = Tree::of(&[
+        let tree = RepositoryTree::of(&[
             (
                 "docs/results/2026-01-01-machines/5.10.txt",
                 "machine: 5.10 5.9 veth\n",
@@ -210,6 +210,6 @@ mod tests {
 
     #[test]
     fn without_results_there_is_an_empty_table() {
-        assert_eq!(kernels(&Tree::of(&[])).lines().count(), 2);
+        assert_eq!(kernels(&RepositoryTree::of(&[])).lines().count(), 2);
     }
 }

@@ -1,18 +1,18 @@
 //! `cargo xtask tidy`: checks the rules of style that a program can check.
 
-use crate::finding::Finding;
+use crate::finding::TidyFinding;
 use crate::rule::RULES;
-use crate::tree::Tree;
+use crate::tree::RepositoryTree;
 use anyhow::Result;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Prints all findings. Status 1 if there is anything to fix.
 pub(crate) fn run(root: &Path, _: &[String]) -> Result<ExitCode> {
-    let tree = Tree::read(root)?;
+    let tree = RepositoryTree::read(root)?;
     let mut broken = 0;
     for (name, check) in RULES {
-        let mut findings: Vec<Finding> = check(&tree);
+        let mut findings: Vec<TidyFinding> = check(&tree);
         findings.sort();
         for finding in &findings {
             println!("{finding} [{name}]");

@@ -10,11 +10,11 @@ use std::process::Command;
 /// Files by their path from the root of the repository. Files that are not text have no content
 /// here.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct RepositoryTree {
     files: BTreeMap<String, Option<String>>,
 }
 
-impl Tree {
+impl RepositoryTree {
     /// Reads the files that git keeps or would keep: nothing that `.gitignore` names.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         // The checkout may belong to a different user, as in a container.

@@ -13,9 +13,9 @@ mod trial;
 
 use anyhow::{Context, Result, bail};
 use apt::Apt;
-use kernel::Kernel;
-use machine::{Cards, Machine, Machines};
-use qemu::Run;
+use kernel::VmKernel;
+use machine::{Cards, Machines, VmMachine};
+use qemu::QemuRun;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -84,7 +84,7 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
 fn list(machines: &Machines) {
     println!("{:<14} {:<8} {:<30} cards", "machine", "kernel", "CPUs");
     for machine in machines.all() {
-        let Machine {
+        let VmMachine {
             name, kernel, smp, ..
         } = machine;
         let cards = machine.cards.map_or("veth", Cards::driver);
@@ -93,7 +93,7 @@ fn list(machines: &Machines) {
 }
 
 /// The machines of these names; all, if there is no name.
-fn named<'a>(machines: &'a Machines, names: &[&str]) -> Result<Vec<&'a Machine>> {
+fn named<'a>(machines: &'a Machines, names: &[&str]) -> Result<Vec<&'a VmMachine>> {
     if names.is_empty() {
         return Ok(machines.all().iter().collect());
     }
@@ -128,8 +128,8 @@ impl<'a> Hall<'a> {
         })
     }
 
-    fn kernel(&self, machine: &Machine) -> Result<Kernel> {
-        Kernel::fetch(&self.cache, &self.apt, self.machines.source(machine))
+    fn kernel(&self, machine: &VmMachine) -> Result<VmKernel> {
+        VmKernel::fetch(&self.cache, &self.apt, self.machines.source(machine))
     }
 
     fn obstacle(&self) -> Option<String> {
@@ -137,16 +137,16 @@ impl<'a> Hall<'a> {
     }
 
     /// A machine's kernel, if it can be started at all.
-    fn ready(&self, machine: &Machine) -> Result<Kernel> {
+    fn ready(&self, machine: &VmMachine) -> Result<VmKernel> {
         if let Some(obstacle) = self.obstacle() {
             bail!("{obstacle}");
         }
         self.kernel(machine)
     }
 
-    fn start<'b>(&self, machine: &'b Machine, kernel: &'b Kernel) -> Run<'b> {
+    fn start<'b>(&self, machine: &'b VmMachine, kernel: &'b VmKernel) -> QemuRun<'b> {
         let folder = self.root.join("target/vm").join(&machine.name);
-        Run {
+        QemuRun {
             machine,
             kernel,
             folder,
@@ -154,13 +154,13 @@ impl<'a> Hall<'a> {
     }
 
     /// The file with the output of a machine's tests.
-    fn output(&self, machine: &Machine) -> PathBuf {
+    fn output(&self, machine: &VmMachine) -> PathBuf {
         self.root
             .join("target/vm")
             .join(format!("{}.txt", machine.name))
     }
 
-    fn run(&self, machine: &Machine, command: &[&str]) -> Result<i32> {
+    fn run(&self, machine: &VmMachine, command: &[&str]) -> Result<i32> {
         let kernel = self.ready(machine)?;
         self.build(&["build", "--release"])?;
         // One word is a command of the shell, as for ssh(1); more are a program and its arguments.

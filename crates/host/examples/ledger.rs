@@ -11,14 +11,14 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "programs speak")]
 
-use mpps_host::{Asked, Overview, Watch};
+use mpps_host::{DoctorRequest, Overview, Watch};
 use std::env;
 use std::error::Error;
 use std::process::{Command, ExitCode};
 
 /// The host between two looks: one before the command, one after it.
 fn during(mut workload: Command) -> Result<Overview, Box<dyn Error>> {
-    let mut watch = Watch::begin(None, Asked::default())?;
+    let mut watch = Watch::begin(None, DoctorRequest::default())?;
     let status = workload.status()?;
     if !status.success() {
         return Err(format!("{workload:?}: {status}").into());

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// The route of packets from the sender's socket to the receiver's IP layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route<'a> {
+pub enum PacketRoute<'a> {
     /// Through a veth ring polled by NAPI: a full ring drops on the sender's side. Where RPS comes
     /// after it, the backlog of the target CPU may drop as well, unseen by the sender.
     VethRing {
@@ -48,7 +48,7 @@ pub enum Route<'a> {
     },
 }
 
-impl<'a> Route<'a> {
+impl<'a> PacketRoute<'a> {
     /// By the veth pair of these interfaces, with receive rings or without.
     pub fn veth(sender: &'a str, receiver: &'a str, has_rings: bool) -> Self {
         match has_rings {
@@ -143,7 +143,7 @@ pub struct Account<'a> {
     /// The counters of the receiving host.
     pub receiver: Option<&'a Delta>,
     /// The route of the packets.
-    pub route: Route<'a>,
+    pub route: PacketRoute<'a>,
     /// How packets leave the sending program.
     pub departure: Departure,
     /// Threads that sent.
@@ -191,7 +191,7 @@ impl<'a> Account<'a> {
     /// `UDP_GRO`).
     pub fn by_counters(
         offered: u64,
-        route: Route<'a>,
+        route: PacketRoute<'a>,
         sender: &'a Delta,
         receiver: &'a Delta,
     ) -> Self {
@@ -199,7 +199,10 @@ impl<'a> Account<'a> {
             offered,
             refused: BTreeMap::new(),
             blocked: 0,
-            one_machine: matches!(route, Route::VethRing { .. } | Route::VethBacklog { .. }),
+            one_machine: matches!(
+                route,
+                PacketRoute::VethRing { .. } | PacketRoute::VethBacklog { .. }
+            ),
             gso: false,
             delivered: udp(Some(receiver), "InDatagrams"),
             queued: 0,
@@ -273,7 +276,7 @@ impl Account<'_> {
         // Frames pass no socket: what the interface had no room for is its own count. Which interface
         // it was is not known of all senders, and others' packets are dropped as well.
         let is_senders = |name: &str| match self.route {
-            Route::Cards { sender, .. } => name == sender,
+            PacketRoute::Cards { sender, .. } => name == sender,
             _ => true,
         };
         let links = || self.sender.iter().flat_map(|sender| &sender.links);
@@ -302,7 +305,7 @@ impl Account<'_> {
     /// Losses between the sending stack and the receiving IP layer.
     fn enter_wire(&self, ledger: &mut Ledger) {
         match self.route {
-            Route::VethRing { sender, receiver } => {
+            PacketRoute::VethRing { sender, receiver } => {
                 let (source, scope, count) = self.sender_drops(sender);
                 let by_difference = self.departure == Departure::Frames && !self.refused.is_empty();
                 let mut full = Loss {
@@ -326,9 +329,9 @@ impl Account<'_> {
                 ledger.lose(full);
                 self.enter_backlog(ledger, receiver);
             }
-            Route::VethBacklog { receiver, .. } => self.enter_backlog(ledger, receiver),
-            Route::Hosts => self.enter_nic(ledger),
-            Route::Cards { .. } => {
+            PacketRoute::VethBacklog { receiver, .. } => self.enter_backlog(ledger, receiver),
+            PacketRoute::Hosts => self.enter_nic(ledger),
+            PacketRoute::Cards { .. } => {
                 self.enter_gap(ledger);
                 self.enter_nic(ledger);
             }
@@ -361,7 +364,7 @@ impl Account<'_> {
     /// Frames redirected by XDP that the ring behind a veth had no room for.
     fn redirect_refused(&self) -> u64 {
         match (self.departure, self.route) {
-            (Departure::Redirect, Route::VethRing { sender, .. }) => {
+            (Departure::Redirect, PacketRoute::VethRing { sender, .. }) => {
                 queue_counters(self.sender, sender, "tx_queue_", "_xdp_xmit_errors")
             }
             _ => 0,
@@ -500,7 +503,7 @@ impl Account<'_> {
     fn is_lab(&self) -> bool {
         matches!(
             self.route,
-            Route::VethRing { .. } | Route::VethBacklog { .. }
+            PacketRoute::VethRing { .. } | PacketRoute::VethBacklog { .. }
         )
     }
 

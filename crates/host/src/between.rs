@@ -1,6 +1,6 @@
 //! The counters of two network namespaces of one machine since a moment.
 
-use crate::{Account, Ledger, Result, Route, Snapshot};
+use crate::{Account, HostResult, Ledger, PacketRoute, Snapshot};
 use mpps_os::namespace::NetNamespace;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// The guide to the library has a test of a UDP server with it, `docs/library.md`.
 #[derive(Debug)]
 pub struct Between<'a> {
-    ends: [End<'a>; 2],
+    ends: [PairEnd<'a>; 2],
     has_rings: bool,
     before: [Snapshot; 2],
 }
 
 /// A namespace, and its interface of the pair.
-pub type End<'a> = (&'a NetNamespace, &'a str);
+pub type PairEnd<'a> = (&'a NetNamespace, &'a str);
 
 impl<'a> Between<'a> {
     /// Starts counting from `sender` to `receiver`. `has_rings` is true if NAPI polls the
@@ -29,7 +29,7 @@ impl<'a> Between<'a> {
     ///
     /// # Errors
     /// As [`Snapshot::take`].
-    pub fn begin(sender: End<'a>, receiver: End<'a>, has_rings: bool) -> Result<Self> {
+    pub fn begin(sender: PairEnd<'a>, receiver: PairEnd<'a>, has_rings: bool) -> HostResult<Self> {
         let ends = [sender, receiver];
         let before = count(ends)?;
         Ok(Self {
@@ -45,12 +45,12 @@ impl<'a> Between<'a> {
     ///
     /// # Errors
     /// As [`Snapshot::take`].
-    pub fn ledger(&self, offered: u64, patience: Duration) -> Result<Ledger> {
+    pub fn ledger(&self, offered: u64, patience: Duration) -> HostResult<Ledger> {
         // A time that the clock cannot hold has no end.
         let deadline = Instant::now().checked_add(patience);
         let mut before = None;
         let [(_, sender), (_, receiver)] = self.ends;
-        let route = Route::veth(sender, receiver, self.has_rings);
+        let route = PacketRoute::veth(sender, receiver, self.has_rings);
         loop {
             let [sent, came] = count(self.ends)?;
             let (sent, came) = (sent.since(&self.before[0]), came.since(&self.before[1]));
@@ -67,10 +67,12 @@ impl<'a> Between<'a> {
     }
 }
 
-fn count(ends: [End<'_>; 2]) -> Result<[Snapshot; 2]> {
+fn count(ends: [PairEnd<'_>; 2]) -> HostResult<[Snapshot; 2]> {
     let [sender, receiver] = ends.map(|(namespace, interface)| {
         let taken = namespace.run(|| Snapshot::take(&[interface]));
-        taken.map_err(crate::Error::from).and_then(|taken| taken)
+        taken
+            .map_err(crate::HostError::from)
+            .and_then(|taken| taken)
     });
     Ok([sender?, receiver?])
 }

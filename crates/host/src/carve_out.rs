@@ -13,11 +13,11 @@ use mpps_os::text::ShellWord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use crate::rss::Flow;
-use crate::setting::{Change, Edit, Host, Kernel, Setting, Value};
-use crate::{Error, Hashing, Result};
+use crate::rss::RssFlow;
+use crate::setting::{Edit, LiveKernel, Setting, SettingChange, SettingHost, Value};
+use crate::{Hashing, HostError, HostResult};
 
-pub use slots::{InSlot, Slots};
+pub use slots::{InSlot, RssSlots};
 
 /// The change that takes a queue for some flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub struct CarveOut {
     /// The queue, from 0.
     pub queue: u32,
     /// How the card's settings are changed.
-    pub change: Change,
+    pub change: SettingChange,
     /// The queue's entries of the RSS table; none if a rule steers.
-    pub slots: Option<Slots>,
+    pub slots: Option<RssSlots>,
 }
 
 impl CarveOut {
@@ -36,8 +36,8 @@ impl CarveOut {
     ///
     /// # Errors
     /// [`Error::Impossible`] where the driver cannot do it, with what helps; [`Error::Kernel`].
-    pub fn by_rule(interface: &str, flow: SocketAddr, queue: Option<u32>) -> Result<Self> {
-        Self::by_rule_on(&Kernel::default(), interface, flow, queue)
+    pub fn by_rule(interface: &str, flow: SocketAddr, queue: Option<u32>) -> HostResult<Self> {
+        Self::by_rule_on(&LiveKernel::default(), interface, flow, queue)
     }
 
     /// Plans the change of the RSS table that brings these flows to `queue`. Without a named queue
@@ -47,19 +47,19 @@ impl CarveOut {
     /// # Errors
     /// [`Error::Impossible`] where the card cannot do it, where its hash cannot be predicted, or where
     /// the flows fall into more than half of the entries; [`Error::Kernel`].
-    pub fn by_slots(interface: &str, flows: &[Flow], queue: Option<u32>) -> Result<Self> {
+    pub fn by_slots(interface: &str, flows: &[RssFlow], queue: Option<u32>) -> HostResult<Self> {
         let hashing = || Hashing::of_card(interface, flows);
-        Self::by_slots_on(&Kernel::default(), interface, flows, queue, hashing)
+        Self::by_slots_on(&LiveKernel::default(), interface, flows, queue, hashing)
     }
 
     fn by_rule_on(
-        host: &dyn Host,
+        host: &dyn SettingHost,
         interface: &str,
         flow: SocketAddr,
         queue: Option<u32>,
-    ) -> Result<Self> {
+    ) -> HostResult<Self> {
         if flow.port() == 0 {
-            return Err(Error::impossible(
+            return Err(HostError::impossible(
                 interface,
                 "port 0 is no flow",
                 "name a port",
@@ -88,27 +88,27 @@ impl CarveOut {
     }
 
     fn by_slots_on(
-        host: &dyn Host,
+        host: &dyn SettingHost,
         interface: &str,
-        flows: &[Flow],
+        flows: &[RssFlow],
         queue: Option<u32>,
-        hashing: impl FnOnce() -> Result<Hashing>,
-    ) -> Result<Self> {
+        hashing: impl FnOnce() -> HostResult<Hashing>,
+    ) -> HostResult<Self> {
         let queue = queue_of(host, interface, queue)?;
         let old = table(host, interface)?;
-        let slots = Slots::new(interface, flows, old.len(), &hashing()?)?;
+        let slots = RssSlots::new(interface, flows, old.len(), &hashing()?)?;
         let edits = edit(interface, queue, old, &slots.taken())?;
         Self::of(host, interface, queue, Vec::from_iter(edits), Some(slots))
     }
 
     fn of(
-        host: &dyn Host,
+        host: &dyn SettingHost,
         interface: &str,
         queue: u32,
         edits: Vec<Edit>,
-        slots: Option<Slots>,
-    ) -> Result<Self> {
-        let change = Change {
+        slots: Option<RssSlots>,
+    ) -> HostResult<Self> {
+        let change = SettingChange {
             name: "carve-out".to_owned(),
             object: interface.to_owned(),
             interface_index: Some(host.index(interface)?),
@@ -125,8 +125,8 @@ impl CarveOut {
 }
 
 /// The named queue, or the last one, of an interface that has several.
-fn queue_of(host: &dyn Host, interface: &str, queue: Option<u32>) -> Result<u32> {
-    let impossible = |why: &str, remedy: &str| Error::impossible(interface, why, remedy);
+fn queue_of(host: &dyn SettingHost, interface: &str, queue: Option<u32>) -> HostResult<u32> {
+    let impossible = |why: &str, remedy: &str| HostError::impossible(interface, why, remedy);
     host.index(interface)?;
     let rings = host.rings(interface).map_err(|error| {
         let why = format!("its driver steers nothing to queues ({error})");
@@ -155,12 +155,12 @@ fn queue_of(host: &dyn Host, interface: &str, queue: Option<u32>) -> Result<u32>
 }
 
 /// Rules must be switched on, unless they are.
-fn filters(host: &dyn Host, interface: &str) -> Result<Option<Edit>> {
+fn filters(host: &dyn SettingHost, interface: &str) -> HostResult<Option<Edit>> {
     let on = Value::text("on");
     match host.read(&Setting::Filters, interface)? {
         Some(now) if now == on => Ok(None),
         Some(off) => Ok(Some(Edit::new(Setting::Filters, off, on))),
-        None => Err(Error::impossible(
+        None => Err(HostError::impossible(
             interface,
             "its driver has no steering rules (ntuple-filters: off [fixed])",
             "this needs a card whose driver has them",
@@ -169,7 +169,7 @@ fn filters(host: &dyn Host, interface: &str) -> Result<Option<Edit>> {
 }
 
 /// The queue of each entry of the RSS table.
-fn table(host: &dyn Host, interface: &str) -> Result<Vec<u32>> {
+fn table(host: &dyn SettingHost, interface: &str) -> HostResult<Vec<u32>> {
     const WHY: &str = "its driver shows no RSS table from which a queue could be taken";
     const REMEDY: &str = "this needs a card whose driver has one";
     let table = host
@@ -177,7 +177,7 @@ fn table(host: &dyn Host, interface: &str) -> Result<Vec<u32>> {
         .map_err(|error| unless_unsupported(error, interface, WHY, REMEDY))?;
     match table {
         Some(Value::Numbers(table)) if !table.is_empty() => Ok(table),
-        _ => Err(Error::impossible(interface, WHY, REMEDY)),
+        _ => Err(HostError::impossible(interface, WHY, REMEDY)),
     }
 }
 
@@ -187,14 +187,14 @@ fn edit(
     queue: u32,
     old: Vec<u32>,
     slots: &BTreeSet<usize>,
-) -> Result<Option<Edit>> {
+) -> HostResult<Option<Edit>> {
     let new = only_in(&old, queue, slots).ok_or_else(|| {
         let why = format!("queue {queue} is the only one in its RSS table");
         let remedy = format!(
             "`ethtool -X {} default`, or name another queue",
             ShellWord::new(interface)
         );
-        Error::impossible(interface, why, remedy)
+        HostError::impossible(interface, why, remedy)
     })?;
     let is_new = new != old;
     let [old, new] = [old, new].map(Value::Numbers);
@@ -226,9 +226,14 @@ fn only_in(table: &[u32], queue: u32, slots: &BTreeSet<usize>) -> Option<Vec<u32
 }
 
 /// Returns a plain sentence if the driver lacks the feature, and the original error otherwise.
-fn unless_unsupported(error: mpps_os::Error, interface: &str, why: &str, remedy: &str) -> Error {
+fn unless_unsupported(
+    error: mpps_os::CallError,
+    interface: &str,
+    why: &str,
+    remedy: &str,
+) -> HostError {
     if error.source.kind() == std::io::ErrorKind::Unsupported {
-        Error::impossible(interface, why, remedy)
+        HostError::impossible(interface, why, remedy)
     } else {
         error.into()
     }

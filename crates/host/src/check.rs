@@ -56,7 +56,7 @@ mod xdp_socket;
 
 pub use ledger::{ledger, losses};
 use mpps_os::text::Foreign;
-pub use seen::{Asked, Seen, SeenSocket};
+pub use seen::{DoctorRequest, Observed, SeenSocket};
 
 use crate::Station;
 use schemars::JsonSchema;
@@ -72,7 +72,7 @@ pub struct Check {
     /// When it reports something.
     pub speaks: &'static str,
     /// Runs the check.
-    pub run: fn(&Seen) -> Vec<Finding>,
+    pub run: fn(&Observed) -> Vec<Finding>,
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
@@ -198,14 +198,19 @@ impl Evidence {
 
 impl Finding {
     /// Begins a finding whose loss is what these counters, disjoint, grew by; none if they did not.
-    fn lost(seen: &Seen, check: &Check, station: Station, evidence: Vec<Evidence>) -> Option<Self> {
+    fn lost(
+        seen: &Observed,
+        check: &Check,
+        station: Station,
+        evidence: Vec<Evidence>,
+    ) -> Option<Self> {
         let evidence: Vec<_> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
         let count = Evidence::sum(&evidence);
         (count > 0).then(|| Self::noticed(seen, check, station, evidence).of(count, seen))
     }
 
     /// Begins a finding that costs time, or packets that nothing counts.
-    fn noticed(seen: &Seen, check: &Check, station: Station, evidence: Vec<Evidence>) -> Self {
+    fn noticed(seen: &Observed, check: &Check, station: Station, evidence: Vec<Evidence>) -> Self {
         Self {
             check: check.name.to_owned(),
             station,
@@ -227,7 +232,7 @@ impl Finding {
     }
 
     /// The same, of fewer packets than its evidence counts.
-    fn of(mut self, count: u64, seen: &Seen) -> Self {
+    fn of(mut self, count: u64, seen: &Observed) -> Self {
         self.count = count;
         self.rate_pps = count as f64 / seen.seconds();
         self
@@ -240,7 +245,7 @@ impl Finding {
 }
 
 /// True if packets were lost that more CPU time, or a CPU nearer to them, could have saved.
-fn lacks_time(seen: &Seen) -> bool {
+fn lacks_time(seen: &Observed) -> bool {
     let lacks = |overrun: &overrun::Overrun| {
         let busy = overrun.socket.busy;
         busy.is_some_and(|busy| overrun::never_slept(&busy) || busy.waited >= overrun::WAITS)
@@ -249,7 +254,7 @@ fn lacks_time(seen: &Seen) -> bool {
 }
 
 /// True if packets were lost before a CPU took them in.
-fn loses_early(seen: &Seen) -> bool {
+fn loses_early(seen: &Observed) -> bool {
     nic_no_room::loses(seen) || backlog::loses(seen)
 }
 
@@ -275,14 +280,14 @@ const REMARK_PPS: f64 = 1.0;
 const REMARK_SHARE: f64 = 0.001;
 
 /// Returns true if a loss of `count` packets may be on purpose.
-fn is_little(seen: &Seen, count: u64) -> bool {
+fn is_little(seen: &Observed, count: u64) -> bool {
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
     let count = count as f64;
     count / seen.seconds() < REMARK_PPS || count < REMARK_SHARE * came
 }
 
 /// All that is wrong, what cost most packets first; remarks last.
-pub fn findings(seen: &Seen) -> Vec<Finding> {
+pub fn findings(seen: &Observed) -> Vec<Finding> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| (check.run)(seen)).collect();
     for finding in &mut findings {
         let may_be_meant = MAY_BE_MEANT.contains(&&*finding.check);

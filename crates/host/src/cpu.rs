@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
-use crate::{CpuUnavailable, Error, Result};
+use crate::{CpuUnavailable, HostError, HostResult};
 use mpps_os::CpuList;
 
 /// The online CPUs of a host in the order of their numbers.
@@ -73,17 +73,17 @@ impl Topology {
     /// # Errors
     /// [`Error::Kernel`] where `/proc` or `/sys` is missing, [`Error::Malformed`] where a file of
     /// theirs has an unknown form.
-    pub fn read() -> Result<Self> {
+    pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())
     }
 
-    pub(crate) fn read_from(root: &Root) -> Result<Self> {
+    pub(crate) fn read_from(root: &Root) -> HostResult<Self> {
         let status = root.read("proc/thread-self/status")?;
         let allowed = status
             .lines()
             .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
             .ok_or_else(|| {
-                Error::malformed(root.name("proc/thread-self/status"), "no Cpus_allowed_list")
+                HostError::malformed(root.name("proc/thread-self/status"), "no Cpus_allowed_list")
             })?;
         let allowed = CpuList::from_kernel(allowed)?.0;
         let online = list(root, "sys/devices/system/cpu/online")?;
@@ -92,7 +92,7 @@ impl Topology {
         let cpus = online
             .iter()
             .map(|&id| cpu(root, id, &nodes, allowed.contains(&id)))
-            .collect::<Result<_>>()?;
+            .collect::<HostResult<_>>()?;
         Ok(Self {
             cpus,
             offline: present
@@ -146,7 +146,7 @@ impl Topology {
     ///
     /// # Errors
     /// The first CPU that it may not use, and why.
-    pub fn check(&self, wanted: &CpuList) -> Result<(), CpuUnavailable> {
+    pub fn check(&self, wanted: &CpuList) -> HostResult<(), CpuUnavailable> {
         for &id in &wanted.0 {
             match self.cpu(id) {
                 Some(cpu) if cpu.allowed => {}
@@ -177,7 +177,7 @@ impl Topology {
 }
 
 /// The NUMA nodes and their CPUs; one node 0 without CPUs where the kernel knows no nodes.
-fn nodes(root: &Root) -> Result<Vec<(usize, Vec<usize>)>> {
+fn nodes(root: &Root) -> HostResult<Vec<(usize, Vec<usize>)>> {
     let directory = "sys/devices/system/node";
     let mut nodes = Vec::new();
     for name in root.names(directory) {
@@ -190,7 +190,7 @@ fn nodes(root: &Root) -> Result<Vec<(usize, Vec<usize>)>> {
     Ok(nodes)
 }
 
-fn cpu(root: &Root, id: usize, nodes: &[(usize, Vec<usize>)], allowed: bool) -> Result<Cpu> {
+fn cpu(root: &Root, id: usize, nodes: &[(usize, Vec<usize>)], allowed: bool) -> HostResult<Cpu> {
     let directory = format!("sys/devices/system/cpu/cpu{id}");
     // `core_cpus_list` is the name since Linux 5.3, `thread_siblings_list` the one before.
     let mut siblings = vec![id];
@@ -220,10 +220,10 @@ fn cpu(root: &Root, id: usize, nodes: &[(usize, Vec<usize>)], allowed: bool) -> 
 }
 
 /// A file that holds a list of CPUs.
-fn list(root: &Root, path: &str) -> Result<Vec<usize>> {
+fn list(root: &Root, path: &str) -> HostResult<Vec<usize>> {
     CpuList::from_kernel(&root.read(path)?)
         .map(|list| list.0)
-        .map_err(|error| Error::malformed(root.name(path), error.to_string()))
+        .map_err(|error| HostError::malformed(root.name(path), error.to_string()))
 }
 
 fn distinct(values: impl Iterator<Item = usize>) -> Vec<usize> {

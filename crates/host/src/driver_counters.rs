@@ -29,18 +29,19 @@ pub(crate) enum Meaning {
 }
 
 #[derive(Debug)]
-struct Line {
+struct CounterMeaning {
     driver: &'static str,
     /// The counter's name, with `*` for a number.
     counter: &'static str,
     meaning: Meaning,
 }
 
-static LINES: LazyLock<Vec<Line>> = LazyLock::new(|| FILE.lines().filter_map(line).collect());
+static LINES: LazyLock<Vec<CounterMeaning>> =
+    LazyLock::new(|| FILE.lines().filter_map(line).collect());
 
 /// The lines of each driver: they are looked up for each of a thousand interfaces.
-static BY_DRIVER: LazyLock<BTreeMap<&str, Vec<&Line>>> = LazyLock::new(|| {
-    let mut lines: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
+static BY_DRIVER: LazyLock<BTreeMap<&str, Vec<&CounterMeaning>>> = LazyLock::new(|| {
+    let mut lines: BTreeMap<&str, Vec<&CounterMeaning>> = BTreeMap::new();
     for line in LINES.iter() {
         lines.entry(line.driver).or_default().push(line);
     }
@@ -48,9 +49,9 @@ static BY_DRIVER: LazyLock<BTreeMap<&str, Vec<&Line>>> = LazyLock::new(|| {
 });
 
 /// Driver, counter, meaning, source; none for a head or a remark.
-fn line(text: &'static str) -> Option<Line> {
+fn line(text: &'static str) -> Option<CounterMeaning> {
     let mut columns = text.split('\t');
-    Some(Line {
+    Some(CounterMeaning {
         driver: columns.next()?,
         counter: columns.next()?,
         meaning: match columns.next()? {
@@ -224,7 +225,8 @@ mod tests {
                 .lines()
                 .filter_map(|line| line.strip_prefix("ethtool-S: "));
             let names = names.filter_map(|line| Some(line.split_once(" = ")?.0));
-            let known: Vec<&Line> = LINES.iter().filter(|line| line.driver == driver).collect();
+            let known: Vec<&CounterMeaning> =
+                LINES.iter().filter(|line| line.driver == driver).collect();
             let mut unknown: Vec<&str> = names
                 .clone()
                 .filter(|name| {
@@ -246,7 +248,8 @@ mod tests {
                 .collect();
             unknown.dedup();
             assert_eq!(unknown, [""; 0], "{driver}");
-            let printed = |line: &&&Line| names.clone().any(|name| is(name, line.counter));
+            let printed =
+                |line: &&&CounterMeaning| names.clone().any(|name| is(name, line.counter));
             assert!(known.iter().any(|line| printed(&line)), "{driver}");
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
 use mpps_os::bpf::btf::Btf;
-use mpps_os::bpf::{Link, PerCpuMap, PerCpuMapKind, Program, ProgramKind};
+use mpps_os::bpf::{BpfLink, PerCpuMap, PerCpuMapKind, Program, ProgramKind};
 use mpps_os::capability::{CAP_BPF, CAP_PERFMON, CAP_SYSLOG, Rights};
 use serde::{Deserialize, Serialize};
 
@@ -25,11 +25,11 @@ mod symbols;
 /// process, however that ends.
 #[derive(Debug)]
 pub struct DropProbe {
-    counts: PerCpuMap<program::Key, program::Count>,
+    counts: PerCpuMap<program::DropKey, program::DropTotal>,
     lost: PerCpuMap<[u32; 1], [u64; 1]>,
     reasons: DropReasons,
     program: Program,
-    _link: Link,
+    _link: BpfLink,
 }
 
 /// Which packets are ours: UDP datagrams to these ports. All others are counted apart.
@@ -73,10 +73,10 @@ const CLOSED_REASONS: [&str; 3] = ["NOT_SPECIFIED", "QUEUE_PURGE", "SOCKET_CLOSE
 pub enum DropProbeError {
     /// The kernel does not let this user watch it.
     #[error("not permitted to watch the kernel's drops ({0})")]
-    NotPermitted(#[source] mpps_os::Error),
+    NotPermitted(#[source] mpps_os::CallError),
     /// The kernel does not describe its types, or not those that the probe needs.
     #[error("the kernel's type information does not serve ({0})")]
-    Types(#[source] mpps_os::Error),
+    Types(#[source] mpps_os::CallError),
     /// The kernel hides where its functions are, so trains could not be counted right.
     #[error("{} does not say where {RELEASE} is", symbols::KALLSYMS)]
     Symbols,
@@ -85,7 +85,7 @@ pub enum DropProbeError {
     NoReasons,
     /// Any other refusal.
     #[error("{0}")]
-    Kernel(#[source] mpps_os::Error),
+    Kernel(#[source] mpps_os::CallError),
 }
 
 /// Room for this many kinds of drops (namespace, reason, ours or not, sent or not); more are counted as lost.
@@ -178,7 +178,7 @@ impl DropProbe {
         let program = Program::load(ProgramKind::RawTracepoint, "mpps_drops", &instructions)
             .map_err(DropProbeError::from_kernel)?;
         let link =
-            Link::raw_tracepoint(&program, c"kfree_skb").map_err(DropProbeError::from_kernel)?;
+            BpfLink::raw_tracepoint(&program, c"kfree_skb").map_err(DropProbeError::from_kernel)?;
         Ok(Self {
             counts,
             lost,
@@ -251,7 +251,7 @@ impl DropProbeError {
         text.to_owned()
     }
 
-    fn from_kernel(refusal: mpps_os::Error) -> Self {
+    fn from_kernel(refusal: mpps_os::CallError) -> Self {
         // The verifier refuses a program with EACCES, which is not about permission.
         match refusal.errno() {
             Some(EPERM) => Self::NotPermitted(refusal),
@@ -262,7 +262,7 @@ impl DropProbeError {
 
 fn release_code() -> Result<Vec<Range<u64>>, DropProbeError> {
     let table = std::fs::read_to_string(symbols::KALLSYMS).map_err(|refusal| {
-        let refusal = mpps_os::Error::new("read", symbols::KALLSYMS, refusal);
+        let refusal = mpps_os::CallError::new("read", symbols::KALLSYMS, refusal);
         DropProbeError::from_kernel(refusal)
     })?;
     match symbols::code_of(RELEASE, &table) {
@@ -271,7 +271,7 @@ fn release_code() -> Result<Vec<Range<u64>>, DropProbeError> {
     }
 }
 
-fn add(a: program::Count, b: program::Count) -> program::Count {
+fn add(a: program::DropTotal, b: program::DropTotal) -> program::DropTotal {
     [a[0] + b[0], a[1] + b[1]]
 }
 

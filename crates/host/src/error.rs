@@ -7,10 +7,10 @@ use std::fmt;
 /// A failure of this crate.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum HostError {
     /// The kernel refused a call or a file.
     #[error(transparent)]
-    Kernel(#[from] mpps_os::Error),
+    Kernel(#[from] mpps_os::CallError),
     /// A file of the kernel does not have the form that this version knows.
     #[error("{file}: {}", Foreign(.what))]
     Malformed {
@@ -34,7 +34,7 @@ pub enum Error {
     PutBack {
         /// Why the change failed.
         #[source]
-        cause: Box<Error>,
+        cause: Box<HostError>,
         /// The settings that could not be put back, and why.
         rest: String,
     },
@@ -47,13 +47,13 @@ pub enum Error {
 }
 
 /// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
-impl fmt::Debug for Error {
+impl fmt::Debug for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl Error {
+impl HostError {
     /// Says that something is impossible for an object, why, and how to help it.
     pub(crate) fn impossible(
         object: impl Into<String>,
@@ -109,4 +109,4 @@ pub enum CpuUnavailable {
 }
 
 /// A result whose error is one of this crate.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub type HostResult<T, E = HostError> = std::result::Result<T, E>;

@@ -5,7 +5,7 @@ mod conntrack;
 mod process;
 mod quota;
 
-pub use card::Card;
+pub use card::NetworkCard;
 pub(crate) use card::virtio_feature;
 pub use conntrack::Conntrack;
 pub use mpps_os::interrupts::Interrupt;
@@ -14,9 +14,9 @@ use process::{Owners, find_owners};
 pub use quota::Quota;
 
 use crate::root::Root;
-use crate::{CpuList, ProcStat, Result, Snapshot, Topology, sysctl};
-use mpps_os::netlink::link::Link;
-use mpps_os::netlink::sock_diag::{self, Listener, UdpEntry, XdpEntry};
+use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology, sysctl};
+use mpps_os::netlink::link::NetlinkLink;
+use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -35,17 +35,17 @@ const SETTINGS: [&str; 8] = [
 
 /// One moment. [`crate::check::Seen`] compares two of them.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct Observation {
     /// The counters.
     pub snapshot: Snapshot,
     /// The interfaces of the namespace, also those whose counters were not asked for.
-    pub links: Vec<Link>,
+    pub links: Vec<NetlinkLink>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
     /// They could not be listed.
     pub are_sockets_unknown: bool,
     /// Its TCP sockets that listen.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListeningSocket>,
     /// Its sockets of AF_XDP; none where the kernel does not list them.
     pub xdp_sockets: Vec<XdpEntry>,
     /// The processes that have these sockets, by the sockets' inode numbers. A server that forks
@@ -60,7 +60,7 @@ pub struct Facts {
     /// How these are joined.
     pub topology: Topology,
     /// The drivers and the network cards of the interfaces.
-    pub cards: BTreeMap<String, Card>,
+    pub cards: BTreeMap<String, NetworkCard>,
     /// Which CPUs each receive queue hands its packets to (RPS), by interface; empty where all CPUs are
     /// of one node, or this user may not see it.
     pub steering: BTreeMap<String, Vec<CpuList>>,
@@ -85,11 +85,11 @@ pub enum Moment<'a> {
     /// however long it takes to look for processes. With the facts of an earlier moment, owners of
     /// sockets are taken from there, and those of new ones are not known: to look for them reads all of
     /// `/proc`. So is what hardly changes of the machine.
-    Later(Option<&'a Facts>),
+    Later(Option<&'a Observation>),
 }
 
 /// The part of a host to look at.
-pub(crate) struct Part<'a> {
+pub(crate) struct HostPart<'a> {
     /// These interfaces; none for all.
     pub(crate) interfaces: Option<&'a [&'a str]>,
     /// The port of the sockets whose owners are looked for; none for all.
@@ -100,7 +100,7 @@ pub(crate) struct Part<'a> {
     pub(crate) owners: OwnerSearch<'a>,
     /// Drops are counted from this moment on, if there is one. The owners of sockets with drops are
     /// read in any case.
-    pub(crate) first: Option<&'a Facts>,
+    pub(crate) first: Option<&'a Observation>,
     /// False from when on no more processes are to be read.
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
@@ -111,18 +111,18 @@ pub(crate) enum OwnerSearch<'a> {
     /// They are not.
     None,
     /// They are those of an earlier moment.
-    Known(&'a Facts),
+    Known(&'a Observation),
     /// As `Known`, but it reads only processes whose sockets lost datagrams. If such a socket has
     /// no known owner, it searches all processes.
-    Losses(&'a Facts),
+    Losses(&'a Observation),
     /// All processes are looked through. If that has to end early, the rest is that of an earlier moment.
-    Whole(Option<&'a Facts>),
+    Whole(Option<&'a Observation>),
 }
 
 /// The note about a search that had to end early.
 const CUT: &str = "owners of some sockets are not known: the search for them was interrupted";
 
-impl Facts {
+impl Observation {
     /// Reads the calling thread's network namespace, these interfaces of it, and the machine; the
     /// owners of sockets with this port, or of all.
     ///
@@ -133,13 +133,13 @@ impl Facts {
         moment: Moment<'_>,
         interfaces: &[impl AsRef<str>],
         port: Option<u16>,
-    ) -> Result<Self> {
+    ) -> HostResult<Self> {
         let names: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
         let owners = match moment {
             Moment::First | Moment::Later(None) => OwnerSearch::Whole(None),
             Moment::Later(Some(earlier)) => OwnerSearch::Known(earlier),
         };
-        let part = Part {
+        let part = HostPart {
             interfaces: Some(&names),
             port,
             has_process: false,
@@ -151,7 +151,7 @@ impl Facts {
     }
 
     /// The same of a part of the host.
-    pub(crate) fn take_part(moment: Moment<'_>, part: &Part<'_>) -> Result<Self> {
+    pub(crate) fn take_part(moment: Moment<'_>, part: &HostPart<'_>) -> HostResult<Self> {
         let root = Root::machine();
         let mut facts = Self::default();
         let (is_first, earlier) = match moment {
@@ -218,7 +218,7 @@ impl Facts {
         self.xdp_sockets = sock_diag::xdp().unwrap_or_default();
     }
 
-    fn find_owners(&mut self, root: &Root, part: &Part<'_>) {
+    fn find_owners(&mut self, root: &Root, part: &HostPart<'_>) {
         let asked = self.sockets.iter();
         let asked = asked.filter(|socket| part.port.is_none_or(|port| socket.local.port() == port));
         let asked = asked.map(|socket| socket.inode);
@@ -347,11 +347,11 @@ mod tests {
     }
 
     /// Two sockets with an owner each.
-    fn earlier() -> Facts {
-        Facts {
+    fn earlier() -> Observation {
+        Observation {
             sockets: vec![socket(1, 53, 0), socket(2, 54, 0)],
             owners: [(1, vec![1]), (2, vec![2]), (9, vec![9])].into(),
-            ..Facts::default()
+            ..Observation::default()
         }
     }
 
@@ -370,11 +370,11 @@ mod tests {
         for at in 1..=process::LAST {
             link(format!("proc/2/fd/{at}"), "/dev/null");
         }
-        let mut facts = Facts {
+        let mut facts = Observation {
             sockets: vec![socket(1, 53, 7), socket(2, 54, 0), socket(3, 55, 0)],
-            ..Facts::default()
+            ..Observation::default()
         };
-        let part = Part {
+        let part = HostPart {
             interfaces: None,
             port: None,
             has_process,
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn owners_are_sought_as_far_as_they_are_told() {
-        let (earlier, nothing) = (earlier(), Facts::default());
+        let (earlier, nothing) = (earlier(), Observation::default());
         let find = |owners, has_process| found(owners, has_process, &|| true);
         let (known, all) = (|| vec![1, 2], || vec![1, 2, 3]);
         for (owners, has_process, expected) in [
@@ -422,18 +422,18 @@ mod tests {
 
     #[test]
     fn sockets_of_a_port_that_dropped_need_their_owners() {
-        let at = |drops| Facts {
+        let at = |drops| Observation {
             sockets: vec![socket(1, 53, drops), socket(2, 53, 4), socket(3, 54, 0)],
             xdp_sockets: vec![XdpEntry {
                 inode: 9,
                 ..XdpEntry::default()
             }],
-            ..Facts::default()
+            ..Observation::default()
         };
         assert_eq!(at(7).needed(Some(&at(7))), [9]);
         assert_eq!(at(8).needed(Some(&at(7))), [1, 2, 9]);
         assert_eq!(
-            at(0).needed(Some(&Facts::default())),
+            at(0).needed(Some(&Observation::default())),
             [1, 2, 9],
             "a new one"
         );

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mpps_os::netlink::link::{self, Link};
+use mpps_os::netlink::link::{self, NetlinkLink};
 use mpps_os::sysfs::Sysfs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::Topology;
 use crate::interface_facts::InterfaceFacts;
 use crate::root::Root;
-use crate::{Result, sysctl};
+use crate::{HostResult, sysctl};
 use mpps_os::CpuList;
 
 /// A machine and its settings, without anything that names its owner: no host name, no address,
@@ -89,7 +89,7 @@ impl Fingerprint {
     /// # Errors
     /// [`crate::Error::Kernel`] where `/proc` or `/sys` is missing altogether, [`crate::Error::Malformed`] where
     /// a list of CPUs has an unknown form.
-    pub fn collect(interfaces: &[impl AsRef<str>]) -> Result<Self> {
+    pub fn collect(interfaces: &[impl AsRef<str>]) -> HostResult<Self> {
         let mut fingerprint = Self::collect_from(&Root::machine())?;
         fingerprint.complete();
         if interfaces.is_empty() {
@@ -97,7 +97,7 @@ impl Fingerprint {
         }
         let (sysfs, links) = (Sysfs::mount().ok(), link::list().unwrap_or_default());
         let links = links.iter().map(|link| (&*link.name, link));
-        let links: BTreeMap<&str, &Link> = links.collect();
+        let links: BTreeMap<&str, &NetlinkLink> = links.collect();
         for name in interfaces.iter().map(AsRef::as_ref) {
             let link = links.get(name).copied();
             let facts = InterfaceFacts::collect(name, link, sysfs.as_ref());
@@ -112,7 +112,7 @@ impl Fingerprint {
         sysctl::add_missing(&mut self.settings, sysctl::settings());
     }
 
-    fn collect_from(root: &Root) -> Result<Self> {
+    fn collect_from(root: &Root) -> HostResult<Self> {
         let kernel_release = root.read("proc/sys/kernel/osrelease")?;
         let topology = Topology::read_from(root)?;
         let cpuinfo = root.read_if_possible("proc/cpuinfo").unwrap_or_default();

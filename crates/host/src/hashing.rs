@@ -1,9 +1,9 @@
 //! How a card hashes UDP or TCP, as far as the card and Linux show it. The hash predicts the entry
 //! of the RSS table for a flow, and so its queue.
 
-use crate::rss::{self, Flow, Hashed, Symmetry, Toeplitz};
+use crate::rss::{self, Hashed, RssFlow, Symmetry, Toeplitz};
 use crate::spreading::Spreading;
-use crate::{Error, Result, sysctl};
+use crate::{HostError, HostResult, sysctl};
 use mpps_os::text::ShellWord;
 
 /// The key that Linux gives to drivers (`netdev_rss_key_fill` of net/ethtool/common.c). A driver
@@ -36,7 +36,7 @@ impl Hashing {
     ///
     /// # Errors
     /// As [`Toeplitz::new`].
-    pub fn new(key: Vec<u8>, key_from: String, fields: [Hashed; 2]) -> Result<Self> {
+    pub fn new(key: Vec<u8>, key_from: String, fields: [Hashed; 2]) -> HostResult<Self> {
         Ok(Self {
             toeplitz: Toeplitz::new(&key)?,
             key,
@@ -56,7 +56,7 @@ impl Hashing {
     /// # Errors
     /// [`Error::Impossible`] for a card whose key, function or fields are not known, or cannot be
     /// predicted.
-    pub fn of_card(interface: &str, flows: &[Flow]) -> Result<Self> {
+    pub fn of_card(interface: &str, flows: &[RssFlow]) -> HostResult<Self> {
         let spreading = Spreading::gather(interface, 1);
         let (key, key_from) = key_of_card(&spreading, interface)?;
         let fields = |kind, is_v6| match flows.iter().any(|flow| flow.source.is_ipv6() == is_v6) {
@@ -69,12 +69,12 @@ impl Hashing {
     }
 
     /// The hashed fields of a flow.
-    pub fn hashed(&self, flow: &Flow) -> Hashed {
+    pub fn hashed(&self, flow: &RssFlow) -> Hashed {
         self.fields[usize::from(flow.source.is_ipv6())]
     }
 
     /// The hash of a flow.
-    pub fn hash(&self, flow: &Flow) -> u32 {
+    pub fn hash(&self, flow: &RssFlow) -> u32 {
         let hashed = self.hashed(flow);
         match self.symmetry {
             Some(symmetry) => self.toeplitz.hash(&symmetry.of(flow), hashed),
@@ -83,12 +83,12 @@ impl Hashing {
     }
 
     /// The entry of a flow in a table of `entries` entries.
-    pub fn entry(&self, flow: &Flow, entries: usize) -> usize {
+    pub fn entry(&self, flow: &RssFlow, entries: usize) -> usize {
         rss::entry_of(self.hash(flow), entries)
     }
 
     /// The flows that differ from this one only by their source port, from [`PORT_MIN`] on.
-    pub fn by_ports(flow: Flow) -> impl Iterator<Item = Flow> {
+    pub fn by_ports(flow: RssFlow) -> impl Iterator<Item = RssFlow> {
         (PORT_MIN..=u16::MAX).map(move |port| {
             let mut other = flow;
             other.source.set_port(port);
@@ -101,7 +101,7 @@ impl Hashing {
 ///
 /// # Errors
 /// [`Error::Impossible`] if neither is available, or the hash is no Toeplitz hash.
-pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, String)> {
+pub fn key_of_card(spreading: &Spreading, interface: &str) -> HostResult<(Vec<u8>, String)> {
     if let Some(rss) = spreading.rss.value() {
         if matches!(rss.function, "xor" | "crc32") {
             let why = format!(
@@ -109,17 +109,17 @@ pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, S
                 rss.function
             );
             let remedy = format!("ethtool -X {} hfunc toeplitz", ShellWord::new(interface));
-            return Err(Error::impossible(interface, why, remedy));
+            return Err(HostError::impossible(interface, why, remedy));
         }
         if !rss.key.is_empty() {
             let key =
-                rss::key(&rss.key).map_err(|why| Error::impossible(interface, why, REMEDY))?;
+                rss::key(&rss.key).map_err(|why| HostError::impossible(interface, why, REMEDY))?;
             return Ok((key, "the card".to_owned()));
         }
     }
     let unknown = |why: &str| {
         let why = format!("its driver shows no RSS key, and {why} ({SYSCTL})");
-        Error::impossible(interface, why, REMEDY)
+        HostError::impossible(interface, why, REMEDY)
     };
     let text = sysctl::value_of_machine(SYSCTL)?;
     let text = text.ok_or_else(|| unknown("Linux's may not be read"))?;
@@ -137,7 +137,7 @@ pub fn key_of_card(spreading: &Spreading, interface: &str) -> Result<(Vec<u8>, S
 ///
 /// # Errors
 /// [`Error::Impossible`] if the driver does not show them, or they cannot be predicted.
-pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> Result<Hashed> {
+pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> HostResult<Hashed> {
     let told = spreading.fields.iter().find(|fields| fields.flow == kind);
     let letters = told.and_then(|told| told.fields.value());
     let hashed = letters.and_then(|letters| Hashed::of_letters(letters));
@@ -147,7 +147,7 @@ pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> Res
             None => format!("its driver does not show which fields of {kind} it hashes"),
             Some(_) => format!("it hashes {words} of {kind}, which cannot be predicted"),
         };
-        Error::impossible(interface, why, REMEDY)
+        HostError::impossible(interface, why, REMEDY)
     })
 }
 

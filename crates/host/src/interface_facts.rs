@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mpps_os::netlink::link::Link;
+use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::{ethtool, sysfs::Sysfs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ impl InterfaceFacts {
     /// Asks the interface of the calling thread's network namespace; `link` is it in the kernel's list.
     ///
     /// `sysfs` must be one of that namespace: `/sys` itself may show another one.
-    pub(crate) fn collect(name: &str, link: Option<&Link>, sysfs: Option<&Sysfs>) -> Self {
+    pub(crate) fn collect(name: &str, link: Option<&NetlinkLink>, sysfs: Option<&Sysfs>) -> Self {
         let driver = ethtool::driver(name).ok();
         let channels = ethtool::channels(name).ok();
         let not_empty = |text: String| Some(text).filter(|text| !text.is_empty());

@@ -54,16 +54,18 @@ pub mod tune;
 pub mod uppers;
 pub mod watch;
 
-pub use account::{Account, Arrival, Departure, ReasonCount, RingDrop, Route};
+pub use account::{Account, Arrival, Departure, PacketRoute, ReasonCount, RingDrop};
 pub use between::Between;
 pub use carve_out::CarveOut;
-pub use check::{Asked, CHECKS, Check, Confidence, Evidence, Finding, Seen};
+pub use check::{CHECKS, Check, Confidence, DoctorRequest, Evidence, Finding, Observed};
 pub use cpu::{Cpu, Relation, Topology};
 pub use delta::{Delta, LinkDelta, SoftnetDelta};
 pub use drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 pub use drop_reason::DropReasons;
-pub use error::{CpuUnavailable, Error, Result};
-pub use facts::{Busy, Card, Conntrack, Facts, Interrupt, Moment, Process, Quota, ThreadTime};
+pub use error::{CpuUnavailable, HostError, HostResult};
+pub use facts::{
+    Busy, Conntrack, Interrupt, Moment, NetworkCard, Observation, Process, Quota, ThreadTime,
+};
 pub use fingerprint::{Difference, Fingerprint};
 pub use hashing::Hashing;
 pub use interface_facts::InterfaceFacts;
@@ -74,13 +76,13 @@ pub use mpps_os::{CpuList, CpuListError};
 pub use overview::{CpuLoad, Overview, QueueLoad, SocketLoad};
 pub use proc_stat::{CpuBusy, CpuTicks, ProcStat};
 pub use queue_packets::QueuePackets;
-pub use setting::{Applied, Change, Leftover, Life, Outcome, Undone, leftovers};
+pub use setting::{Applied, Leftover, Life, SettingChange, Undone, UndoneStep, leftovers};
 pub use skb_defer::SkbDefer;
 pub use snapshot::{LinkSnapshot, Snapshot};
 pub use snmp::Snmp;
 pub use socket_buffer::{Direction, SocketBuffer};
 pub use softnet::{Softnet, SoftnetRow};
 pub use spreading::Spreading;
-pub use technique::{TECHNIQUES, Technique, Verdict};
+pub use technique::{TECHNIQUES, Technique, TechniqueVerdict};
 pub use uppers::carries;
 pub use watch::Watch;

@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::setting::{Change, Edit, Host, Kernel, Setting, Value, coalescings_of};
-use crate::{Error, Result};
+use crate::setting::{
+    Edit, LiveKernel, Setting, SettingChange, SettingHost, Value, coalescings_of,
+};
+use crate::{HostError, HostResult};
 
 /// Empty polls before a queue's interrupts are on again: the figure of the example in
 /// Documentation/networking/napi.rst.
@@ -46,7 +48,7 @@ pub struct Moderation {
     /// How long, in nanoseconds; 0 is not at all.
     pub time_ns: u64,
     /// How the interface's settings are changed.
-    pub change: Change,
+    pub change: SettingChange,
 }
 
 impl Moderation {
@@ -55,16 +57,16 @@ impl Moderation {
     /// # Errors
     /// [`Error::Impossible`] where the driver has no coalescing or no queue to poll, or no card
     /// waits so long; [`Error::Kernel`].
-    pub fn plan(interface: &str, time: Duration, throttle: Throttle) -> Result<Self> {
-        Self::plan_on(&Kernel::default(), interface, time, throttle)
+    pub fn plan(interface: &str, time: Duration, throttle: Throttle) -> HostResult<Self> {
+        Self::plan_on(&LiveKernel::default(), interface, time, throttle)
     }
 
     fn plan_on(
-        host: &dyn Host,
+        host: &dyn SettingHost,
         interface: &str,
         time: Duration,
         throttle: Throttle,
-    ) -> Result<Self> {
+    ) -> HostResult<Self> {
         let interface_index = host.index(interface)?;
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if throttle == Throttle::Kernel && host.polled_queues(interface_index) == Some(0) {
@@ -92,18 +94,22 @@ impl Moderation {
 /// # Errors
 /// [`Error::Impossible`] where the interface has no queue that the kernel polls, the kernel has no
 /// such setting, or cannot hold the time; [`Error::Kernel`].
-pub fn irq_suspension(interface: &str, time: Duration) -> Result<Change> {
-    irq_suspension_on(&Kernel::default(), interface, time)
+pub fn irq_suspension(interface: &str, time: Duration) -> HostResult<SettingChange> {
+    irq_suspension_on(&LiveKernel::default(), interface, time)
 }
 
-fn irq_suspension_on(host: &dyn Host, interface: &str, time: Duration) -> Result<Change> {
+fn irq_suspension_on(
+    host: &dyn SettingHost,
+    interface: &str,
+    time: Duration,
+) -> HostResult<SettingChange> {
     let old = host.read(&Setting::IrqSuspend, interface);
     let old = match old {
         Err(error) if error.is_shortage() => return Err(error.into()),
         old => old,
     };
     let Ok(Some(Value::Numbers(times))) = old else {
-        return Err(Error::impossible(
+        return Err(HostError::impossible(
             interface,
             "the kernel does not suspend the interrupts of its queues (Linux 6.13 does)",
             "busy polling does without it",
@@ -114,7 +120,7 @@ fn irq_suspension_on(host: &dyn Host, interface: &str, time: Duration) -> Result
     }
     let Ok(time_ns) = u32::try_from(time.as_nanos()) else {
         let why = "it would suspend interrupts for more than 4 seconds";
-        return Err(Error::impossible(interface, why, "name a shorter time"));
+        return Err(HostError::impossible(interface, why, "name a shorter time"));
     };
     // Without these the interrupts are on again after each poll. Values that are set already stay.
     let mut edits = deferral(host, interface, SUSPENDED_POLL_NS, SUSPENDED_POLLS)?;
@@ -128,12 +134,12 @@ fn irq_suspension_on(host: &dyn Host, interface: &str, time: Duration) -> Result
 }
 
 fn change(
-    host: &dyn Host,
+    host: &dyn SettingHost,
     interface: &str,
     name: &str,
     edits: Vec<Edit>,
-) -> mpps_os::Result<Change> {
-    Ok(Change {
+) -> mpps_os::CallResult<SettingChange> {
+    Ok(SettingChange {
         name: name.to_owned(),
         object: interface.to_owned(),
         interface_index: Some(host.index(interface)?),
@@ -143,8 +149,8 @@ fn change(
     })
 }
 
-fn no_queue(interface: &str) -> Error {
-    Error::impossible(
+fn no_queue(interface: &str) -> HostError {
+    HostError::impossible(
         interface,
         "it has no queue that the kernel polls (NAPI), and so nothing to throttle",
         "name another interface; a veth gets such queues by `ethtool -K IF gro on`",
@@ -152,7 +158,12 @@ fn no_queue(interface: &str) -> Error {
 }
 
 /// How the kernel defers its polls.
-fn deferral(host: &dyn Host, interface: &str, time_ns: u64, polls: u32) -> Result<Vec<Edit>> {
+fn deferral(
+    host: &dyn SettingHost,
+    interface: &str,
+    time_ns: u64,
+    polls: u32,
+) -> HostResult<Vec<Edit>> {
     // The time first: deferral without it would leave a queue to itself.
     let wanted = [
         ("gro_flush_timeout", time_ns),
@@ -173,15 +184,15 @@ fn deferral(host: &dyn Host, interface: &str, time_ns: u64, polls: u32) -> Resul
 }
 
 /// How a card waits.
-fn coalescing(host: &dyn Host, interface: &str, time_ns: u64) -> Result<Vec<Edit>> {
+fn coalescing(host: &dyn SettingHost, interface: &str, time_ns: u64) -> HostResult<Vec<Edit>> {
     let Ok(time_us) = u32::try_from(time_ns.div_ceil(1000)) else {
         let why = "no card waits so long";
-        return Err(Error::impossible(interface, why, "name a shorter time"));
+        return Err(HostError::impossible(interface, why, "name a shorter time"));
     };
     let all = coalescings_of(host, interface)
         .map_err(|error| Setting::Coalescing { queue: None }.refused(error, interface))?;
     if all.is_empty() {
-        return Err(Error::malformed(interface, "it tells no coalescing"));
+        return Err(HostError::malformed(interface, "it tells no coalescing"));
     }
     let edits = all.into_iter().filter_map(|(setting, old)| {
         let new = old.with_rx_time_us(time_us);

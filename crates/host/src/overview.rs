@@ -1,7 +1,7 @@
 //! One host on one page: each receive queue, its interrupt and the CPU that takes it; what each CPU does;
 //! each socket and who reads it; and where packets are lost.
 
-use crate::check::{Evidence, Seen, SeenSocket, ledger, nic_no_room};
+use crate::check::{Evidence, Observed, SeenSocket, ledger, nic_no_room};
 use crate::facts::Interrupt;
 use crate::{CpuBusy, Ledger, LinkDelta, SoftnetDelta, Topology};
 use schemars::JsonSchema;
@@ -110,7 +110,7 @@ pub struct SocketLoad {
 
 impl Overview {
     /// The page of what was seen.
-    pub fn of(seen: &Seen) -> Self {
+    pub fn of(seen: &Observed) -> Self {
         let topology = &seen.after.topology;
         let mut sockets: Vec<_> = seen
             .sockets
@@ -145,12 +145,12 @@ impl Overview {
 }
 
 /// A counter's growth per second, or 0 if it went back.
-fn rate(count: i64, seen: &Seen) -> f64 {
+fn rate(count: i64, seen: &Observed) -> f64 {
     count.max(0) as f64 / seen.seconds()
 }
 
 /// The same of a counter of 32 bits, which goes on where it wraps.
-fn rate32(count: i64, seen: &Seen) -> f64 {
+fn rate32(count: i64, seen: &Observed) -> f64 {
     f64::from(count as u32) / seen.seconds()
 }
 
@@ -159,7 +159,7 @@ fn node(cpu: usize, topology: &Topology) -> Option<usize> {
 }
 
 impl CpuLoad {
-    fn of(row: &SoftnetDelta, seen: &Seen, topology: &Topology) -> Self {
+    fn of(row: &SoftnetDelta, seen: &Observed, topology: &Topology) -> Self {
         let busy = seen.cpus.iter().find(|busy| busy.cpu == row.cpu);
         let share = |of: fn(&CpuBusy) -> f64| busy.map(of);
         Self {
@@ -178,7 +178,7 @@ impl CpuLoad {
 
 impl QueueLoad {
     /// An interface and its queues.
-    fn of(name: &str, delta: &LinkDelta, seen: &Seen, topology: &Topology) -> Vec<Self> {
+    fn of(name: &str, delta: &LinkDelta, seen: &Observed, topology: &Topology) -> Vec<Self> {
         let counters = &delta.counters;
         let no_room = nic_no_room::losses_of(seen, name);
         let no_room = i64::try_from(Evidence::sum(&no_room)).unwrap_or(i64::MAX);
@@ -231,7 +231,7 @@ impl QueueLoad {
     }
 
     /// The row with the interrupt of that queue, if it has one of its own.
-    fn with_interrupt(mut self, queue: usize, seen: &Seen, topology: &Topology) -> Self {
+    fn with_interrupt(mut self, queue: usize, seen: &Observed, topology: &Topology) -> Self {
         let card = seen.after.cards.get(&self.interface);
         let own = |one: &&Interrupt| one.queue == Some(queue);
         let Some(interrupt) = card.and_then(|card| card.interrupts.iter().find(own)) else {
@@ -261,7 +261,7 @@ impl QueueLoad {
 }
 
 impl SocketLoad {
-    fn of(socket: &SeenSocket, seen: &Seen, topology: &Topology) -> Self {
+    fn of(socket: &SeenSocket, seen: &Observed, topology: &Topology) -> Self {
         let dropped = socket.drops.grown();
         let cpu = socket.busy.and_then(|busy| busy.cpu);
         Self {
@@ -284,7 +284,7 @@ impl SocketLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Busy, Card, Facts, Process, ThreadTime};
+    use crate::facts::{Busy, NetworkCard, Observation, Process, ThreadTime};
     use crate::{LinkCounters, LinkSnapshot, Softnet};
     use mpps_os::netlink::sock_diag::UdpEntry;
     use std::collections::BTreeMap;
@@ -292,8 +292,8 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     /// Two CPUs of two nodes, a card at node 0 whose second queue is at node 1, and a socket.
-    fn facts(then: u64) -> Facts {
-        let mut facts = Facts::default();
+    fn facts(then: u64) -> Observation {
+        let mut facts = Observation::default();
         facts.snapshot.monotonic_ns = then * SECOND_NS;
         let row = |cpu| {
             format!(
@@ -324,10 +324,10 @@ mod tests {
             ..Interrupt::default()
         };
         let interrupts = vec![interrupt(40, 0, 0), interrupt(41, 1, 1)];
-        let card = Card {
+        let card = NetworkCard {
             node: Some(0),
             interrupts,
-            ..Card::default()
+            ..NetworkCard::default()
         };
         facts.cards = [("eth0".to_owned(), card)].into();
         facts.topology = topology();
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn queues_meet_their_cpus_and_sockets_their_readers() {
         let (before, after) = (facts(1), facts(3));
-        let seen = Seen::new(&before, &after, None, crate::Asked::default());
+        let seen = Observed::new(&before, &after, None, crate::DoctorRequest::default());
         let page = Overview::of(&seen);
         assert_eq!(page.seconds, 2.0);
         let [whole, first, second] = &page.queues[..] else {
@@ -440,7 +440,7 @@ mod tests {
                 .interrupts
                 .truncate(1);
         }
-        let seen = Seen::new(&before, &after, None, crate::Asked::default());
+        let seen = Observed::new(&before, &after, None, crate::DoctorRequest::default());
         let queues = Overview::of(&seen).queues;
         assert_eq!(queues.len(), 1, "{queues:?}");
         assert_eq!((queues[0].queue, queues[0].cpu), (None, Some(0)));

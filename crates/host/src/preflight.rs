@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::CpuList;
-use crate::technique::{self, ETHERNET_MTU_BYTES, Facts, Technique, Usable};
+use crate::technique::{self, ETHERNET_MTU_BYTES, Technique, TechniqueFacts, Usable};
 
 /// Frames of a queue without `--ring`.
 const FRAMES: u64 = 4096;
@@ -31,7 +31,7 @@ const SHORT_FRAME_MTU_BYTES: u32 = 2048 - 22 - 256;
 /// Whether something stands in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum Obstacle {
     /// It is as it should be.
     Fine,
     /// It works, and something comes with it, or is slower than it could be.
@@ -48,7 +48,7 @@ pub struct Expectation {
     /// The subject of the check, such as `MTU`.
     pub check: &'static str,
     /// Whether it stands in the way.
-    pub state: State,
+    pub state: Obstacle,
     /// The finding.
     pub finding: String,
     /// How to fix it.
@@ -60,7 +60,7 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    fn new(check: &'static str, state: State, finding: impl Into<String>) -> Self {
+    fn new(check: &'static str, state: Obstacle, finding: impl Into<String>) -> Self {
         Self {
             check,
             state,
@@ -79,7 +79,7 @@ impl Expectation {
 }
 
 /// Everything that decides what AF_XDP will be on the interface.
-pub fn of_af_xdp(facts: &Facts) -> Vec<Expectation> {
+pub fn of_af_xdp(facts: &TechniqueFacts) -> Vec<Expectation> {
     let rows = [
         kernel,
         link,
@@ -109,13 +109,13 @@ pub fn of_af_xdp(facts: &Facts) -> Vec<Expectation> {
 fn verdict(
     check: &'static str,
     technique: Technique,
-    otherwise: State,
-    facts: &Facts,
+    otherwise: Obstacle,
+    facts: &TechniqueFacts,
 ) -> Expectation {
     let verdict = technique.assess(facts);
     let state = match verdict.usable {
-        Usable::Yes => State::Fine,
-        Usable::Unknown => State::Unknown,
+        Usable::Yes => Obstacle::Fine,
+        Usable::Unknown => Obstacle::Unknown,
         Usable::No => otherwise,
     };
     let remedy = verdict.remedy;
@@ -126,19 +126,23 @@ fn verdict(
 }
 
 /// The known behaviour of the driver: its value, and a row.
-fn habit(check: &'static str, topic: &str, facts: &Facts) -> Option<(&'static str, Expectation)> {
+fn habit(
+    check: &'static str,
+    topic: &str,
+    facts: &TechniqueFacts,
+) -> Option<(&'static str, Expectation)> {
     let driver = &facts.nic.driver;
     let habit = drivers::of(driver, topic)?;
     let finding = format!("driver {driver}: {}", habit.text);
     let row = Expectation {
         source: Some(habit.source),
-        ..Expectation::new(check, State::Note, finding)
+        ..Expectation::new(check, Obstacle::Note, finding)
     };
     Some((habit.value, row))
 }
 
 /// A row of what the driver refuses; where it is not asked for native XDP by name, generic XDP may do.
-fn refused(row: Expectation, topic: &str, facts: &Facts) -> Expectation {
+fn refused(row: Expectation, topic: &str, facts: &TechniqueFacts) -> Expectation {
     let habit = drivers::of(&facts.nic.driver, topic);
     if habit.is_some_and(|habit| habit.falls_back) {
         let finding = format!(
@@ -148,29 +152,29 @@ fn refused(row: Expectation, topic: &str, facts: &Facts) -> Expectation {
         return Expectation { finding, ..row };
     }
     Expectation {
-        state: State::Refused,
+        state: Obstacle::Refused,
         ..row
     }
 }
 
 /// The row for a driver that is not in the file.
-fn unheard_of(check: &'static str, facts: &Facts, what: &str) -> Expectation {
+fn unheard_of(check: &'static str, facts: &TechniqueFacts, what: &str) -> Expectation {
     let driver = match facts.nic.driver.as_str() {
         "" => "an interface without a driver",
         driver => driver,
     };
     let finding = format!("nothing is known of {driver}: {what}");
-    Expectation::new(check, State::Unknown, finding)
+    Expectation::new(check, Obstacle::Unknown, finding)
 }
 
-fn kernel(facts: &Facts) -> Expectation {
+fn kernel(facts: &TechniqueFacts) -> Expectation {
     // An obstacle for generic XDP is an obstacle for all. The link has a row of its own.
     let mut up = facts.clone();
     up.nic.up = true;
     let (check, generic) = ("kernel, rights", technique::AF_XDP_GENERIC);
-    let row = verdict(check, generic, State::Refused, &up);
+    let row = verdict(check, generic, Obstacle::Refused, &up);
     match row.state {
-        State::Fine => Expectation {
+        Obstacle::Fine => Expectation {
             finding: format!(
                 "Linux {}, and this process has the rights",
                 facts.host.kernel
@@ -181,21 +185,23 @@ fn kernel(facts: &Facts) -> Expectation {
     }
 }
 
-fn link(facts: &Facts) -> Expectation {
+fn link(facts: &TechniqueFacts) -> Expectation {
     let (check, name) = ("link", &facts.nic.name);
     match (facts.nic.up, facts.nic.carrier) {
-        (true, true) => Expectation::new(check, State::Fine, "up, with a carrier"),
-        (false, _) => Expectation::new(check, State::Refused, format!("{name} is down"))
+        (true, true) => Expectation::new(check, Obstacle::Fine, "up, with a carrier"),
+        (false, _) => Expectation::new(check, Obstacle::Refused, format!("{name} is down"))
             .mended_by(format!("ip link set dev {} up", ShellWord::new(name))),
-        (true, false) => Expectation::new(check, State::Refused, format!("{name} has no carrier"))
-            .mended_by("plug it in, or set its other end up"),
+        (true, false) => {
+            Expectation::new(check, Obstacle::Refused, format!("{name} has no carrier"))
+                .mended_by("plug it in, or set its other end up")
+        }
     }
 }
 
-fn other_program(facts: &Facts) -> Expectation {
+fn other_program(facts: &TechniqueFacts) -> Expectation {
     let (check, name) = ("other XDP program", &facts.nic.name);
     let place = match facts.nic.native_xdp {
-        None => return Expectation::new(check, State::Fine, "none is attached"),
+        None => return Expectation::new(check, Obstacle::Fine, "none is attached"),
         Some(true) => "in its driver",
         Some(false) => "generic",
     };
@@ -204,11 +210,11 @@ fn other_program(facts: &Facts) -> Expectation {
         "end the program that has it: `bpftool net show dev {}` names it",
         ShellWord::new(name)
     );
-    Expectation::new(check, State::Refused, finding).mended_by(remedy)
+    Expectation::new(check, Obstacle::Refused, finding).mended_by(remedy)
 }
 
 /// The verdicts for root, with the link up and a usual MTU: what is missing of that has rows of its own.
-fn bare(facts: &Facts) -> Facts {
+fn bare(facts: &TechniqueFacts) -> TechniqueFacts {
     let mut facts = facts.clone();
     facts.nic.up = true;
     facts.nic.mtu_bytes = facts.nic.mtu_bytes.min(ETHERNET_MTU_BYTES);
@@ -217,13 +223,13 @@ fn bare(facts: &Facts) -> Facts {
     facts
 }
 
-fn mode(facts: &Facts) -> Expectation {
+fn mode(facts: &TechniqueFacts) -> Expectation {
     let (check, native) = ("native XDP", technique::AF_XDP_NATIVE);
-    let row = verdict(check, native, State::Note, &bare(facts));
+    let row = verdict(check, native, Obstacle::Note, &bare(facts));
     // Some drivers do not offer what they would refuse as they are set now.
-    match row.state == State::Note && can_be_native(facts) {
+    match row.state == Obstacle::Note && can_be_native(facts) {
         true => Expectation {
-            state: State::Unknown,
+            state: Obstacle::Unknown,
             finding: format!("{}: not as it is set now, see below", row.finding),
             ..row
         },
@@ -231,12 +237,12 @@ fn mode(facts: &Facts) -> Expectation {
     }
 }
 
-fn zero_copy(facts: &Facts) -> Expectation {
+fn zero_copy(facts: &TechniqueFacts) -> Expectation {
     let (check, technique) = ("zero-copy", technique::AF_XDP_ZERO_COPY);
-    let row = verdict(check, technique, State::Note, &bare(facts));
-    match habit(check, "zero_copy", facts).filter(|_| row.state == State::Fine) {
+    let row = verdict(check, technique, Obstacle::Note, &bare(facts));
+    match habit(check, "zero_copy", facts).filter(|_| row.state == Obstacle::Fine) {
         Some((_, habit)) => Expectation {
-            state: State::Unknown,
+            state: Obstacle::Unknown,
             ..habit
         },
         None => row,
@@ -244,21 +250,21 @@ fn zero_copy(facts: &Facts) -> Expectation {
 }
 
 /// The effect on the link, and on the host behind it.
-fn bounce(facts: &Facts) -> Expectation {
+fn bounce(facts: &TechniqueFacts) -> Expectation {
     let (check, nic) = ("link bounce", &facts.nic);
     if !can_be_native(facts) {
         let finding = "a generic program leaves the driver alone";
-        return Expectation::new(check, State::Fine, finding);
+        return Expectation::new(check, Obstacle::Fine, finding);
     }
     let row = match habit(check, "link", facts) {
         Some(("same", row)) => {
             return Expectation {
-                state: State::Fine,
+                state: Obstacle::Fine,
                 ..row
             };
         }
         Some(("other", row)) => Expectation {
-            state: State::Unknown,
+            state: Obstacle::Unknown,
             ..row
         },
         Some((_, row)) => row,
@@ -280,11 +286,11 @@ fn bounce(facts: &Facts) -> Expectation {
     }
 }
 
-fn mtu(facts: &Facts) -> Expectation {
+fn mtu(facts: &TechniqueFacts) -> Expectation {
     let nic = &facts.nic;
     let (mtu, check) = (nic.mtu_bytes, "MTU");
     if mtu <= ETHERNET_MTU_BYTES || !can_be_native(facts) {
-        return Expectation::new(check, State::Fine, format!("{mtu}"));
+        return Expectation::new(check, Obstacle::Fine, format!("{mtu}"));
     }
     let shorter = technique::shorter_packets(nic);
     let Some((limit, row)) = habit(check, "mtu", facts) else {
@@ -298,12 +304,12 @@ fn mtu(facts: &Facts) -> Expectation {
     let row = Expectation { finding, ..row };
     match limit.parse::<u32>() {
         Ok(limit) if mtu <= limit => Expectation {
-            state: State::Fine,
+            state: Obstacle::Fine,
             ..row
         },
         // Whether it can depends on more than a number.
         _ if nic.xdp("rx-sg") => Expectation {
-            state: State::Unknown,
+            state: Obstacle::Unknown,
             ..row
         }
         .mended_by(shorter),
@@ -311,10 +317,10 @@ fn mtu(facts: &Facts) -> Expectation {
     }
 }
 
-fn merging(facts: &Facts) -> Expectation {
+fn merging(facts: &TechniqueFacts) -> Expectation {
     let (check, nic) = ("merging by the card", &facts.nic);
     if nic.merging.is_empty() {
-        return Expectation::new(check, State::Fine, "off");
+        return Expectation::new(check, Obstacle::Fine, "off");
     }
     if !can_be_native(facts) {
         let finding = format!(
@@ -323,7 +329,7 @@ fn merging(facts: &Facts) -> Expectation {
         );
         return Expectation {
             source: Some("net/core/dev.c generic_xdp_install"),
-            ..Expectation::new(check, State::Note, finding)
+            ..Expectation::new(check, Obstacle::Note, finding)
         };
     }
     let off: Vec<String> = nic
@@ -341,11 +347,11 @@ fn merging(facts: &Facts) -> Expectation {
     Expectation { finding, ..row }.mended_by(remedy)
 }
 
-fn functions(facts: &Facts) -> Expectation {
+fn functions(facts: &TechniqueFacts) -> Expectation {
     let (check, nic) = ("virtual functions", &facts.nic);
     let now = nic.virtual_functions.map_or(0, |functions| functions.now);
     if now == 0 {
-        return Expectation::new(check, State::Fine, "none");
+        return Expectation::new(check, Obstacle::Fine, "none");
     }
     match habit(check, "functions", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => {
@@ -358,7 +364,7 @@ fn functions(facts: &Facts) -> Expectation {
         }
         None => Expectation::new(
             check,
-            State::Note,
+            Obstacle::Note,
             format!("{now}: what goes to them does not pass here"),
         ),
     }
@@ -372,12 +378,12 @@ pub(crate) fn channels_for_af_xdp(driver: &str, most: u32) -> u32 {
     }
 }
 
-fn channels(facts: &Facts) -> Expectation {
+fn channels(facts: &TechniqueFacts) -> Expectation {
     let (check, nic) = ("channels", &facts.nic);
     let (now, most) = (nic.rx_queues, nic.rx_queues_max);
     let words = format!("{now} of at most {most} receive");
     let Some((rule, row)) = habit(check, "channels", facts).filter(|_| can_be_native(facts)) else {
-        return Expectation::new(check, State::Fine, words);
+        return Expectation::new(check, Obstacle::Fine, words);
     };
     let finding = format!("{words}; {}", row.finding);
     let row = Expectation { finding, ..row };
@@ -385,7 +391,7 @@ fn channels(facts: &Facts) -> Expectation {
     let is_too_many = now > fewer;
     match rule {
         "half" if !is_too_many => Expectation {
-            state: State::Fine,
+            state: Obstacle::Fine,
             ..row
         },
         "half" | "half_each" if is_too_many => {
@@ -401,14 +407,14 @@ fn channels(facts: &Facts) -> Expectation {
         }
         // It is unknown how many channels are left, or are for sending.
         _ => Expectation {
-            state: State::Unknown,
+            state: Obstacle::Unknown,
             ..row
         },
     }
 }
 
 /// Where each queue's packets come up, which decides where a thread had better not be.
-fn queues(facts: &Facts) -> Expectation {
+fn queues(facts: &TechniqueFacts) -> Expectation {
     let (check, nic) = ("queues", &facts.nic);
     let words = technique::queues(facts);
     let placed = nic.queue_cpus.iter();
@@ -416,24 +422,28 @@ fn queues(facts: &Facts) -> Expectation {
         .map(|(queue, cpus)| format!("{queue} on {}", CpuList(cpus.clone())))
         .collect();
     if placed.is_empty() {
-        return Expectation::new(check, State::Fine, words);
+        return Expectation::new(check, Obstacle::Fine, words);
     }
     let different: BTreeSet<&Vec<usize>> = nic.queue_cpus.values().collect();
     let finding = format!("{words}; interrupts: {}", placed.join(", "));
     match different.len() < nic.queue_cpus.len() {
-        true => Expectation::new(check, State::Note, format!("{finding}: some share a CPU"))
-            .mended_by(format!(
-                "mpps tune plan --for af_xdp {}",
-                ShellWord::operand(&nic.name)
-            )),
-        false => Expectation::new(check, State::Fine, finding),
+        true => Expectation::new(
+            check,
+            Obstacle::Note,
+            format!("{finding}: some share a CPU"),
+        )
+        .mended_by(format!(
+            "mpps tune plan --for af_xdp {}",
+            ShellWord::operand(&nic.name)
+        )),
+        false => Expectation::new(check, Obstacle::Fine, finding),
     }
 }
 
-fn ring(facts: &Facts) -> Expectation {
+fn ring(facts: &TechniqueFacts) -> Expectation {
     let (check, nic) = ("receive ring", &facts.nic);
     let Some(size) = nic.rx_ring.filter(|size| *size > 0) else {
-        return Expectation::new(check, State::Fine, "the driver does not tell its size");
+        return Expectation::new(check, Obstacle::Fine, "the driver does not tell its size");
     };
     let words = format!("{size} descriptors");
     match habit(check, "rings", facts).filter(|_| nic.xdp("xsk-zerocopy")) {
@@ -444,18 +454,18 @@ fn ring(facts: &Facts) -> Expectation {
                 1_u32 << size.ilog2()
             );
             Expectation {
-                state: State::Unknown,
+                state: Obstacle::Unknown,
                 finding: format!("{words}; {}", row.finding),
                 ..row
             }
             .mended_by(remedy)
         }
-        _ => Expectation::new(check, State::Fine, words),
+        _ => Expectation::new(check, Obstacle::Fine, words),
     }
 }
 
 /// Frames are locked memory of the user's (xdp_umem_account_pages() of net/xdp/xdp_umem.c).
-fn memory(facts: &Facts) -> Expectation {
+fn memory(facts: &TechniqueFacts) -> Expectation {
     let (check, host, nic) = ("locked memory", &facts.host, &facts.nic);
     let frame_bytes = match nic.mtu_bytes <= SHORT_FRAME_MTU_BYTES {
         true => 2048,
@@ -467,37 +477,37 @@ fn memory(facts: &Facts) -> Expectation {
     match limit.filter(|_| !host.capable(CAP_IPC_LOCK)) {
         Some(limit) if limit < needed => {
             let finding = format!("{words}, and this user may lock {} KiB", limit >> 10);
-            Expectation::new(check, State::Refused, finding)
+            Expectation::new(check, Obstacle::Refused, finding)
                 .mended_by("raise ulimit -l, or take fewer frames by --ring")
         }
-        _ => Expectation::new(check, State::Fine, words),
+        _ => Expectation::new(check, Obstacle::Fine, words),
     }
 }
 
 /// Other refusals of the driver that the host does not show.
-fn besides(facts: &Facts) -> Expectation {
+fn besides(facts: &TechniqueFacts) -> Expectation {
     let check = "other refusals";
     match habit(check, "besides", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => Expectation {
-            state: State::Unknown,
+            state: Obstacle::Unknown,
             ..row
         },
-        None => Expectation::new(check, State::Fine, "none is known"),
+        None => Expectation::new(check, Obstacle::Fine, "none is known"),
     }
 }
 
-fn sets(facts: &Facts) -> Expectation {
+fn sets(facts: &TechniqueFacts) -> Expectation {
     let check = "other settings";
     let told = "none is known; `mpps recv` tells those that it finds changed";
     match habit(check, "sets", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => row,
-        None => Expectation::new(check, State::Fine, told),
+        None => Expectation::new(check, Obstacle::Fine, told),
     }
 }
 
 /// True unless the driver says that it has no native XDP, and none is known of it either: some do not say
 /// so where a setting stands in the way.
-fn can_be_native(facts: &Facts) -> bool {
+fn can_be_native(facts: &TechniqueFacts) -> bool {
     let told = facts.nic.xdp_features.value();
     let says = told.is_none_or(|features| features.contains(&"basic"));
     says || drivers::of(&facts.nic.driver, "link").is_some()
@@ -505,10 +515,10 @@ fn can_be_native(facts: &Facts) -> bool {
 
 /// Returns true if there is no known obstacle.
 pub fn is_ready(rows: &[Expectation]) -> bool {
-    rows.iter().all(|row| row.state != State::Refused)
+    rows.iter().all(|row| row.state != Obstacle::Refused)
 }
 
-impl fmt::Display for State {
+impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Fine => "ok",

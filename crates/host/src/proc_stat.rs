@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// `/proc/stat`: ticks per CPU since the machine started (`proc_stat(5)`). Host-wide.
 ///
@@ -65,21 +65,22 @@ impl ProcStat {
     /// # Errors
     /// [`Error::Kernel`] where `/proc` is missing, [`Error::Malformed`] where the file has an
     /// unknown form.
-    pub fn read() -> Result<Self> {
+    pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())
     }
 
-    pub(crate) fn read_from(root: &Root) -> Result<Self> {
+    pub(crate) fn read_from(root: &Root) -> HostResult<Self> {
         let path = "proc/stat";
-        Self::parse_lines(&root.read(path)?).map_err(|what| Error::malformed(root.name(path), what))
+        Self::parse_lines(&root.read(path)?)
+            .map_err(|what| HostError::malformed(root.name(path), what))
     }
 
     /// Reads the text of `/proc/stat`; lines that are not about a CPU are left aside.
     ///
     /// # Errors
     /// [`Error::Malformed`] with the line that does not fit.
-    pub fn parse(text: &str) -> Result<Self> {
-        Self::parse_lines(text).map_err(|what| Error::malformed("/proc/stat", what))
+    pub fn parse(text: &str) -> HostResult<Self> {
+        Self::parse_lines(text).map_err(|what| HostError::malformed("/proc/stat", what))
     }
 
     /// The shares of each CPU since an earlier reading.
@@ -95,7 +96,7 @@ impl ProcStat {
             .collect()
     }
 
-    fn parse_lines(text: &str) -> Result<Self, String> {
+    fn parse_lines(text: &str) -> HostResult<Self, String> {
         let mut stat = Self::default();
         for (number, line) in text.lines().enumerate() {
             let fault = |what: &str| format!("line {}: {what}", number + 1);
@@ -111,7 +112,7 @@ impl ProcStat {
             };
             let ticks = words
                 .map(|word| word.parse().map_err(|_| fault("a value is not a number")))
-                .collect::<Result<Vec<u64>, String>>()?;
+                .collect::<HostResult<Vec<u64>, String>>()?;
             if ticks.len() < 4 {
                 return Err(fault("fewer than 4 values"));
             }

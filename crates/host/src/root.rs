@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use mpps_os::Error;
+use mpps_os::CallError;
 
 /// Most files of `/proc` and `/sys` are shorter, in bytes.
 const PAGE: usize = 4096;
@@ -39,19 +39,19 @@ impl Root {
     ///
     /// Bytes that are not UTF-8 are replaced rather than refused: a strange byte in one line of
     /// `/proc` must not hide all the others.
-    pub(crate) fn read(&self, path: &str) -> Result<String, Error> {
+    pub(crate) fn read(&self, path: &str) -> Result<String, CallError> {
         let full = self.0.join(path);
         // `/proc` and `/sys` do not show a file's length. `std::fs::read` asks for it and then
         // probes for the end, which costs as many calls again.
         let mut bytes = Vec::with_capacity(PAGE);
         File::open(&full)
             .and_then(|file| file.take(u64::MAX).read_to_end(&mut bytes))
-            .map_err(|source| Error::new("read", full.display(), source))?;
+            .map_err(|source| CallError::new("read", full.display(), source))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
     /// The same, where the file may be absent on some kernels.
-    pub(crate) fn read_if_present(&self, path: &str) -> Result<Option<String>, Error> {
+    pub(crate) fn read_if_present(&self, path: &str) -> Result<Option<String>, CallError> {
         match self.read(path) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -66,8 +66,8 @@ impl Root {
 
     /// Writes a value to a file that exists. Each write to `/proc/sys` is a command of its own
     /// (`proc_sys(5)`), so the value goes there in one.
-    pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), Error> {
-        let failed = |call| move |source| Error::new(call, self.name(path), source);
+    pub(crate) fn write(&self, path: &str, value: &str) -> Result<(), CallError> {
+        let failed = |call| move |source| CallError::new(call, self.name(path), source);
         // Truncated, which /proc ignores, for the file of a test.
         let mut file = OpenOptions::new()
             .write(true)

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// Bytes of a key that are used: the longest input, two addresses of IPv6 and two ports, and a word.
 pub const KEY_BYTES: usize = INPUT_BYTES + 4;
@@ -35,7 +35,7 @@ pub const MICROSOFT_KEY: [u8; KEY_BYTES] = [
 ///
 /// # Errors
 /// The fault of the text, as the end of a sentence.
-pub fn key(text: &str) -> Result<Vec<u8>, String> {
+pub fn key(text: &str) -> HostResult<Vec<u8>, String> {
     let digits: String = text.chars().filter(|letter| *letter != ':').collect();
     let byte = |at: usize| {
         let pair = digits.get(at..at + 2)?;
@@ -60,14 +60,14 @@ pub fn hexadecimal(key: &[u8]) -> String {
 
 /// Packets from one address and port to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Flow {
+pub struct RssFlow {
     /// The sender.
     pub source: SocketAddr,
     /// The receiver, of the same version of IP.
     pub destination: SocketAddr,
 }
 
-impl Flow {
+impl RssFlow {
     /// The flow between two sockets; none where they are of different versions of IP.
     pub fn new(source: SocketAddr, destination: SocketAddr) -> Option<Self> {
         let flow = Self {
@@ -79,16 +79,16 @@ impl Flow {
 }
 
 /// As it is read: `10.0.0.1:53-10.0.0.2:4321`.
-impl fmt::Display for Flow {
+impl fmt::Display for RssFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.source, self.destination)
     }
 }
 
-impl FromStr for Flow {
+impl FromStr for RssFlow {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> HostResult<Self, Self::Err> {
         const FORM: &str = "a flow is SOURCE:PORT-DESTINATION:PORT, an address of IPv6 in brackets";
         let (source, destination) = text.split_once('-').ok_or(FORM)?;
         let end = |text: &str| text.trim().parse::<SocketAddr>().map_err(|_| FORM);
@@ -157,7 +157,7 @@ impl Symmetry {
     }
 
     /// The flow that is hashed in the place of this one.
-    pub fn of(self, flow: &Flow) -> Flow {
+    pub fn of(self, flow: &RssFlow) -> RssFlow {
         let (from, to) = (flow.source, flow.destination);
         let [one, other] = match (from.ip(), to.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -172,7 +172,7 @@ impl Symmetry {
         };
         let ports = self.pair(from.port().into(), to.port().into());
         let [source, destination] = ports.map(|bits| bits as u16);
-        Flow {
+        RssFlow {
             source: SocketAddr::new(one, source),
             destination: SocketAddr::new(other, destination),
         }
@@ -190,7 +190,7 @@ impl Symmetry {
 impl FromStr for Symmetry {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> HostResult<Self, Self::Err> {
         let all = [Self::SymmetricXor, Self::SymmetricOrXor];
         let found = all.into_iter().find(|one| one.name() == text);
         found.ok_or("it is symmetric-xor or symmetric-or-xor")
@@ -212,9 +212,9 @@ impl Toeplitz {
     ///
     /// # Errors
     /// [`Error::Impossible`] for a shorter one.
-    pub fn new(key: &[u8]) -> Result<Self> {
+    pub fn new(key: &[u8]) -> HostResult<Self> {
         let Some(key) = key.first_chunk::<KEY_BYTES>() else {
-            return Err(Error::impossible(
+            return Err(HostError::impossible(
                 "the RSS key",
                 format!("it has {} bytes", key.len()),
                 format!("one of {KEY_BYTES} or more is needed for IPv6 and ports"),
@@ -235,7 +235,7 @@ impl Toeplitz {
 
     /// The hash of a flow.
     #[inline]
-    pub fn hash(&self, flow: &Flow, hashed: Hashed) -> u32 {
+    pub fn hash(&self, flow: &RssFlow, hashed: Hashed) -> u32 {
         let mut input = [0; INPUT_BYTES];
         let mut length = 0;
         let mut add = |bytes: &[u8]| {

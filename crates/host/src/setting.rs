@@ -24,16 +24,16 @@ mod queues;
 mod untracked;
 
 pub use applied::Applied;
-pub use change::Change;
+pub use change::SettingChange;
 pub use edit::Edit;
-pub(crate) use host::{Host, Kernel, coalescings_of};
+pub(crate) use host::{LiveKernel, SettingHost, coalescings_of};
 pub use journal::read_journal;
 pub(crate) use journal::{Journal, directory};
 pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
 #[cfg(test)]
 pub(crate) use of_queue::OfQueue;
-pub use outcome::{Outcome, Undone};
+pub use outcome::{Undone, UndoneStep};
 pub use owner::{Life, Owner};
 pub(crate) use primitive::{FEATURES, FILTERS, SKB_DEFER_MAX, coalescings};
 pub use primitive::{Setting, Value};

@@ -12,9 +12,9 @@ mod tests;
 use std::path::Path;
 
 use crate::setting::{
-    Change, Edit, Host, Journal, Kernel, SKB_DEFER_MAX, Setting, Value, directory,
+    Edit, Journal, LiveKernel, SKB_DEFER_MAX, Setting, SettingChange, SettingHost, Value, directory,
 };
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// The change that switches the lists off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct SkbDefer {
     /// The setting as it was found, in packets.
     pub was: u32,
     /// How it is changed.
-    pub change: Change,
+    pub change: SettingChange,
 }
 
 impl SkbDefer {
@@ -31,12 +31,13 @@ impl SkbDefer {
     /// # Errors
     /// [`Error::Impossible`] where there is no such setting, where it is 0 already, or where
     /// another process changed it or died and left it changed; [`Error::Kernel`].
-    pub fn plan() -> Result<Self> {
-        Self::plan_on(&Kernel::default(), &directory())
+    pub fn plan() -> HostResult<Self> {
+        Self::plan_on(&LiveKernel::default(), &directory())
     }
 
-    fn plan_on(host: &dyn Host, directory: &Path) -> Result<Self> {
-        let impossible = |why: &str, remedy: &str| Error::impossible(SKB_DEFER_MAX, why, remedy);
+    fn plan_on(host: &dyn SettingHost, directory: &Path) -> HostResult<Self> {
+        let impossible =
+            |why: &str, remedy: &str| HostError::impossible(SKB_DEFER_MAX, why, remedy);
         let Some(Value::Text(found)) = host.read(&Setting::SkbDefer, SKB_DEFER_MAX)? else {
             return Err(impossible(
                 "there is none here",
@@ -45,9 +46,9 @@ impl SkbDefer {
         };
         let was = found
             .parse()
-            .map_err(|_| Error::malformed(SKB_DEFER_MAX, format!("`{found}` is no number")))?;
+            .map_err(|_| HostError::malformed(SKB_DEFER_MAX, format!("`{found}` is no number")))?;
         let [old, new] = [was, 0].map(Value::text::<u32>);
-        let change = Change {
+        let change = SettingChange {
             name: "setting".to_owned(),
             object: SKB_DEFER_MAX.to_owned(),
             interface_index: None,

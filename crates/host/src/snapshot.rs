@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mpps_os::netlink::link::{self, Link};
+use mpps_os::netlink::link::{self, NetlinkLink};
 use mpps_os::netlink::qdisc;
 use mpps_os::netlink::queue_statistics::QueueCounter;
 use mpps_os::{clock, ethtool};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::link_counters::LinkCounters;
 use crate::queue_packets::{by_kernel, named};
-use crate::{Error, Result, Snmp, Softnet};
+use crate::{HostError, HostResult, Snmp, Softnet};
 
 /// The counters that a ledger needs, read one after the other.
 ///
@@ -61,7 +61,7 @@ impl Snapshot {
     /// # Errors
     /// [`crate::Error::Kernel`] where `/proc` is missing or an interface does not exist,
     /// [`crate::Error::Malformed`] where a file has an unknown form.
-    pub fn take(interfaces: &[impl AsRef<str>]) -> Result<Self> {
+    pub fn take(interfaces: &[impl AsRef<str>]) -> HostResult<Self> {
         let names: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
         let taken = Self::take_of(Some(&names))?;
         let mut refused = taken.refused.into_iter();
@@ -73,7 +73,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As above, but for interfaces.
-    pub(crate) fn take_of(interfaces: Option<&[&str]>) -> Result<Taken> {
+    pub(crate) fn take_of(interfaces: Option<&[&str]>) -> HostResult<Taken> {
         let monotonic_ns = clock::monotonic_ns();
         let unix_time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -116,23 +116,23 @@ impl Snapshot {
 pub(crate) struct Taken {
     pub(crate) snapshot: Snapshot,
     /// All interfaces of the namespace.
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Vec<NetlinkLink>,
     /// Why interfaces do not answer. The interface has gone meanwhile, such as that of an ended
     /// container, or its driver restarts.
-    pub(crate) refused: Vec<Error>,
+    pub(crate) refused: Vec<HostError>,
 }
 
 /// The kernel's answers about all interfaces at once.
 struct Lists<'a> {
-    links: BTreeMap<&'a str, &'a Link>,
+    links: BTreeMap<&'a str, &'a NetlinkLink>,
     qdiscs: BTreeMap<u32, u32>,
     queues: BTreeMap<u32, Vec<QueueCounter>>,
 }
 
 impl LinkSnapshot {
-    fn take(name: &str, lists: &Lists<'_>) -> Result<Self> {
+    fn take(name: &str, lists: &Lists<'_>) -> HostResult<Self> {
         const CALL: &str = "rtnetlink RTM_GETLINK";
-        let refused = |kind: io::ErrorKind| mpps_os::Error::new(CALL, name, kind.into());
+        let refused = |kind: io::ErrorKind| mpps_os::CallError::new(CALL, name, kind.into());
         let link = match lists.links.get(name) {
             Some(link) => link,
             // Another name of one of them (`ip link property add altname`), or it has gone.

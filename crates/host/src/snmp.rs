@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// Protocol counters by name: `Udp.RcvbufErrors`, `IpExt.InOctets`, `Udp6.RcvbufErrors`.
 ///
@@ -30,23 +30,23 @@ impl Snmp {
     /// # Errors
     /// [`Error::Kernel`] where `/proc` is missing, [`Error::Malformed`] where a file of its has
     /// an unknown form. A kernel without IPv6 is fine: its counters are absent.
-    pub fn read() -> Result<Self> {
+    pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())
     }
 
-    pub(crate) fn read_from(root: &Root) -> Result<Self> {
+    pub(crate) fn read_from(root: &Root) -> HostResult<Self> {
         // `/proc/net` is that of the process's main thread; a thread that entered another
         // namespace has its own under `thread-self` (proc(5)).
         let mut snmp = Self::default();
         for path in ["proc/thread-self/net/snmp", "proc/thread-self/net/netstat"] {
             let text = root.read(path)?;
             snmp.add_pairs(&text)
-                .map_err(|what| Error::malformed(root.name(path), what))?;
+                .map_err(|what| HostError::malformed(root.name(path), what))?;
         }
         let path = "proc/thread-self/net/snmp6";
         if let Some(text) = root.read_if_present(path)? {
             snmp.add_rows(&text)
-                .map_err(|what| Error::malformed(root.name(path), what))?;
+                .map_err(|what| HostError::malformed(root.name(path), what))?;
         }
         Ok(snmp)
     }
@@ -56,10 +56,10 @@ impl Snmp {
     ///
     /// # Errors
     /// [`Error::Malformed`] with the line that does not fit.
-    pub fn parse_pairs(text: &str) -> Result<Self> {
+    pub fn parse_pairs(text: &str) -> HostResult<Self> {
         let mut snmp = Self::default();
         snmp.add_pairs(text)
-            .map_err(|what| Error::malformed("/proc/net/snmp", what))?;
+            .map_err(|what| HostError::malformed("/proc/net/snmp", what))?;
         Ok(snmp)
     }
 
@@ -67,10 +67,10 @@ impl Snmp {
     ///
     /// # Errors
     /// [`Error::Malformed`] with the line that does not fit.
-    pub fn parse_rows(text: &str) -> Result<Self> {
+    pub fn parse_rows(text: &str) -> HostResult<Self> {
         let mut snmp = Self::default();
         snmp.add_rows(text)
-            .map_err(|what| Error::malformed("/proc/net/snmp6", what))?;
+            .map_err(|what| HostError::malformed("/proc/net/snmp6", what))?;
         Ok(snmp)
     }
 
@@ -86,7 +86,7 @@ impl Snmp {
             .map(|(name, &value)| (name.as_str(), value))
     }
 
-    fn add_pairs(&mut self, text: &str) -> Result<(), String> {
+    fn add_pairs(&mut self, text: &str) -> HostResult<(), String> {
         let mut lines = text.lines().enumerate();
         while let Some((number, names)) = lines.next() {
             let number = number + 1;
@@ -114,7 +114,7 @@ impl Snmp {
         Ok(())
     }
 
-    fn add_rows(&mut self, text: &str) -> Result<(), String> {
+    fn add_rows(&mut self, text: &str) -> HostResult<(), String> {
         for (number, line) in text.lines().enumerate() {
             let number = number + 1;
             let mut words = line.split_ascii_whitespace();
@@ -127,7 +127,7 @@ impl Snmp {
         Ok(())
     }
 
-    fn add(&mut self, name: String, value: &str) -> Result<(), String> {
+    fn add(&mut self, name: String, value: &str) -> HostResult<(), String> {
         let Ok(number) = value.parse() else {
             return Err(format!("{name}: `{value}` is not a number"));
         };

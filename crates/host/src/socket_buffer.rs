@@ -3,7 +3,7 @@
 use mpps_os::capability;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
+use crate::HostResult;
 use crate::root::Root;
 use crate::sysctl;
 
@@ -46,7 +46,7 @@ impl SocketBuffer {
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where `net.core.rmem_max` is there and cannot be read.
-    pub fn receive(asked_bytes: usize, booked_bytes: usize) -> Result<Self> {
+    pub fn receive(asked_bytes: usize, booked_bytes: usize) -> HostResult<Self> {
         Self::with_limits(Direction::Receive, asked_bytes, booked_bytes)
     }
 
@@ -54,7 +54,7 @@ impl SocketBuffer {
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where `net.core.wmem_max` is there and cannot be read.
-    pub fn send(asked_bytes: usize, booked_bytes: usize) -> Result<Self> {
+    pub fn send(asked_bytes: usize, booked_bytes: usize) -> HostResult<Self> {
         Self::with_limits(Direction::Send, asked_bytes, booked_bytes)
     }
 
@@ -108,7 +108,11 @@ impl SocketBuffer {
         }
     }
 
-    fn with_limits(direction: Direction, asked_bytes: usize, booked_bytes: usize) -> Result<Self> {
+    fn with_limits(
+        direction: Direction,
+        asked_bytes: usize,
+        booked_bytes: usize,
+    ) -> HostResult<Self> {
         let limit = sysctl::value_from(&Root::machine(), direction.limit())?;
         Ok(Self {
             direction,

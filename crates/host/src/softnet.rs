@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// `/proc/net/softnet_stat`: a row per online CPU.
 ///
@@ -44,21 +44,22 @@ impl Softnet {
     /// # Errors
     /// [`Error::Kernel`] where `/proc` is missing, [`Error::Malformed`] where the file has an
     /// unknown form.
-    pub fn read() -> Result<Self> {
+    pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())
     }
 
-    pub(crate) fn read_from(root: &Root) -> Result<Self> {
+    pub(crate) fn read_from(root: &Root) -> HostResult<Self> {
         let path = "proc/thread-self/net/softnet_stat";
-        Self::parse_lines(&root.read(path)?).map_err(|what| Error::malformed(root.name(path), what))
+        Self::parse_lines(&root.read(path)?)
+            .map_err(|what| HostError::malformed(root.name(path), what))
     }
 
     /// Reads the text of `/proc/net/softnet_stat`.
     ///
     /// # Errors
     /// [`Error::Malformed`] with the line that does not fit.
-    pub fn parse(text: &str) -> Result<Self> {
-        Self::parse_lines(text).map_err(|what| Error::malformed("/proc/net/softnet_stat", what))
+    pub fn parse(text: &str) -> HostResult<Self> {
+        Self::parse_lines(text).map_err(|what| HostError::malformed("/proc/net/softnet_stat", what))
     }
 
     /// The row of a CPU, if it was online.
@@ -66,7 +67,7 @@ impl Softnet {
         self.rows.iter().find(|row| row.cpu == cpu)
     }
 
-    fn parse_lines(text: &str) -> Result<Self, String> {
+    fn parse_lines(text: &str) -> HostResult<Self, String> {
         let mut softnet = Self::default();
         for (index, line) in text.lines().enumerate() {
             let row = row(index, line).map_err(|what| format!("line {}: {what}", index + 1))?;
@@ -88,13 +89,13 @@ impl Softnet {
 /// 0 processed, 1 dropped, 2 time_squeeze, 3-8 always zero, 9 received_rps (Linux 2.6.35),
 /// 10 flow_limit (3.11), 11 backlog length and 12 CPU (5.10), 13 and 14 the two parts of the
 /// backlog (6.4).
-fn row(index: usize, line: &str) -> Result<SoftnetRow, String> {
+fn row(index: usize, line: &str) -> HostResult<SoftnetRow, String> {
     let columns = line
         .split_ascii_whitespace()
         .map(|word| {
             u32::from_str_radix(word, 16).map_err(|_| format!("`{word}` is not hexadecimal"))
         })
-        .collect::<Result<Vec<u32>, String>>()?;
+        .collect::<HostResult<Vec<u32>, String>>()?;
     if columns.len() < 3 {
         return Err(format!("{} columns, at least 3 wanted", columns.len()));
     }

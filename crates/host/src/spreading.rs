@@ -1,7 +1,7 @@
 //! How a card spreads packets over its receive queues, and the commands that change it.
 
 use crate::rss::{Symmetry, hexadecimal};
-use crate::technique::Answer;
+use crate::technique::KernelAnswer;
 use mpps_os::ethtool::hash_fields::{self, FIELDS, FLOWS};
 use mpps_os::ethtool::rss::{self, Rss};
 use mpps_os::text::ShellWord;
@@ -16,7 +16,7 @@ pub struct Spreading {
     pub fields: Vec<HashFields>,
     /// The table that maps the hash to a queue, its key and its function. It is refused if the
     /// driver does not show it.
-    pub rss: Answer<RssTable>,
+    pub rss: KernelAnswer<RssTable>,
     /// Commands that change the table: to N queues equally, to queue 0 only, or to the driver's
     /// own. There are none without a table.
     pub table_commands: Vec<String>,
@@ -30,7 +30,7 @@ pub struct HashFields {
     /// The kind: `udp4`, `udp6`, `tcp4` or `tcp6`.
     pub flow: &'static str,
     /// The fields by the letters of `ethtool -N`, such as `sdfn`; empty for none.
-    pub fields: Answer<String>,
+    pub fields: KernelAnswer<String>,
     /// Commands that add the ports to the addresses, or take them out. There are none if nothing is
     /// hashed and no table exists.
     pub commands: Vec<String>,
@@ -55,16 +55,21 @@ impl Spreading {
     /// Reads the spreading of an interface of the calling thread's network namespace. The interface
     /// receives on `queues` queues.
     pub fn gather(interface: &str, queues: u32) -> Self {
-        let fields = FLOWS.map(|flow| (flow.name, Answer::of(hash_fields::read(interface, flow))));
+        let fields = FLOWS.map(|flow| {
+            (
+                flow.name,
+                KernelAnswer::of(hash_fields::read(interface, flow)),
+            )
+        });
         let rss = rss::read(interface);
-        Self::of(interface, queues, fields.into(), Answer::of(rss))
+        Self::of(interface, queues, fields.into(), KernelAnswer::of(rss))
     }
 
     fn of(
         interface: &str,
         queues: u32,
-        fields: Vec<(&'static str, Answer<u64>)>,
-        rss: Answer<Rss>,
+        fields: Vec<(&'static str, KernelAnswer<u64>)>,
+        rss: KernelAnswer<Rss>,
     ) -> Self {
         let rss = rss.map(RssTable::of);
         let has = |part: fn(&RssTable) -> bool| rss.value().is_some_and(part);
@@ -108,9 +113,9 @@ impl HashFields {
     /// The fields in words.
     pub fn words(&self) -> String {
         match &self.fields {
-            Answer::Refused(_) => NOT_TOLD.to_owned(),
-            Answer::Is(letters) if letters.is_empty() => "nothing".to_owned(),
-            Answer::Is(letters) => {
+            KernelAnswer::Refused(_) => NOT_TOLD.to_owned(),
+            KernelAnswer::Is(letters) if letters.is_empty() => "nothing".to_owned(),
+            KernelAnswer::Is(letters) => {
                 let known = FIELDS
                     .iter()
                     .filter(|(_, letter, _)| letters.contains(*letter));
@@ -189,8 +194,8 @@ impl RssTable {
 mod tests {
     use super::*;
 
-    fn rss(indirection: impl IntoIterator<Item = u32>, key: usize) -> Answer<Rss> {
-        Answer::Is(Rss {
+    fn rss(indirection: impl IntoIterator<Item = u32>, key: usize) -> KernelAnswer<Rss> {
+        KernelAnswer::Is(Rss {
             indirection: indirection.into_iter().collect(),
             key: (0..key).map(|at| at as u8 * 6).collect(),
             hash_function: 1,
@@ -198,7 +203,7 @@ mod tests {
         })
     }
 
-    fn words(rss: Answer<Rss>) -> [String; 2] {
+    fn words(rss: KernelAnswer<Rss>) -> [String; 2] {
         Spreading::of("eth2", 4, Vec::new(), rss).words()
     }
 
@@ -242,12 +247,12 @@ mod tests {
     #[test]
     fn each_has_the_command_that_changes_it() {
         let fields = vec![
-            ("udp4", Answer::Is(0x30)),
-            ("tcp4", Answer::Is(0xf0)),
-            ("tcp6", Answer::Is(0)),
+            ("udp4", KernelAnswer::Is(0x30)),
+            ("tcp4", KernelAnswer::Is(0xf0)),
+            ("tcp6", KernelAnswer::Is(0)),
             (
                 "udp6",
-                Answer::Refused("Operation not supported".to_owned()),
+                KernelAnswer::Refused("Operation not supported".to_owned()),
             ),
         ];
         let spreading = Spreading::of("eth2", 4, fields, rss([0], 4));
@@ -270,7 +275,12 @@ mod tests {
             ["equal 4", "weight 1", "default"].map(|how| format!("ethtool -X eth2 {how}"));
         assert_eq!(spreading.table_commands, commands);
         assert_eq!(spreading.key_commands, ["ethtool -X eth2 hkey XX:XX:..."]);
-        let hostile = Spreading::of("a;$(id)", 4, vec![("udp4", Answer::Is(0x30))], rss([0], 4));
+        let hostile = Spreading::of(
+            "a;$(id)",
+            4,
+            vec![("udp4", KernelAnswer::Is(0x30))],
+            rss([0], 4),
+        );
         let fields = hostile.fields.iter().flat_map(|one| &one.commands);
         let all = fields
             .chain(&hostile.table_commands)
@@ -281,7 +291,7 @@ mod tests {
             "{all:?}"
         );
         // virtio_net with one queue hashes nothing and has no table: there is nothing to change.
-        let none = vec![("udp4", Answer::Is(0))];
+        let none = vec![("udp4", KernelAnswer::Is(0))];
         let none = Spreading::of("eth0", 1, none, rss([], 0));
         assert_eq!(none.fields[0].commands.len() + none.table_commands.len(), 0);
         assert_eq!(none.key_commands, [""; 0]);

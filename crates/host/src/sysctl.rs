@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mpps_os::namespace::NetNamespace;
 
-use crate::Result;
+use crate::HostResult;
 use crate::root::Root;
 
 /// The settings that a result must carry to be understood elsewhere (`sysctl(8)` names).
@@ -60,7 +60,7 @@ pub(crate) const CHANGED: [&str; 5] = [
 ///
 /// # Errors
 /// [`crate::Error::Kernel`] where the setting is there and cannot be read.
-pub fn value(name: &str) -> Result<Option<String>> {
+pub fn value(name: &str) -> HostResult<Option<String>> {
     value_from(&Root::machine(), name)
 }
 
@@ -69,7 +69,7 @@ pub fn value(name: &str) -> Result<Option<String>> {
 ///
 /// # Errors
 /// As [`value`].
-pub fn value_of_machine(name: &str) -> Result<Option<String>> {
+pub fn value_of_machine(name: &str) -> HostResult<Option<String>> {
     if let Some(own) = value(name)? {
         return Ok(Some(own));
     }
@@ -79,7 +79,7 @@ pub fn value_of_machine(name: &str) -> Result<Option<String>> {
     }
 }
 
-pub(crate) fn value_from(root: &Root, name: &str) -> Result<Option<String>> {
+pub(crate) fn value_from(root: &Root, name: &str) -> HostResult<Option<String>> {
     let text = root.read_if_present(&path(name))?;
     Ok(text.map(|text| text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))
 }

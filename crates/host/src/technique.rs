@@ -13,7 +13,8 @@ mod xdp;
 mod tests;
 
 pub use facts::{
-    Answer, Facts, Filters, Function, HostFacts, HugePages, NicFacts, VirtualFunctions,
+    Filters, Function, HostFacts, HugePages, KernelAnswer, NicFacts, TechniqueFacts,
+    VirtualFunctions,
 };
 use mpps_os::text::{Foreign, ShellWord};
 
@@ -32,12 +33,12 @@ pub struct Technique {
     pub name: &'static str,
     /// The backend of this program that uses it, where there is one.
     pub backend: Option<&'static str>,
-    assess: fn(&Facts) -> Verdict,
+    assess: fn(&TechniqueFacts) -> TechniqueVerdict,
 }
 
 /// Whether a technique can be used on an interface, and what speaks for that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Verdict {
+pub struct TechniqueVerdict {
     /// Whether it can be used now.
     pub usable: Usable,
     /// The evidence.
@@ -45,7 +46,7 @@ pub struct Verdict {
     /// The one command that would make it usable, or, where no command can, the means.
     pub remedy: Option<String>,
     /// The part of the kernel that it takes.
-    pub takes: Takes,
+    pub takes: StackPart,
     /// Whether the kernel copies packets for it.
     pub copies: Copies,
 }
@@ -65,7 +66,7 @@ pub enum Usable {
 /// The part of the kernel's own network stack that a technique takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Takes {
+pub enum StackPart {
     /// Nothing.
     Nothing,
     /// The wanted flow; all other traffic goes on to the kernel.
@@ -122,7 +123,7 @@ impl Technique {
     const fn new(
         name: &'static str,
         backend: Option<&'static str>,
-        assess: fn(&Facts) -> Verdict,
+        assess: fn(&TechniqueFacts) -> TechniqueVerdict,
     ) -> Self {
         Self {
             name,
@@ -132,7 +133,7 @@ impl Technique {
     }
 
     /// Whether it can be used with what is known of this host and interface.
-    pub fn assess(&self, facts: &Facts) -> Verdict {
+    pub fn assess(&self, facts: &TechniqueFacts) -> TechniqueVerdict {
         let verdict = (self.assess)(facts);
         let why = Foreign(&verdict.why).to_string();
         let verdict = verdict.because(why);
@@ -140,7 +141,7 @@ impl Technique {
         if nic.up || verdict.usable != Usable::Yes {
             return verdict;
         }
-        Verdict {
+        TechniqueVerdict {
             usable: Usable::No,
             why: format!("{} is down", Foreign(&nic.name)),
             remedy: Some(format!("ip link set dev {} up", ShellWord::new(&nic.name))),
@@ -157,8 +158,8 @@ impl fmt::Debug for Technique {
     }
 }
 
-impl Verdict {
-    fn yes(why: impl Into<String>, takes: Takes, copies: Copies) -> Self {
+impl TechniqueVerdict {
+    fn yes(why: impl Into<String>, takes: StackPart, copies: Copies) -> Self {
         Self {
             usable: Usable::Yes,
             why: why.into(),
@@ -210,7 +211,7 @@ impl fmt::Display for Usable {
     }
 }
 
-impl fmt::Display for Takes {
+impl fmt::Display for StackPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Nothing => "nothing",

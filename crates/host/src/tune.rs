@@ -19,9 +19,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
-use crate::setting::{Change, Edit, Host, Setting, Value};
-pub use tunables::{Place, QueueInterrupt, Tunables};
+use crate::HostResult;
+use crate::setting::{Edit, Setting, SettingChange, SettingHost, Value};
+pub use tunables::{CpuPlace, QueueInterrupt, Tunables};
 pub use tuned::{Edited, Tuned};
 
 /// The name of the [`Change`] that claims an interface; those of the steps are named after it.
@@ -30,7 +30,7 @@ const CLAIM: &str = "tune";
 /// The traffic to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Goal {
+pub enum TuneGoal {
     /// UDP by sockets.
     Udp,
     /// TCP by sockets.
@@ -43,13 +43,13 @@ pub enum Goal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aim {
     /// The traffic to receive.
-    pub goal: Goal,
+    pub goal: TuneGoal,
     /// The port of the traffic, if it is known.
     pub port: Option<u16>,
 }
 
-impl From<Goal> for Aim {
-    fn from(goal: Goal) -> Self {
+impl From<TuneGoal> for Aim {
+    fn from(goal: TuneGoal) -> Self {
         Self { goal, port: None }
     }
 }
@@ -74,7 +74,7 @@ pub enum Risk {
 
 /// The verdict of a stage.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
+pub enum StageVerdict {
     /// These settings are to be changed.
     Change(Vec<Edit>),
     /// These settings may help or harm; only a measurement shows it. They are changed if the stage
@@ -94,11 +94,11 @@ pub enum Verdict {
 
 /// A step of a plan: one stage, and what it makes of the host.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct PlannedStep {
     /// The stage: `rings`.
     pub stage: &'static str,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: StageVerdict,
     /// Why.
     pub why: String,
     /// Where that is written.
@@ -108,7 +108,7 @@ pub struct Step {
 }
 
 /// A group of settings that belong together.
-struct Stage {
+struct TuneStage {
     name: &'static str,
     source: &'static str,
     risks: &'static [Risk],
@@ -130,7 +130,7 @@ enum Wanted {
 
 /// All stages, in the order of making them. Settings that make most drivers set the card up anew
 /// come first, because that may change the rest.
-const STAGES: &[Stage] = &[
+const STAGES: &[TuneStage] = &[
     queues::CHANNELS,
     queues::RINGS,
     limits::OFFLOADS,
@@ -166,31 +166,31 @@ pub fn stages() -> impl Iterator<Item = &'static str> {
 
 /// The plan for an interface: what to change, and what not.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct TunePlan {
     /// The interface.
     pub interface: String,
     /// The traffic to receive.
-    pub goal: Goal,
+    pub goal: TuneGoal,
     /// All stages, in the order of making them.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlannedStep>,
 }
 
-impl Plan {
+impl TunePlan {
     /// Finds out what suits the aim. It reads nothing but its arguments. Of the stages all are judged,
     /// or those of these names.
     pub fn new(tunables: &Tunables, aim: impl Into<Aim>, only: &[String]) -> Self {
         let aim = aim.into();
         let is_asked =
-            |stage: &&Stage| only.is_empty() || only.iter().any(|name| name == stage.name);
+            |stage: &&TuneStage| only.is_empty() || only.iter().any(|name| name == stage.name);
         let mut changes_queues = false;
-        let step = |stage: &Stage| {
+        let step = |stage: &TuneStage| {
             let mut step = stage.step(tunables, aim);
             let is_of_queues =
                 |edit: &Edit| matches!(edit.setting, Setting::Coalescing { queue: Some(_) });
             let is_by_queue =
                 stage.by_queue || step.edits().chain(step.edits_to_try()).any(is_of_queues);
             if changes_queues && is_by_queue {
-                step.verdict = Verdict::Later;
+                step.verdict = StageVerdict::Later;
                 step.why = "the queues are changed first".to_owned();
             }
             changes_queues |= stage.name == queues::CHANNELS.name && step.edits().next().is_some();
@@ -207,8 +207,8 @@ impl Plan {
     #[must_use]
     pub fn trying(mut self) -> Self {
         for step in &mut self.steps {
-            step.verdict = match std::mem::replace(&mut step.verdict, Verdict::Fine) {
-                Verdict::Try(edits) => Verdict::Change(edits),
+            step.verdict = match std::mem::replace(&mut step.verdict, StageVerdict::Fine) {
+                StageVerdict::Try(edits) => StageVerdict::Change(edits),
                 verdict => verdict,
             };
         }
@@ -217,28 +217,36 @@ impl Plan {
 
     /// Its edits, in order.
     pub fn edits(&self) -> impl Iterator<Item = &Edit> {
-        self.steps.iter().flat_map(Step::edits)
+        self.steps.iter().flat_map(PlannedStep::edits)
     }
 
     /// The change that a step makes. Without a step it is the claim on the interface: it changes
     /// nothing, and there is one at a time.
-    fn change_on(&self, host: &dyn Host, step: Option<&Step>) -> Result<Change> {
+    fn change_on(
+        &self,
+        host: &dyn SettingHost,
+        step: Option<&PlannedStep>,
+    ) -> HostResult<SettingChange> {
         let Self {
             interface, goal, ..
         } = self;
         let (name, heading) = match step {
             None => (CLAIM.to_owned(), format!("{interface}, tuned for {goal}")),
-            Some(Step { stage, .. }) => {
+            Some(PlannedStep { stage, .. }) => {
                 (format!("{CLAIM}-{stage}"), format!("{interface}, {stage}"))
             }
         };
-        Ok(Change {
+        Ok(SettingChange {
             name,
             object: interface.clone(),
             interface_index: Some(host.index(interface)?),
             namespace: host.namespace()?,
             heading,
-            edits: step.into_iter().flat_map(Step::edits).cloned().collect(),
+            edits: step
+                .into_iter()
+                .flat_map(PlannedStep::edits)
+                .cloned()
+                .collect(),
         })
     }
 
@@ -255,11 +263,11 @@ impl Plan {
     }
 }
 
-impl Step {
+impl PlannedStep {
     /// The edits that it makes.
     pub fn edits(&self) -> impl Iterator<Item = &Edit> {
         match &self.verdict {
-            Verdict::Change(edits) => edits.iter(),
+            StageVerdict::Change(edits) => edits.iter(),
             _ => [].iter(),
         }
     }
@@ -267,7 +275,7 @@ impl Step {
     /// The edits that it would make if it were named. No rule says that they help.
     pub fn edits_to_try(&self) -> impl Iterator<Item = &Edit> {
         match &self.verdict {
-            Verdict::Try(edits) => edits.iter(),
+            StageVerdict::Try(edits) => edits.iter(),
             _ => [].iter(),
         }
     }
@@ -282,34 +290,34 @@ impl Step {
     /// The commands of what a plan does not change.
     pub fn commands(&self) -> &[String] {
         match &self.verdict {
-            Verdict::ByHand(commands) => commands,
+            StageVerdict::ByHand(commands) => commands,
             _ => &[],
         }
     }
 }
 
-impl Stage {
-    fn step(&self, tunables: &Tunables, aim: Aim) -> Step {
+impl TuneStage {
+    fn step(&self, tunables: &Tunables, aim: Aim) -> PlannedStep {
         let (wanted, why) = (self.judge)(tunables, aim);
-        let edits = |settings: Vec<(Setting, Value)>, verdict: fn(Vec<Edit>) -> Verdict| {
+        let edits = |settings: Vec<(Setting, Value)>, verdict: fn(Vec<Edit>) -> StageVerdict| {
             let edits = settings.into_iter().filter_map(|(setting, new)| {
                 let old = tunables.value(&setting)?.clone();
                 (old != new).then(|| Edit::new(setting, old, new))
             });
             let edits: Vec<Edit> = edits.collect();
             match edits.is_empty() {
-                true => Verdict::Fine,
+                true => StageVerdict::Fine,
                 false => verdict(edits),
             }
         };
         let verdict = match wanted {
-            Wanted::NotNeeded => Verdict::NotNeeded,
-            Wanted::Impossible => Verdict::Impossible,
-            Wanted::ByHand(commands) => Verdict::ByHand(commands),
-            Wanted::Settings(settings) => edits(settings, Verdict::Change),
-            Wanted::Try(settings) => edits(settings, Verdict::Try),
+            Wanted::NotNeeded => StageVerdict::NotNeeded,
+            Wanted::Impossible => StageVerdict::Impossible,
+            Wanted::ByHand(commands) => StageVerdict::ByHand(commands),
+            Wanted::Settings(settings) => edits(settings, StageVerdict::Change),
+            Wanted::Try(settings) => edits(settings, StageVerdict::Try),
         };
-        Step {
+        PlannedStep {
             stage: self.name,
             verdict,
             why,
@@ -319,7 +327,7 @@ impl Stage {
     }
 }
 
-impl fmt::Display for Goal {
+impl fmt::Display for TuneGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Udp => "UDP",

@@ -1,9 +1,9 @@
 //! A host that is looked at again and again: what each look saw since the one before.
 
-use crate::Result;
-use crate::check::{Asked, Seen};
+use crate::HostResult;
+use crate::check::{DoctorRequest, Observed};
 use crate::drop_probe::{DropCount, DropFilter, DropProbe};
-use crate::facts::{Facts, Moment, OwnerSearch, Part};
+use crate::facts::{HostPart, Moment, Observation, OwnerSearch};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::text::Foreign;
@@ -18,7 +18,7 @@ const OWNERS_PAUSE: u32 = 50;
 pub struct Watch {
     /// The one interface in question; none for all that there are.
     interface: Option<String>,
-    asked: Asked,
+    asked: DoctorRequest,
     probe: Option<DropProbe>,
     namespace: u32,
     notes: Vec<String>,
@@ -26,15 +26,15 @@ pub struct Watch {
     owners_due: Instant,
     /// False if they are not looked for.
     has_owners: bool,
-    first: Look,
-    before: Look,
-    after: Look,
+    first: WatchLook,
+    before: WatchLook,
+    after: WatchLook,
 }
 
 /// One look.
 #[derive(Debug, Clone, Default)]
-struct Look {
-    facts: Facts,
+struct WatchLook {
+    facts: Observation,
     drops: Option<Vec<DropCount>>,
 }
 
@@ -43,7 +43,7 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Facts::take`].
-    pub fn begin(interface: Option<String>, asked: Asked) -> Result<Self> {
+    pub fn begin(interface: Option<String>, asked: DoctorRequest) -> HostResult<Self> {
         let ports = asked.port.map_or(0..=u16::MAX, |port| port..=port);
         let mut notes = Vec::new();
         let probe = DropProbe::attach(&DropFilter { ports });
@@ -62,9 +62,9 @@ impl Watch {
             notes,
             owners_due: Instant::now(),
             has_owners: true,
-            first: Look::default(),
-            before: Look::default(),
-            after: Look::default(),
+            first: WatchLook::default(),
+            before: WatchLook::default(),
+            after: WatchLook::default(),
         };
         if let Some(name) = &watch.interface {
             link::index(name)?;
@@ -86,7 +86,7 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Facts::take`].
-    pub fn look(&mut self) -> Result<()> {
+    pub fn look(&mut self) -> HostResult<()> {
         self.look_while(&|| true)
     }
 
@@ -95,7 +95,7 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Facts::take`].
-    pub fn look_while(&mut self, goes_on: &dyn Fn() -> bool) -> Result<()> {
+    pub fn look_while(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
         self.look_by(goes_on, |known, is_due| match is_due {
             false => OwnerSearch::Known(known),
             true => OwnerSearch::Whole(Some(known)),
@@ -107,15 +107,15 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Facts::take`].
-    pub fn look_at_losses(&mut self, goes_on: &dyn Fn() -> bool) -> Result<()> {
+    pub fn look_at_losses(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
         self.look_by(goes_on, |known, _| OwnerSearch::Losses(known))
     }
 
     fn look_by(
         &mut self,
         goes_on: &dyn Fn() -> bool,
-        search: for<'a> fn(&'a Facts, bool) -> OwnerSearch<'a>,
-    ) -> Result<()> {
+        search: for<'a> fn(&'a Observation, bool) -> OwnerSearch<'a>,
+    ) -> HostResult<()> {
         let began = Instant::now();
         let is_due = began >= self.owners_due;
         let drops = self.drops();
@@ -130,7 +130,7 @@ impl Watch {
         if is_due && goes_on() {
             self.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         }
-        self.before = std::mem::replace(&mut self.after, Look { facts, drops });
+        self.before = std::mem::replace(&mut self.after, WatchLook { facts, drops });
         Ok(())
     }
 
@@ -139,10 +139,10 @@ impl Watch {
         moment: Moment<'_>,
         owners: OwnerSearch<'_>,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<Facts> {
+    ) -> HostResult<Observation> {
         let interface = self.interface.as_deref().map(|name| [name]);
         let is_first = matches!(moment, Moment::First);
-        let part = Part {
+        let part = HostPart {
             interfaces: interface.as_ref().map(|name| &name[..]),
             port: self.asked.port,
             has_process: self.asked.pid.is_some(),
@@ -150,23 +150,23 @@ impl Watch {
             first: (!is_first).then_some(&self.first.facts),
             goes_on,
         };
-        Facts::take_part(moment, &part)
+        Observation::take_part(moment, &part)
     }
 
     /// The host between the last look and the look before it.
-    pub fn seen(&self) -> Seen<'_> {
+    pub fn seen(&self) -> Observed<'_> {
         self.between(&self.before)
     }
 
     /// The host between the first look and the last one.
-    pub fn seen_in_all(&self) -> Seen<'_> {
+    pub fn seen_in_all(&self) -> Observed<'_> {
         self.between(&self.first)
     }
 
-    fn between<'a>(&'a self, before: &'a Look) -> Seen<'a> {
+    fn between<'a>(&'a self, before: &'a WatchLook) -> Observed<'a> {
         let drops = before.drops.as_deref().zip(self.after.drops.as_deref());
         let drops = drops.map(|(before, after)| (before, after, self.namespace));
-        Seen::new(&before.facts, &self.after.facts, drops, self.asked.clone())
+        Observed::new(&before.facts, &self.after.facts, drops, self.asked.clone())
     }
 
     /// Notes on everything that could not be seen, and why.
@@ -222,8 +222,8 @@ impl Watch {
 
 /// Why nothing is known of an interface that did not stay between two moments. It was renamed, or
 /// it has gone. A new interface under its name is another interface.
-fn undecided(name: &str, first: &Facts, after: &Facts) -> Option<String> {
-    let index = |facts: &Facts| facts.snapshot.links.get(name).map(|link| link.index);
+fn undecided(name: &str, first: &Observation, after: &Observation) -> Option<String> {
+    let index = |facts: &Observation| facts.snapshot.links.get(name).map(|link| link.index);
     let (was, is) = (index(first), index(after));
     if was.is_some() && was == is {
         return None;
@@ -243,13 +243,13 @@ fn undecided(name: &str, first: &Facts, after: &Facts) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpps_os::netlink::link::Link;
+    use mpps_os::netlink::link::NetlinkLink;
 
     /// These interfaces. `eth0` is looked at if it answers.
-    fn host(links: &[(&str, u32)], answers: bool) -> Facts {
-        let mut facts = Facts::default();
+    fn host(links: &[(&str, u32)], answers: bool) -> Observation {
+        let mut facts = Observation::default();
         for &(name, index) in links {
-            let (mut link, mut counted) = (Link::default(), crate::LinkSnapshot::default());
+            let (mut link, mut counted) = (NetlinkLink::default(), crate::LinkSnapshot::default());
             (link.name, link.index, counted.index) = (name.to_owned(), index, index);
             facts.links.push(link);
             if name == "eth0" && answers {
@@ -298,10 +298,10 @@ mod tests {
                 .contains_key(&std::process::id())
         };
         for pid in [None, Some(std::process::id())] {
-            let asked = Asked {
+            let asked = DoctorRequest {
                 port: Some(port),
                 pid,
-                ..Asked::default()
+                ..DoctorRequest::default()
             };
             let mut watch = Watch::begin(Some("lo".to_owned()), asked).expect("it may look");
             watch.look().expect("it may look again");

@@ -302,7 +302,7 @@ fn flooded_veth() -> Result<(), Failed> {
 
 fn join_by_veth(sender: &NetNamespace, receiver: &NetNamespace) -> Result<(), Failed> {
     sender.run(|| link::create_veth("left", 1, "right", 1, receiver.as_fd()))??;
-    sender.run(|| -> mpps_os::Result<()> {
+    sender.run(|| -> mpps_os::CallResult<()> {
         let index = link::index("left")?;
         address::add(index, [10, 9, 0, 1].into(), 24)?;
         for feature in ["tx-generic-segmentation", "tx-udp-segmentation"] {
@@ -310,7 +310,7 @@ fn join_by_veth(sender: &NetNamespace, receiver: &NetNamespace) -> Result<(), Fa
         }
         link::set_up(index)
     })??;
-    receiver.run(|| -> mpps_os::Result<()> {
+    receiver.run(|| -> mpps_os::CallResult<()> {
         let index = link::index("right")?;
         address::add(index, [10, 9, 0, 2].into(), 24)?;
         for feature in ["rx-gro", "rx-udp-gro-forwarding"] {

@@ -238,7 +238,7 @@ fn small_socket(address: &str) -> std::io::Result<UdpSocket> {
         let socket = socket::UdpSocket::new(&address)?;
         socket.set_receive_buffer(SMALL_BUFFER)?;
         socket.bind(&address)?;
-        Ok::<_, mpps_os::Error>(socket)
+        Ok::<_, mpps_os::CallError>(socket)
     };
     let socket = opened().map_err(std::io::Error::other)?;
     Ok(socket.as_fd().try_clone_to_owned()?.into())

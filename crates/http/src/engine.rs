@@ -10,11 +10,11 @@ use std::borrow::Cow;
 
 use crate::load::LoadWorker;
 use crate::serve::ServeWorker;
-use crate::{Error, Limits, Switch, Switches};
+use crate::{HttpError, Limits, Switch, Switches};
 
 /// Whether this host can run an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Support {
+pub enum EngineSupport {
     /// It can.
     Yes,
     /// It cannot.
@@ -85,13 +85,13 @@ pub struct Engine {
     /// The name, spelt the same in the flag, the file, the JSON and the docs.
     pub name: &'static str,
     /// Whether this host can run it for a task.
-    pub support: fn(Task) -> Support,
+    pub support: fn(Task) -> EngineSupport,
     /// The switches that it has, with what they do on this kernel under these limits.
     pub switches: fn(&Limits) -> Vec<Advice>,
     /// Serves connections in the calling thread until it is stopped and has drained.
-    pub(crate) serve: fn(ServeWorker) -> Result<(), Error>,
+    pub(crate) serve: fn(ServeWorker) -> Result<(), HttpError>,
     /// Makes connections in the calling thread until the load is done.
-    pub(crate) load: fn(LoadWorker) -> Result<(), Error>,
+    pub(crate) load: fn(LoadWorker) -> Result<(), HttpError>,
 }
 
 /// Every engine, plain ones first.
@@ -103,11 +103,11 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::UnknownEngine`] with the names that there are.
-    pub fn find(name: &str) -> Result<&'static Self, Error> {
+    pub fn find(name: &str) -> Result<&'static Self, HttpError> {
         ENGINES
             .iter()
             .find(|engine| engine.name == name)
-            .ok_or_else(|| Error::UnknownEngine {
+            .ok_or_else(|| HttpError::UnknownEngine {
                 name: name.to_owned(),
                 known: ENGINES
                     .iter()
@@ -122,10 +122,10 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::Unavailable`].
-    pub fn require(&self, task: Task) -> Result<(), Error> {
+    pub fn require(&self, task: Task) -> Result<(), HttpError> {
         match (self.support)(task) {
-            Support::Yes => Ok(()),
-            Support::No { why, remedy } => Err(Error::Unavailable {
+            EngineSupport::Yes => Ok(()),
+            EngineSupport::No { why, remedy } => Err(HttpError::Unavailable {
                 engine: self.name,
                 why,
                 remedy,
@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// Refuses switches that the engine does not have.
-    pub(crate) fn check(&self, switches: Switches) -> Result<(), Error> {
+    pub(crate) fn check(&self, switches: Switches) -> Result<(), HttpError> {
         let known = (self.switches)(&Limits::default());
         for switch in switches.iter() {
             let why = match known.iter().find(|advice| advice.switch == switch) {
@@ -149,7 +149,7 @@ impl Engine {
                 Some(advice) => format!(" here: {}", advice.why_not),
                 None => String::new(),
             };
-            return Err(Error::NoSwitch {
+            return Err(HttpError::NoSwitch {
                 engine: self.name,
                 switch,
                 why,

@@ -5,10 +5,10 @@ use std::fmt;
 
 /// Why a server or a load could not be started as asked.
 #[derive(thiserror::Error)]
-pub enum Error {
+pub enum HttpError {
     /// The kernel said no.
     #[error(transparent)]
-    Kernel(#[from] mpps_os::Error),
+    Kernel(#[from] mpps_os::CallError),
     /// The engine has no such switch, and does not pretend to.
     #[error("engine {engine} has no switch {switch}{why}")]
     NoSwitch {
@@ -50,13 +50,13 @@ pub enum Error {
 }
 
 /// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
-impl fmt::Debug for Error {
+impl fmt::Debug for HttpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl Error {
+impl HttpError {
     pub(crate) fn invalid(
         field: &'static str,
         value: impl ToString,

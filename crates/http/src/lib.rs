@@ -14,15 +14,15 @@ mod server;
 mod switch;
 mod threads;
 
-pub use engine::{Advice, ENGINES, Engine, Support, Task};
-pub use error::Error;
+pub use engine::{Advice, ENGINES, Engine, EngineSupport, Task};
+pub use error::HttpError;
 pub use load::{
-    BadReply, End, Failure, LastHead, Latency, Ledger, LoadConfig, LoadLedger, LoadReport,
-    Progress, Received, Response, Times, Url,
+    BadReply, Failure, LastHead, Latency, LoadAccount, LoadConfig, LoadLedger, LoadProgress,
+    LoadReport, ReplyEnd, ReplyState, Response, Times, Url,
 };
-pub use run::Load;
+pub use run::HttpLoad;
 #[doc(hidden)]
 pub use serve::rehearse;
-pub use serve::{Close, Content, Ending, Limits, ServeCounters};
+pub use serve::{Close, Ending, Limits, ServeCounters, ServedContent};
 pub use server::{Granted, Opened, ServeConfig, Server, SwitchState};
 pub use switch::{Switch, Switches};

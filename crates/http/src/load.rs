@@ -14,16 +14,16 @@ mod worker;
 
 pub use failure::Failure;
 pub use latency::{Latency, Times};
-pub use ledger::Ledger;
-pub use report::{LoadLedger, LoadReport, Progress};
-pub use response::{BadReply, End, LastHead, Received, Response};
+pub use ledger::LoadAccount;
+pub use report::{LoadLedger, LoadProgress, LoadReport};
+pub use response::{BadReply, LastHead, ReplyEnd, ReplyState, Response};
 pub use url::Url;
 
 pub(crate) use failure::errno;
-pub(crate) use flights::{Request, Step};
-pub(crate) use worker::{Live, LoadWorker, Run};
+pub(crate) use flights::{LoadStep, NextRequest};
+pub(crate) use worker::{LoadCounts, LoadRun, LoadWorker};
 
-use crate::{Close, Error};
+use crate::{Close, HttpError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::net::{IpAddr, SocketAddr};
@@ -71,8 +71,8 @@ pub struct LoadConfig {
 
 impl LoadConfig {
     /// Refuses what cannot be.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let invalid = |field, value: String, why| Err(Error::invalid(field, value, why));
+    pub(crate) fn check(&self) -> Result<(), HttpError> {
+        let invalid = |field, value: String, why| Err(HttpError::invalid(field, value, why));
         if self.connections == 0 || u32::try_from(self.connections).is_err() {
             let value = self.connections.to_string();
             return invalid("connections", value, "there must be one at least");
@@ -115,14 +115,14 @@ impl LoadConfig {
 
     /// Sees to it that the process may have as many sockets. Slots of a ring are limited as
     /// descriptors are, and a ring has some besides for those that are being closed.
-    pub(crate) fn allow_sockets(&self) -> Result<(), Error> {
+    pub(crate) fn allow_sockets(&self) -> Result<(), HttpError> {
         let wanted = self.connections as u64 + CLOSING_MAX as u64 + OTHERS;
         let allowed = mpps_os::limit::allow_descriptors(wanted)?;
         if allowed >= wanted {
             return Ok(());
         }
         let why = format!("this process may have {allowed} descriptors, not {wanted}: ulimit -n");
-        Err(Error::invalid("connections", self.connections, why))
+        Err(HttpError::invalid("connections", self.connections, why))
     }
 }
 

@@ -1,8 +1,8 @@
 //! A load on its threads.
 
-use crate::load::{Live, LoadConfig, LoadReport, LoadWorker, Progress, Run};
+use crate::load::{LoadConfig, LoadCounts, LoadProgress, LoadReport, LoadRun, LoadWorker};
 use crate::threads::{join, spawn};
-use crate::{Engine, Error, Task};
+use crate::{Engine, HttpError, Task};
 use mpps_os::clock::monotonic_ns;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// A run of connections and requests against one server.
 #[derive(Debug)]
-pub struct Load {}
+pub struct HttpLoad {}
 
-impl Load {
+impl HttpLoad {
     /// Runs a load on sockets that `engine` drives to its end, or until `stop` is raised. Calls
     /// `progress` now and then. Requests in flight at the end are cut off, and counted.
     ///
@@ -27,15 +27,15 @@ impl Load {
         engine: &'static Engine,
         config: &LoadConfig,
         stop: &AtomicBool,
-        mut progress: impl FnMut(&Progress),
-    ) -> Result<LoadReport, Error> {
+        mut progress: impl FnMut(&LoadProgress),
+    ) -> Result<LoadReport, HttpError> {
         config.check()?;
         engine.require(Task::Load)?;
         config.allow_sockets()?;
         let config = Arc::new(config.clone());
         let tickets = config.requests.map(|count| Arc::new(AtomicU64::new(count)));
-        let run = Arc::new(Run::default());
-        let lives: Vec<Arc<Live>> = (0..config.threads).map(|_| Arc::default()).collect();
+        let run = Arc::new(LoadRun::default());
+        let lives: Vec<Arc<LoadCounts>> = (0..config.threads).map(|_| Arc::default()).collect();
         let mut threads = Vec::new();
         for (index, live) in lives.iter().enumerate() {
             let worker = LoadWorker::new(&config, index, tickets.clone(), &run, live);
@@ -60,9 +60,9 @@ impl Load {
                 run.stop();
             }
             run.rest(if failed { usize::MAX } else { config.threads }, LOOK);
-            let mut now = Progress {
+            let mut now = LoadProgress {
                 elapsed: Duration::from_nanos(monotonic_ns().saturating_sub(start_ns)),
-                ..Progress::default()
+                ..LoadProgress::default()
             };
             lives.iter().for_each(|live| live.add_to(&mut now));
             progress(&now);

@@ -25,19 +25,19 @@ pub use rehearsal::rehearse;
 
 pub use counters::{Ending, ServeCounters};
 
-pub(crate) use acknowledgement::{Acknowledgement, Seen};
-pub(crate) use connection::{Connection, Step, Waits};
+pub(crate) use acknowledgement::{AcknowledgedBytes, Acknowledgement};
+pub(crate) use connection::{Connection, ServeStep, Waits};
 pub(crate) use counters::WorkerCounters;
 pub(crate) use deadlines::{Deadlines, TICK_MS, now_ms};
 pub(crate) use peers::Peers;
-pub(crate) use phase::{Phase, Stage};
-pub(crate) use reply::{Body, Chunk, Reply};
+pub(crate) use phase::{ServePhase, ServeStage};
+pub(crate) use reply::{Chunk, Reply, ReplyBody};
 pub(crate) use request::decimal;
 pub(crate) use responder::{MetricsPage, Responder};
-pub(crate) use site::Site;
+pub(crate) use site::ServedSite;
 pub(crate) use worker::ServeWorker;
 
-use crate::Error;
+use crate::HttpError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -46,7 +46,7 @@ use std::time::Duration;
 
 /// The content that a server serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub enum ServedContent {
     /// A body of this number of bytes at every path.
     Size(usize),
     /// The files below a directory.
@@ -108,10 +108,10 @@ impl Default for Limits {
 
 impl Limits {
     /// Refuses limits that would allow no request.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), HttpError> {
         if self.head_bytes == 0 {
             let why = "a request's head has at least one byte";
-            return Err(Error::invalid("limits.head_bytes", 0, why));
+            return Err(HttpError::invalid("limits.head_bytes", 0, why));
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! The running server: its listeners, its threads, and what they have counted.
 
 use crate::serve::{
-    Close, Content, Limits, MetricsPage, Peers, Phase, ServeCounters, ServeWorker, Site, Stage,
-    WorkerCounters, metrics,
+    Close, Limits, MetricsPage, Peers, ServeCounters, ServePhase, ServeStage, ServeWorker,
+    ServedContent, ServedSite, WorkerCounters, metrics,
 };
-use crate::threads::{Thread, join, spawn};
-use crate::{Advice, Engine, Error, Switch, Switches, Task};
-use mpps_os::tcp::{self, ListenOptions, Listener};
+use crate::threads::{ServeThread, join, spawn};
+use crate::{Advice, Engine, HttpError, Switch, Switches, Task};
+use mpps_os::tcp::{self, AcceptingSocket, ListenOptions};
 use mpps_os::{limit, sched};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub struct ServeConfig {
     /// The switches that are on.
     pub switches: Switches,
     /// The content to serve.
-    pub content: Content,
+    pub content: ServedContent,
     /// The side that closes.
     pub close: Close,
     /// How much a client may ask for.
@@ -53,9 +53,9 @@ pub struct ServeConfig {
 pub struct Server {
     address: SocketAddr,
     granted: Granted,
-    phase: Arc<Phase>,
+    phase: Arc<ServePhase>,
     counters: Arc<[Arc<WorkerCounters>]>,
-    threads: Vec<Thread>,
+    threads: Vec<ServeThread>,
 }
 
 /// The state of a switch in a run.
@@ -109,7 +109,7 @@ impl Server {
     /// # Errors
     ///
     /// Those of [`Server::open`] and [`Opened::start`].
-    pub fn start(config: &ServeConfig) -> Result<Self, Error> {
+    pub fn start(config: &ServeConfig) -> Result<Self, HttpError> {
         Self::open(config)?.start(config)
     }
 
@@ -121,11 +121,11 @@ impl Server {
     /// An impossible option: [`Error::Invalid`], [`Error::NoSwitch`]; an engine that this kernel
     /// lacks; a directory that cannot be opened; an address that is taken; other refusals of the
     /// kernel.
-    pub fn open(config: &ServeConfig) -> Result<Opened, Error> {
+    pub fn open(config: &ServeConfig) -> Result<Opened, HttpError> {
         let worker_cpus = worker_cpus(config)?;
         let workers = config.workers as u64;
         Ok(Opened {
-            site: Site::open(&config.content)?,
+            site: ServedSite::open(&config.content)?,
             descriptors: limit::allow_descriptors(
                 config.limits.connections as u64
                     + workers * DESCRIPTORS_PER_WORKER
@@ -160,12 +160,12 @@ impl Server {
     /// Ends gracefully: what has connected is accepted, and nothing more; every reply is the last
     /// of its connection; idle connections are closed; what is left after the drain time is reset.
     pub fn drain(&self) {
-        self.phase.advance(Stage::Draining);
+        self.phase.advance(ServeStage::Draining);
     }
 
     /// Ends at once: every connection is reset.
     pub fn stop(&self) {
-        self.phase.advance(Stage::Stopped);
+        self.phase.advance(ServeStage::Stopped);
     }
 
     /// Whether every worker has ended.
@@ -178,13 +178,13 @@ impl Server {
     /// # Errors
     ///
     /// That of the first worker that failed. The others were stopped then.
-    pub fn wait(mut self) -> Result<ServeCounters, Error> {
+    pub fn wait(mut self) -> Result<ServeCounters, HttpError> {
         self.join()?;
         Ok(self.counters())
     }
 
     /// Each worker says that it is ready, or ends.
-    fn wait_for_start(mut self, starts: &Receiver<()>) -> Result<Self, Error> {
+    fn wait_for_start(mut self, starts: &Receiver<()>) -> Result<Self, HttpError> {
         for _ in 0..self.threads.len() {
             if starts.recv().is_err() {
                 self.stop();
@@ -196,7 +196,7 @@ impl Server {
         Ok(self)
     }
 
-    fn join(&mut self) -> Result<(), Error> {
+    fn join(&mut self) -> Result<(), HttpError> {
         join(self.threads.drain(..))
     }
 }
@@ -204,9 +204,9 @@ impl Server {
 /// A server before it has threads.
 #[derive(Debug)]
 pub struct Opened {
-    site: Site,
+    site: ServedSite,
     descriptors: u64,
-    listeners: Vec<Arc<Listener>>,
+    listeners: Vec<Arc<AcceptingSocket>>,
     worker_cpus: Vec<Option<usize>>,
 }
 
@@ -217,7 +217,7 @@ impl Opened {
     /// # Errors
     ///
     /// A directory that this user may not search; what the kernel refuses.
-    pub fn start(self, config: &ServeConfig) -> Result<Server, Error> {
+    pub fn start(self, config: &ServeConfig) -> Result<Server, HttpError> {
         let Self {
             site,
             descriptors,
@@ -226,7 +226,7 @@ impl Opened {
         } = self;
         site.check()?;
         let site = Arc::new(site);
-        let phase = Arc::new(Phase::new(config.workers)?);
+        let phase = Arc::new(ServePhase::new(config.workers)?);
         let peers = Arc::new(Peers::new(
             config.limits.connections,
             config.limits.connections_per_address,
@@ -283,12 +283,12 @@ impl Drop for Server {
 }
 
 /// Checks what can be checked before anything is opened, and gives each worker its CPU.
-fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
+fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, HttpError> {
     config.engine.check(config.switches)?;
     let reset = config.close == Close::Rst;
     config.engine.require(Task::Serve { reset })?;
     config.limits.check()?;
-    let invalid = |why: String| Error::invalid("workers", config.workers, why);
+    let invalid = |why: String| HttpError::invalid("workers", config.workers, why);
     if config.workers == 0 {
         return Err(invalid("at least one thread must serve".to_owned()));
     }
@@ -318,13 +318,16 @@ fn worker_cpus(config: &ServeConfig) -> Result<Vec<Option<usize>>, Error> {
         .any(|cpu| cpus.iter().filter(|c| *c == cpu).count() > 1)
     {
         let why = "with affinity each worker has a CPU of its own, and one is named twice";
-        return Err(Error::invalid("cpus", format!("{cpus:?}"), why));
+        return Err(HttpError::invalid("cpus", format!("{cpus:?}"), why));
     }
     Ok(cpus.into_iter().map(Some).collect())
 }
 
 /// One listener for all workers, or with `affinity` one for each.
-fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listener>>, Error> {
+fn listen(
+    config: &ServeConfig,
+    cpus: &[Option<usize>],
+) -> Result<Vec<Arc<AcceptingSocket>>, HttpError> {
     let mut options = ListenOptions {
         // A silent connection is no better than an unfinished first line.
         defer_accept: config
@@ -336,7 +339,10 @@ fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listen
         ..ListenOptions::default()
     };
     if !config.switches.has(Switch::Affinity) {
-        return Ok(vec![Arc::new(Listener::listen(&config.address, &options)?)]);
+        return Ok(vec![Arc::new(AcceptingSocket::listen(
+            &config.address,
+            &options,
+        )?)]);
     }
     // The kernel does not refuse a shared address: a second server would silently take a part of
     // the first one's connections.
@@ -344,7 +350,7 @@ fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listen
     options.reuse_port = true;
     let mut listeners = Vec::with_capacity(cpus.len());
     for _ in cpus {
-        listeners.push(Arc::new(Listener::listen(&address, &options)?));
+        listeners.push(Arc::new(AcceptingSocket::listen(&address, &options)?));
     }
     let cpus: Vec<usize> = cpus.iter().flatten().copied().collect();
     listeners[0].steer_by_cpu(&cpus)?;
@@ -352,10 +358,14 @@ fn listen(config: &ServeConfig, cpus: &[Option<usize>]) -> Result<Vec<Arc<Listen
 }
 
 /// Starts a worker's thread. If it fails, all workers are stopped.
-fn start(worker: ServeWorker, config: &ServeConfig, cpu: Option<usize>) -> Result<Thread, Error> {
+fn start(
+    worker: ServeWorker,
+    config: &ServeConfig,
+    cpu: Option<usize>,
+) -> Result<ServeThread, HttpError> {
     let serve = config.engine.serve;
     let name = format!("mpps-serve-{}", worker.index);
-    let others = Others {
+    let others = OtherWorkers {
         phase: Arc::clone(&worker.phase),
         stop: true,
     };
@@ -369,15 +379,15 @@ fn start(worker: ServeWorker, config: &ServeConfig, cpu: Option<usize>) -> Resul
 }
 
 /// Stops the other workers if one fails or panics. Otherwise they would silently go on without it.
-struct Others {
-    phase: Arc<Phase>,
+struct OtherWorkers {
+    phase: Arc<ServePhase>,
     stop: bool,
 }
 
-impl Drop for Others {
+impl Drop for OtherWorkers {
     fn drop(&mut self) {
         if self.stop {
-            self.phase.advance(Stage::Stopped);
+            self.phase.advance(ServeStage::Stopped);
         }
     }
 }

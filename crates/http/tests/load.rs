@@ -3,8 +3,8 @@
 //! Plain loopback and no privilege: addresses of 127.0.0.0/8, ports that the kernel chooses.
 
 use mpps_http::{
-    Close, Content, ENGINES, Engine, Failure, Limits, Load, LoadConfig, LoadReport, ServeConfig,
-    Server, Support, Switch, Task, Url,
+    Close, ENGINES, Engine, EngineSupport, Failure, HttpLoad, Limits, LoadConfig, LoadReport,
+    ServeConfig, ServedContent, Server, Switch, Task, Url,
 };
 use mpps_trial::{Trial, trials};
 use std::io::{Read, Write};
@@ -156,7 +156,7 @@ fn config(target: SocketAddr) -> LoadConfig {
 fn engines() -> impl Iterator<Item = &'static Engine> {
     ENGINES
         .iter()
-        .filter(|engine| (engine.support)(Task::Load) == Support::Yes)
+        .filter(|engine| (engine.support)(Task::Load) == EngineSupport::Yes)
 }
 
 fn run(engine: &'static Engine, config: &LoadConfig) -> LoadReport {
@@ -167,7 +167,7 @@ fn run(engine: &'static Engine, config: &LoadConfig) -> LoadReport {
 fn run_until(engine: &'static Engine, config: &LoadConfig, is_so: impl Fn() -> bool) -> LoadReport {
     let stop = AtomicBool::new(false);
     let look = |_: &_| stop.store(is_so(), Ordering::Relaxed);
-    let report = Load::run(engine, config, &stop, look).unwrap();
+    let report = HttpLoad::run(engine, config, &stop, look).unwrap();
     for ledger in report.ledger.both() {
         assert_eq!(ledger.remainder(), 0, "{}: {report:#?}", report.engine);
     }
@@ -436,7 +436,7 @@ fn a_load_ends_when_it_is_told_to() {
         (config.duration, config.requests) = (None, None);
         let stop = AtomicBool::new(false);
         let mut last = 0;
-        let report = Load::run(engine, &config, &stop, |progress| {
+        let report = HttpLoad::run(engine, &config, &stop, |progress| {
             assert!(progress.requests_completed >= last);
             last = progress.requests_completed;
             stop.store(last >= 20, Ordering::Relaxed);
@@ -574,7 +574,7 @@ fn both_ends_agree_about_what_was_asked_and_answered() {
                     address: SocketAddr::from(([127, 0, 0, 1], 0)),
                     engine: serving,
                     switches: serving.default_switches().without(Switch::Affinity),
-                    content: Content::Size(1024),
+                    content: ServedContent::Size(1024),
                     close,
                     limits: Limits::default(),
                     workers: 1,
@@ -628,9 +628,10 @@ fn what_cannot_be_is_refused_before_anything_is_opened() {
     for (number, change) in refused.into_iter().enumerate() {
         let mut config = good.clone();
         change(&mut config);
-        let error = Load::run(&ENGINES[0], &config, &AtomicBool::new(false), |_| {}).unwrap_err();
+        let error =
+            HttpLoad::run(&ENGINES[0], &config, &AtomicBool::new(false), |_| {}).unwrap_err();
         assert!(
-            matches!(error, mpps_http::Error::Invalid { .. }),
+            matches!(error, mpps_http::HttpError::Invalid { .. }),
             "{number}: {error}"
         );
     }

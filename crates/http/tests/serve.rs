@@ -12,7 +12,7 @@ mod hostile;
 mod lifecycle;
 mod scenario;
 
-use mpps_http::{ENGINES, Engine, Limits, Support, Switch, Switches, Task};
+use mpps_http::{ENGINES, Engine, EngineSupport, Limits, Switch, Switches, Task};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_trial::{Failed, Need, Trial, able};
@@ -98,8 +98,8 @@ fn of(engine: &'static Engine, switches: Switches, scenario: &'static Scenario) 
     let trial = Trial::waits(name, run);
     trial.needs(Need::probe(move || {
         match (engine.support)(Task::Serve { reset: false }) {
-            Support::No { why, .. } => Err(why),
-            Support::Yes => Ok(()),
+            EngineSupport::No { why, .. } => Err(why),
+            EngineSupport::Yes => Ok(()),
         }
     }))
 }

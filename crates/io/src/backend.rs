@@ -44,7 +44,7 @@ impl Support {
     }
 
     /// The same of a refusal: a limit of this process says nothing of the kernel.
-    fn refused(refusal: &mpps_os::Error, remedy: impl Into<String>) -> Self {
+    fn refused(refusal: &mpps_os::CallError, remedy: impl Into<String>) -> Self {
         let limit = Rights::own().limit_remedy(refusal);
         Self::no(refusal.to_string(), limit.unwrap_or_else(|| remedy.into()))
     }

@@ -13,7 +13,7 @@ use std::slice;
 
 /// Where one packet, or one train of equal datagrams, lies in its receiver's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Descriptor {
+pub struct PacketDescriptor {
     /// First byte, counted from the start of the receiver's memory.
     pub offset: u32,
     /// Bytes there.
@@ -24,7 +24,7 @@ pub struct Descriptor {
     pub segment_bytes: u16,
 }
 
-impl Descriptor {
+impl PacketDescriptor {
     /// How many datagrams it describes.
     #[inline]
     pub fn datagrams(&self) -> u64 {
@@ -75,7 +75,7 @@ impl Descriptor {
 pub struct Batch<'a> {
     memory: NonNull<u8>,
     memory_bytes: usize,
-    descriptors: &'a [Descriptor],
+    descriptors: &'a [PacketDescriptor],
     sources: &'a [Option<SocketAddr>],
     lent: PhantomData<&'a [u8]>,
 }
@@ -98,7 +98,7 @@ pub struct Packet<'a> {
 
 impl<'a> Batch<'a> {
     /// A batch of packets in ordinary memory.
-    pub fn new(memory: &'a [u8], descriptors: &'a [Descriptor]) -> Self {
+    pub fn new(memory: &'a [u8], descriptors: &'a [PacketDescriptor]) -> Self {
         // SAFETY: a slice is readable for its whole length and borrowed for 'a.
         unsafe { Self::from_raw(NonNull::from(memory).cast(), memory.len(), descriptors) }
     }
@@ -111,7 +111,7 @@ impl<'a> Batch<'a> {
     pub(crate) unsafe fn from_raw(
         memory: NonNull<u8>,
         memory_bytes: usize,
-        descriptors: &'a [Descriptor],
+        descriptors: &'a [PacketDescriptor],
     ) -> Self {
         Self {
             memory,
@@ -163,7 +163,10 @@ impl<'a> Batch<'a> {
     /// How many datagrams came; those of a train count each.
     #[inline]
     pub fn datagrams(&self) -> u64 {
-        self.descriptors.iter().map(Descriptor::datagrams).sum()
+        self.descriptors
+            .iter()
+            .map(PacketDescriptor::datagrams)
+            .sum()
     }
 
     /// How many bytes came, those that did not fit included.
@@ -190,8 +193,8 @@ impl<'a> Batch<'a> {
 
     /// Datagrams, bytes on arrival and buffers that were cut, in one pass.
     #[inline]
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    pub(crate) fn totals(&self) -> BatchTotals {
+        let mut totals = BatchTotals::default();
         let mut trains = 0;
         // Without a branch, so that the compiler takes several descriptors at a time.
         for descriptor in self.descriptors {
@@ -207,7 +210,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The buffers as the kernel gave them: a train is one slice.
-    pub(crate) fn raw(&self) -> impl Iterator<Item = (&'a [u8], Descriptor)> + use<'a> {
+    pub(crate) fn raw(&self) -> impl Iterator<Item = (&'a [u8], PacketDescriptor)> + use<'a> {
         let batch = *self;
         batch
             .descriptors
@@ -217,7 +220,7 @@ impl<'a> Batch<'a> {
 
     /// The bytes of one descriptor, cut at the end of the memory.
     #[inline]
-    fn bytes(&self, descriptor: Descriptor) -> &'a [u8] {
+    fn bytes(&self, descriptor: PacketDescriptor) -> &'a [u8] {
         let from = (descriptor.offset as usize).min(self.memory_bytes);
         let bytes = (descriptor.bytes as usize).min(self.memory_bytes - from);
         // SAFETY: `from + bytes <= memory_bytes` by the two lines above; the memory is readable
@@ -228,7 +231,7 @@ impl<'a> Batch<'a> {
 
 /// The part of a receiver's counters that one batch adds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Totals {
+pub(crate) struct BatchTotals {
     pub(crate) datagrams: u64,
     pub(crate) wire_bytes: u64,
     pub(crate) truncated: u64,
@@ -343,7 +346,7 @@ mod tests {
     #[test]
     fn a_train_is_handed_out_as_its_datagrams() {
         let memory: Vec<u8> = (0..10).collect();
-        let train = Descriptor {
+        let train = PacketDescriptor {
             offset: 0,
             bytes: 10,
             wire_bytes: 10,
@@ -359,7 +362,7 @@ mod tests {
 
     #[test]
     fn an_empty_datagram_is_a_datagram() {
-        let descriptors = [Descriptor::default()];
+        let descriptors = [PacketDescriptor::default()];
         let batch = Batch::new(&[], &descriptors);
         assert_eq!((batch.datagrams(), batch.packets().count()), (1, 1));
     }
@@ -371,10 +374,10 @@ mod tests {
             shapes in proptest::collection::vec((0_u32..120, 0_u32..90, 0_u32..200, 0_u16..9), 0..6),
             begun in 0_usize..4,
         ) {
-            let descriptor = |(offset, bytes, wire_bytes, segment_bytes)| Descriptor {
+            let descriptor = |(offset, bytes, wire_bytes, segment_bytes)| PacketDescriptor {
                 offset, bytes, wire_bytes, segment_bytes,
             };
-            let descriptors: Vec<Descriptor> = shapes.into_iter().map(descriptor).collect();
+            let descriptors: Vec<PacketDescriptor> = shapes.into_iter().map(descriptor).collect();
             let batch = Batch::new(&memory, &descriptors);
             let mut one_by_one = Vec::new();
             for packet in batch.packets() {
@@ -392,7 +395,7 @@ mod tests {
             (offset, bytes, wire_bytes, segment_bytes) in
                 (any::<u32>(), any::<u32>(), 0_u32..70_000, any::<u16>()),
         ) {
-            let descriptors = [Descriptor { offset, bytes, wire_bytes, segment_bytes }];
+            let descriptors = [PacketDescriptor { offset, bytes, wire_bytes, segment_bytes }];
             let batch = Batch::new(&memory, &descriptors);
             let read: usize = batch.packets().map(|packet| packet.data.len()).sum();
             prop_assert!(read <= memory.len());

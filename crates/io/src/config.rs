@@ -21,7 +21,7 @@ const TRAIN_BUFFER_BYTES: usize = 65_536;
 
 /// A multicast group to join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Group {
+pub struct MulticastGroup {
     /// The group's address.
     pub address: IpAddr,
     /// The interface's index, or 0 to let the route decide.
@@ -64,7 +64,7 @@ pub struct RxConfig {
     /// Poll the device queue for this time in microseconds while waiting (`SO_BUSY_POLL`).
     pub busy_poll_us: Option<u32>,
     /// Multicast groups to join.
-    pub groups: Vec<Group>,
+    pub groups: Vec<MulticastGroup>,
     /// Report each datagram's sender ([`crate::Packet::source`]).
     pub sources: bool,
     /// Make ready to answer what comes ([`crate::Rx::serve`]).

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Error {
     /// The kernel said no.
     #[error(transparent)]
-    Kernel(#[from] mpps_os::Error),
+    Kernel(#[from] mpps_os::CallError),
     /// The backend cannot do what was asked, and does not pretend to.
     #[error("backend {backend} does not support {field}")]
     Unsupported {

@@ -35,7 +35,7 @@ pub struct FlowKey {
 
 /// One receiving thread's view of one flow.
 #[derive(Clone)]
-struct Flow {
+struct FlowWindow {
     report: FlowReport,
     is_timed: bool,
 }
@@ -185,7 +185,7 @@ impl FlowReport {
 /// assert_eq!((report.received, report.reordered, report.lost()), (5, 1, 3));
 /// ```
 pub struct FlowTable {
-    flows: Vec<Flow>,
+    flows: Vec<FlowWindow>,
     index: BTreeMap<FlowKey, usize>,
     last: Option<(FlowKey, usize)>,
     /// Datagrams of flows beyond the 8192nd.
@@ -288,7 +288,7 @@ impl FlowTable {
             report.delay_ns =
                 Histogram::new_with_bounds(1, 2, 0).unwrap_or_else(|_| delay_histogram());
         }
-        self.flows.push(Flow { report, is_timed });
+        self.flows.push(FlowWindow { report, is_timed });
         self.index.insert(key, self.flows.len() - 1);
         Some(self.flows.len() - 1)
     }
@@ -304,7 +304,7 @@ impl fmt::Debug for FlowTable {
     }
 }
 
-impl Flow {
+impl FlowWindow {
     /// True if it is the first of its number for certain.
     #[inline]
     fn see(&mut self, sequence: u64, pages_free: &mut usize) -> bool {

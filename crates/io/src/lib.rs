@@ -56,11 +56,11 @@ pub use async_rx::AsyncRx;
 /// The table of backends.
 pub use backend::{BACKENDS, Backend};
 /// A batch of received packets, lent by the receiver.
-pub use batch::{Batch, Descriptor, Packet, Packets};
+pub use batch::{Batch, Packet, PacketDescriptor, Packets};
 /// Waits until an interface can send and receive.
 pub use carrier::await_carrier;
 /// The configuration of receivers and senders.
-pub use config::{Group, RxConfig, TxConfig};
+pub use config::{MulticastGroup, RxConfig, TxConfig};
 /// Refusals by mpps.
 pub use error::Error;
 /// Which frames of an interface are a receiver's.
@@ -85,8 +85,8 @@ pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 pub use tx::{Refusals, Sent, Tx, TxCaps, TxCounters};
 /// Threads that receive and send.
 pub use worker::{
-    Held, Inspect, RxProgress, RxReport, RxTask, RxWorker, Stop, TxProgress, TxReport, TxTask,
-    TxWorker,
+    FinishedWorker, Inspect, RxProgress, RxReport, RxTask, RxWorker, Stop, TxProgress, TxReport,
+    TxTask, TxWorker,
 };
 
 /// Parts of backends that the tests of these crates try by themselves. They change without notice.

@@ -2,7 +2,7 @@
 
 use crate::wire::Template;
 use crate::{Error, RingConfig, await_carrier};
-use mpps_os::netlink::link::{self, Link};
+use mpps_os::netlink::link::{self, NetlinkLink};
 use mpps_os::netlink::neighbour;
 use mpps_os::netlink::route::{self, Route, RouteKind};
 use mpps_os::socket::UdpSocket;
@@ -141,7 +141,7 @@ impl LinkPath {
 }
 
 /// The interface with this number.
-fn interface(index: u32) -> Result<Link, Error> {
+fn interface(index: u32) -> Result<NetlinkLink, Error> {
     link::find(index)?.ok_or_else(|| Error::Invalid {
         field: "ring.interface",
         value: index.to_string(),
@@ -149,7 +149,7 @@ fn interface(index: u32) -> Result<Link, Error> {
     })
 }
 
-fn ethernet_address(link: &Link) -> Result<[u8; 6], Error> {
+fn ethernet_address(link: &NetlinkLink) -> Result<[u8; 6], Error> {
     let address = link.address.as_slice();
     address.try_into().map_err(|_| Error::Invalid {
         field: "ring.interface",
@@ -159,7 +159,7 @@ fn ethernet_address(link: &Link) -> Result<[u8; 6], Error> {
 }
 
 /// The hardware address that a frame to `target` has to bear.
-fn next_hop(target: IpAddr, route: &Route, link: &Link) -> Result<[u8; 6], Error> {
+fn next_hop(target: IpAddr, route: &Route, link: &NetlinkLink) -> Result<[u8; 6], Error> {
     if route.kind == RouteKind::Local {
         return Ok(LOOPBACK_MAC);
     }

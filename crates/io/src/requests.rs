@@ -5,14 +5,14 @@
     reason = "packets are changed in memory that the kernel also writes"
 )]
 
-use crate::{Descriptor, Layer, wire};
+use crate::{Layer, PacketDescriptor, wire};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 
 /// Where a packet lies, how far it may grow, and what is to be sent of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct PacketSlot {
     /// Its first byte, counted from the start of the receiver's memory.
     pub(crate) offset: u32,
     /// Bytes that came.
@@ -29,9 +29,9 @@ pub(crate) struct Slot {
     pub(crate) forward: bool,
 }
 
-impl Slot {
+impl PacketSlot {
     /// A received packet, with room for an answer.
-    pub(crate) fn new(came: &Descriptor, room: u32) -> Self {
+    pub(crate) fn new(came: &PacketDescriptor, room: u32) -> Self {
         Self {
             offset: came.offset,
             bytes: came.bytes,
@@ -42,11 +42,11 @@ impl Slot {
     }
 
     /// Where its answer lies, which has no byte where there is none.
-    pub(crate) fn lying(&self) -> Descriptor {
-        Descriptor {
+    pub(crate) fn lying(&self) -> PacketDescriptor {
+        PacketDescriptor {
             offset: self.offset,
             bytes: self.answer.unwrap_or(0),
-            ..Descriptor::default()
+            ..PacketDescriptor::default()
         }
     }
 }
@@ -68,7 +68,7 @@ pub struct Requests<'a> {
     memory: NonNull<u8>,
     memory_bytes: usize,
     layer: Layer,
-    slots: slice::IterMut<'a, Slot>,
+    slots: slice::IterMut<'a, PacketSlot>,
     lent: PhantomData<&'a mut [u8]>,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Requests<'a> {
         memory: &'a mut [u8],
         stride: usize,
         layer: Layer,
-        slots: &'a mut [Slot],
+        slots: &'a mut [PacketSlot],
     ) -> Self {
         for (at, slot) in slots.iter_mut().enumerate() {
             slot.offset = (at * stride) as u32;
@@ -148,7 +148,7 @@ impl<'a> Requests<'a> {
         memory: NonNull<u8>,
         memory_bytes: usize,
         layer: Layer,
-        slots: &'a mut [Slot],
+        slots: &'a mut [PacketSlot],
     ) -> Self {
         Self {
             memory,
@@ -301,12 +301,12 @@ impl Request<'_> {
 mod tests {
     use super::*;
 
-    fn slot(bytes: u32, room: u32) -> Slot {
-        Slot {
+    fn slot(bytes: u32, room: u32) -> PacketSlot {
+        PacketSlot {
             bytes,
             wire_bytes: bytes,
             room,
-            ..Slot::default()
+            ..PacketSlot::default()
         }
     }
 
@@ -361,7 +361,7 @@ mod tests {
             shapes in proptest::collection::vec((0_u32..120, 0_u32..200), 0..4),
         ) {
             let mut memory = vec![0; bytes];
-            let mut slots: Vec<Slot> = shapes.iter().map(|(bytes, room)| slot(*bytes, *room)).collect();
+            let mut slots: Vec<PacketSlot> = shapes.iter().map(|(bytes, room)| slot(*bytes, *room)).collect();
             let count = slots.len();
             let stride = bytes / count.max(1);
             let requests = Requests::new(&mut memory, stride, Layer::Payload, &mut slots);

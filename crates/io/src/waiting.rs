@@ -23,7 +23,7 @@ pub(crate) enum Sleep {
 /// A receiver, as far as it is waited for.
 pub(crate) trait Awaited {
     /// The state of its waits.
-    fn waiting(&mut self) -> &mut Waiting;
+    fn waiting(&mut self) -> &mut ReceiverWait;
 
     /// The counters after the waits before this one.
     fn counters(&self) -> &RxCounters;
@@ -67,7 +67,7 @@ pub(crate) trait Awaited {
 
 /// Waits on behalf of one receiver.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct ReceiverWait {
     waiter: Waiter,
     adaptive: Adaptive,
 }
@@ -85,7 +85,7 @@ pub(crate) fn until(awaited: &mut impl Awaited, wait: Wait) -> io::Result<bool> 
     }
 }
 
-impl Waiting {
+impl ReceiverWait {
     pub(crate) fn new() -> Self {
         Self::default()
     }

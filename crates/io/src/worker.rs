@@ -77,18 +77,18 @@ fn spawn_all<T, W, R>(
 
 /// The thread of a worker.
 #[derive(Debug)]
-struct Running<R> {
+struct WorkerThread<R> {
     report: Receiver<R>,
     is_finished: Arc<AtomicBool>,
     /// Taken only by `join_open`.
-    held: Option<Held>,
+    held: Option<FinishedWorker>,
     stop: Stop,
 }
 
 /// A running receiver or sender: what it publishes, what it is, and what it will report.
 #[derive(Debug)]
 pub struct Worker<L, C, R> {
-    running: Running<R>,
+    running: WorkerThread<R>,
     live: Arc<L>,
     caps: C,
 }
@@ -117,7 +117,7 @@ impl<L, C, R> Worker<L, C, R> {
     ///
     /// # Panics
     /// As [`Worker::join`].
-    pub fn join_open(self) -> (R, Held) {
+    pub fn join_open(self) -> (R, FinishedWorker) {
         self.running.join_open()
     }
 }
@@ -125,17 +125,17 @@ impl<L, C, R> Worker<L, C, R> {
 /// The receiver or sender of a finished worker, still open. Its own thread closes it when this is
 /// dropped: rings of the kernel belong to a thread.
 #[derive(Debug)]
-pub struct Held {
+pub struct FinishedWorker {
     /// The thread waits for the end of this, which comes first.
     _let_go: Sender<()>,
-    thread: Thread,
+    thread: JoinedThread,
 }
 
 /// A thread that is waited for.
 #[derive(Debug)]
-struct Thread(Option<JoinHandle<()>>);
+struct JoinedThread(Option<JoinHandle<()>>);
 
-impl Drop for Thread {
+impl Drop for JoinedThread {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
             // A panic was passed on where the report was missed.
@@ -144,7 +144,7 @@ impl Drop for Thread {
     }
 }
 
-impl<R: Send + 'static> Running<R> {
+impl<R: Send + 'static> WorkerThread<R> {
     /// Starts a thread on its CPU, if it has one; the error names the CPU. `work` returns its
     /// report, and the value that it leaves open until it is dropped.
     fn start<T>(
@@ -182,16 +182,16 @@ impl<R: Send + 'static> Running<R> {
         Ok(Self {
             report,
             is_finished,
-            held: Some(Held {
+            held: Some(FinishedWorker {
                 _let_go: let_go,
-                thread: Thread(Some(thread)),
+                thread: JoinedThread(Some(thread)),
             }),
             stop,
         })
     }
 }
 
-impl<R> Running<R> {
+impl<R> WorkerThread<R> {
     fn is_finished(&self) -> bool {
         let thread = self.held.as_ref().and_then(|held| held.thread.0.as_ref());
         // A worker that panicked has finished too.
@@ -199,7 +199,7 @@ impl<R> Running<R> {
     }
 
     /// Waits for the end of the work, and goes on with the worker's panic if it had one.
-    fn join_open(mut self) -> (R, Held) {
+    fn join_open(mut self) -> (R, FinishedWorker) {
         let held = self.held.take();
         let mut held = held.expect("only `join_open` takes it, and it takes the worker too");
         if let Ok(report) = self.report.recv() {
@@ -213,7 +213,7 @@ impl<R> Running<R> {
     }
 }
 
-impl<R> Drop for Running<R> {
+impl<R> Drop for WorkerThread<R> {
     /// Dropping a worker without a join asks it to stop, with those that share its [`Stop`].
     fn drop(&mut self) {
         if let Some(mut held) = self.held.take() {

@@ -2,7 +2,7 @@
 
 use crate::{Error, await_carrier};
 use mpps_os::bpf::asm::{Assembler, R0};
-use mpps_os::bpf::{Link, Program, ProgramKind, XDP_HAS_FRAGMENTS, XdpAttach};
+use mpps_os::bpf::{BpfLink, Program, ProgramKind, XDP_HAS_FRAGMENTS, XdpAttach};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use std::fmt;
@@ -26,15 +26,15 @@ const EBUSY: i32 = 16;
 #[derive(Debug)]
 pub struct XdpSwitch {
     /// None if another program is there already.
-    program: Option<Arc<Link>>,
+    program: Option<Arc<BpfLink>>,
     carrier_wait: Duration,
 }
 
 /// An interface of a network namespace: the namespace's inode and the interface's number.
-type Place = (u32, u32);
+type NamespaceInterface = (u32, u32);
 
 /// The programs that this process keeps attached.
-static ATTACHED: Mutex<Vec<(Place, Weak<Link>)>> = Mutex::new(Vec::new());
+static ATTACHED: Mutex<Vec<(NamespaceInterface, Weak<BpfLink>)>> = Mutex::new(Vec::new());
 
 impl XdpSwitch {
     /// Switches it on, and waits until the link is up again: most drivers take it down for that.
@@ -51,14 +51,14 @@ impl XdpSwitch {
     }
 }
 
-fn attach(place: Place) -> Result<Option<Arc<Link>>, mpps_os::Error> {
+fn attach(place: NamespaceInterface) -> Result<Option<Arc<BpfLink>>, mpps_os::CallError> {
     let mut attached = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner);
     attached.retain(|(_, link)| link.strong_count() > 0);
     let ours = attached.iter().find(|(other, _)| *other == place);
     if let Some(link) = ours.and_then(|(_, link)| link.upgrade()) {
         return Ok(Some(link));
     }
-    match Link::xdp(&passing()?, place.1, XdpAttach::Native) {
+    match BpfLink::xdp(&passing()?, place.1, XdpAttach::Native) {
         Ok(link) => {
             let link = Arc::new(link);
             attached.push((place, Arc::downgrade(&link)));
@@ -74,7 +74,7 @@ fn attach(place: Place) -> Result<Option<Arc<Link>>, mpps_os::Error> {
 }
 
 /// A program that lets every frame pass, of any length where the kernel knows of that (Linux 5.18).
-fn passing() -> Result<Program, mpps_os::Error> {
+fn passing() -> Result<Program, mpps_os::CallError> {
     let instructions = Assembler::new().set(R0, PASS).exit().finish()?;
     let load =
         |flags| Program::load_with_flags(ProgramKind::Xdp, "mpps_pass", &instructions, flags);

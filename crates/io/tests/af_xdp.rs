@@ -7,7 +7,7 @@ use mpps_io::{
     TxConfig, Wait, backend, wire,
 };
 use mpps_lab::{Delivery, Lab, LabConfig, address};
-use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind, XskMap};
+use mpps_os::bpf::{BpfLink, PerCpuMapKind, Program, ProgramKind, XskMap};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_trial::{Failed, Need, Trial, trials};
@@ -57,7 +57,7 @@ fn open_one() -> Result<(), String> {
 }
 
 /// Two queues. The sender polls the receiver's ring, so that no burst of up to 256 overflows it.
-fn lab(mtu: u32) -> Result<Lab, mpps_lab::Error> {
+fn lab(mtu: u32) -> Result<Lab, mpps_lab::LabError> {
     Lab::new(&LabConfig {
         queues: 2,
         delivery: Delivery::SoftInterrupt,
@@ -444,7 +444,7 @@ fn another_program_feeds_the_receivers() -> Result<(), Failed> {
     for attach in [Attach::Native, Attach::Generic] {
         let _attached = lab.receiver().run(|| {
             let index = link::index(lab.receiver().interface())?;
-            Link::xdp(&program, index, attach)
+            BpfLink::xdp(&program, index, attach)
         })??;
         let open = || backend::find("af_xdp")?.open_rx_queues(&config);
         let mut queues = lab.receiver().run(open)??;

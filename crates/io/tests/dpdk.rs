@@ -199,7 +199,7 @@ fn all_come(lab: &Lab, config: &RxConfig) {
 
 /// The packets that a lab's link has dropped on the sender's side.
 fn link_drops(lab: &Lab) -> u64 {
-    let of = |host: &mpps_lab::Host| {
+    let of = |host: &mpps_lab::LabHost| {
         let index = host.interface_index();
         let statistics = host.run(|| link::statistics(index)).expect("a thread");
         statistics.expect("the link is there")

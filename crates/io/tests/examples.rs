@@ -269,7 +269,7 @@ fn balancer() {
     let servers = [[2, 0, 0, 0, 0, 7], [2, 0, 0, 0, 0, 8]];
     let lab = place.lab.as_ref().expect("it has one");
     let (sender, receiver) = (lab.sender(), lab.receiver());
-    let wire = || -> mpps_os::Result<()> {
+    let wire = || -> mpps_os::CallResult<()> {
         link::create_veth("out", 2, "far", 2, sender.namespace().as_fd())?;
         link::set_up(link::index("out")?)
     };

@@ -8,7 +8,7 @@ use mpps_io::parts::{FlowCounters, FlowCounts, FlowFilter, FlowProgram};
 use mpps_io::{Attach, Destination};
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{
-    Link, LiveFrames, PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XskMap,
+    BpfLink, LiveFrames, PerCpuMapKind, Program, ProgramKind, XDP_HAS_FRAGMENTS, XskMap,
 };
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
@@ -72,13 +72,13 @@ impl Loaded {
     }
 
     /// `[taken, passed, other]`
-    fn counts(&self) -> Result<[u64; 3], mpps_os::Error> {
+    fn counts(&self) -> Result<[u64; 3], mpps_os::CallError> {
         let cpus = self.counters.values(&[0])?;
         Ok([0, 1, 2].map(|place| cpus.iter().map(|counts| counts[place]).sum()))
     }
 
     fn check(&self, frame: &[u8]) -> Result<(), String> {
-        let fail = |error: mpps_os::Error| error.to_string();
+        let fail = |error: mpps_os::CallError| error.to_string();
         let ours = self.filter.matches(frame);
         let before = self.counts().map_err(fail)?;
         let mut answers = vec![
@@ -252,7 +252,7 @@ fn packets_are_taken_from_the_kernel() -> Result<(), Failed> {
     let link = far.run(|| {
         let index = link::index("far")?;
         link::set_up(index)?;
-        Link::tcx_ingress(&loaded.classifier, index)
+        BpfLink::tcx_ingress(&loaded.classifier, index)
     })??;
     send(&near, &frames::frame_v4(5, &[0; 20]), 5)?;
     send(&near, &frames::frame_v6(&[], 17, &[0; 20]), 7)?;

@@ -3,7 +3,7 @@
 use crate::{can, has_lab, lab};
 use mpps_io::backend;
 use mpps_io::{Rx, RxConfig, Stamp, StampKind, Tx, TxConfig, Wait};
-use mpps_lab::{Host, Lab};
+use mpps_lab::{Lab, LabHost};
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link, neighbour};
@@ -123,7 +123,7 @@ fn an_interface_that_would_lose_all_is_refused() -> Result<(), Failed> {
     let (near, far) = (NetNamespace::new()?, NetNamespace::new()?);
     near.run(|| link::create_veth("near", 1, "far", 1, far.as_fd()))??;
     let [here, there]: [IpAddr; 2] = ["10.9.0.1".parse()?, "10.9.0.2".parse()?];
-    near.run(|| -> mpps_os::Result<()> {
+    near.run(|| -> mpps_os::CallResult<()> {
         let index = link::index("near")?;
         address::add(index, here, 24)?;
         link::set_up(index)
@@ -167,14 +167,14 @@ fn targets(lab: &Lab) -> Vec<SocketAddr> {
     both.map(|address| SocketAddr::new(address, 4321)).collect()
 }
 
-fn receiver(host: &Host, target: SocketAddr) -> Result<Box<dyn Rx>, Failed> {
+fn receiver(host: &LabHost, target: SocketAddr) -> Result<Box<dyn Rx>, Failed> {
     let mut config = RxConfig::new(target);
     config.sources = true;
     config.receive_buffer_bytes = Some(8 << 20);
     Ok(host.run(|| backend::find("recvmmsg")?.open_rx(&config))??)
 }
 
-fn sender(host: &Host, target: SocketAddr, flows: usize) -> Result<Box<dyn Tx>, Failed> {
+fn sender(host: &LabHost, target: SocketAddr, flows: usize) -> Result<Box<dyn Tx>, Failed> {
     let mut config = TxConfig::new(target);
     config.flows = flows;
     Ok(host.run(|| backend::find("xdp")?.open_tx(&config))??)
@@ -224,7 +224,7 @@ fn drain(
 /// The counts of the veth's driver: frames put into the ring of the peer, refused by it, and taken
 /// out of it there (`veth_get_ethtool_stats`, drivers/net/veth.c).
 fn counts(lab: &Lab) -> Result<BTreeMap<&'static str, u64>, Failed> {
-    let sum = |host: &Host, prefix: &str, suffix: &str| -> Result<u64, Failed> {
+    let sum = |host: &LabHost, prefix: &str, suffix: &str| -> Result<u64, Failed> {
         let all = host.run(|| ethtool::statistics(host.interface()))??;
         let wanted = |name: &str| name.starts_with(prefix) && name.ends_with(suffix);
         let own = all.iter().filter(|(name, _)| wanted(name));

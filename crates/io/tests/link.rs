@@ -10,7 +10,7 @@ use mpps_io::{
     Inspect, RingConfig, RxConfig, RxTask, RxWorker, Stop, TxConfig, Wait, await_carrier, backend,
 };
 use mpps_os::bpf::asm::{Assembler, R0};
-use mpps_os::bpf::{Link, Program, ProgramKind, XdpAttach};
+use mpps_os::bpf::{BpfLink, Program, ProgramKind, XdpAttach};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_trial::{Failed, Need, Trial, trials};
@@ -47,10 +47,10 @@ fn attaches() -> Result<(), String> {
 }
 
 /// Attaches a program as another one would.
-fn attach(interface_index: u32) -> mpps_os::Result<Link> {
+fn attach(interface_index: u32) -> mpps_os::CallResult<BpfLink> {
     let instructions = Assembler::new().set(R0, PASS).exit().finish()?;
     let program = Program::load(ProgramKind::Xdp, "mpps_other", &instructions)?;
-    Link::xdp(&program, interface_index, XdpAttach::Native)
+    BpfLink::xdp(&program, interface_index, XdpAttach::Native)
 }
 
 /// Two namespaces, a pair of interfaces with addresses, and no neighbour known. Both ends are down.
@@ -71,7 +71,7 @@ impl Pair {
             true => (&self.near, "near", 1),
             false => (&self.far, "far", 2),
         };
-        namespace.run(|| -> mpps_os::Result<()> {
+        namespace.run(|| -> mpps_os::CallResult<()> {
             let index = link::index(name)?;
             // An address of IPv6 may be used a second after the link came up.
             address::add(index, IpAddr::from([10, 9, 0, last]), 24)?;

@@ -1,7 +1,7 @@
 //! A sender that never sends more than the link of a lab holds.
 
 use mpps_io::{Frames, Sent, Tx, TxCaps, TxCounters};
-use mpps_lab::Host;
+use mpps_lab::LabHost;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ pub(crate) struct PacedTx {
 }
 
 impl PacedTx {
-    pub(crate) fn new(tx: Box<dyn Tx>, host: &Host) -> Self {
+    pub(crate) fn new(tx: Box<dyn Tx>, host: &LabHost) -> Self {
         let links = host.run(|| File::open("/proc/thread-self/net/dev"));
         Self {
             tx,

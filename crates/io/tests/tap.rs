@@ -4,7 +4,7 @@
 use crate::paced_tx::PacedTx;
 use crate::{has_lab, lab};
 use mpps_io::{Backend, Fanout, Rx, RxConfig, Tx, TxConfig, Wait, backend, wire};
-use mpps_lab::{Host, Lab};
+use mpps_lab::{Lab, LabHost};
 use mpps_os::netlink::link::{self, LinkStatistics};
 use mpps_trial::{Failed, Need, Trial};
 use std::collections::BTreeSet;
@@ -238,7 +238,7 @@ fn only_the_flow_comes_in(row: &Backend, lab: &Lab) {
     any.ring.interface = Some(lab.receiver().interface().to_owned());
     let mut any = open_rx(row, lab, &any);
 
-    let sockets = |host: &Host, port| {
+    let sockets = |host: &LabHost, port| {
         let socket = host.run(|| UdpSocket::bind(("0.0.0.0", port))).unwrap();
         socket.unwrap()
     };
@@ -463,7 +463,7 @@ fn arrived(lab: &Lab) -> u64 {
     statistics(lab.receiver()).rx_packets
 }
 
-fn statistics(host: &Host) -> LinkStatistics {
+fn statistics(host: &LabHost) -> LinkStatistics {
     let read = host.run(|| link::statistics(host.interface_index()));
     read.unwrap().unwrap()
 }

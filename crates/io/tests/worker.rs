@@ -1,7 +1,7 @@
 //! The workers, with receivers and senders that do what a script says.
 
 use mpps_io::{
-    Batch, Descriptor, Error, Frames, Inspect, Layer, Mode, Refusals, Rx, RxCaps, RxConfig,
+    Batch, Error, Frames, Inspect, Layer, Mode, PacketDescriptor, Refusals, Rx, RxCaps, RxConfig,
     RxCounters, RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps,
     TxConfig, TxCounters, TxTask, TxWorker, Wait, backend,
 };
@@ -63,7 +63,7 @@ struct ScriptedRx {
     script: VecDeque<Answer>,
     then: Answer,
     asked: Arc<AtomicU64>,
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<PacketDescriptor>,
     counters: RxCounters,
     caps: RxCaps,
 }
@@ -103,7 +103,7 @@ impl Rx for ScriptedRx {
             Answer::Datagrams(count) => {
                 self.counters.datagrams += count;
                 self.counters.calls += 1;
-                self.descriptors = vec![Descriptor::default(); count as usize];
+                self.descriptors = vec![PacketDescriptor::default(); count as usize];
                 Ok(Batch::new(&[], &self.descriptors))
             }
         }

@@ -11,7 +11,7 @@
 
 #![allow(clippy::print_stderr, reason = "programs speak")]
 
-use mpps_lab::{Host, Lab, LabConfig};
+use mpps_lab::{Lab, LabConfig, LabHost};
 use std::env;
 use std::error::Error;
 use std::process::{Command, ExitCode};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 fn run(port: u16, server: &str, client: &str) -> Result<ExitCode, Box<dyn Error>> {
     let lab = Lab::new(&LabConfig::default())?;
-    let address = |host: &Host| host.v4()[0].to_string();
+    let address = |host: &LabHost| host.v4()[0].to_string();
     let shell = |line: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", line]);

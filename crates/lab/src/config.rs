@@ -1,6 +1,6 @@
 //! The configuration of a lab, and its limits.
 
-use crate::{Error, address};
+use crate::{LabError, address};
 
 /// The configuration of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,23 +41,23 @@ impl Default for LabConfig {
 
 impl LabConfig {
     /// Refuses what no kernel can do.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), LabError> {
         if self.queues == 0 || self.queues > 4096 {
-            return Err(Error::Queues(self.queues));
+            return Err(LabError::Queues(self.queues));
         }
         for cpus in [&self.queue_cpus, &self.sender_queue_cpus] {
             if !cpus.is_empty() && cpus.len() != usize::from(self.queues) {
-                return Err(Error::QueueCpus {
+                return Err(LabError::QueueCpus {
                     cpus: cpus.len(),
                     queues: self.queues,
                 });
             }
         }
         if address::sender(self.sender_addresses).is_none() {
-            return Err(Error::SenderAddresses(self.sender_addresses));
+            return Err(LabError::SenderAddresses(self.sender_addresses));
         }
         if !(1280..=65535).contains(&self.mtu) {
-            return Err(Error::Mtu(self.mtu));
+            return Err(LabError::Mtu(self.mtu));
         }
         Ok(())
     }
@@ -92,21 +92,21 @@ mod tests {
                 queues,
                 ..good.clone()
             };
-            assert!(matches!(config.check(), Err(Error::Queues(n)) if n == queues));
+            assert!(matches!(config.check(), Err(LabError::Queues(n)) if n == queues));
         }
         for mtu in [0, 1279, 65536] {
             let config = LabConfig {
                 mtu,
                 ..good.clone()
             };
-            assert!(matches!(config.check(), Err(Error::Mtu(n)) if n == mtu));
+            assert!(matches!(config.check(), Err(LabError::Mtu(n)) if n == mtu));
         }
         for sender_addresses in [0, 226] {
             let config = LabConfig {
                 sender_addresses,
                 ..good.clone()
             };
-            assert!(matches!(config.check(), Err(Error::SenderAddresses(_))));
+            assert!(matches!(config.check(), Err(LabError::SenderAddresses(_))));
         }
         let config = LabConfig {
             queue_cpus: vec![0; 3],
@@ -114,7 +114,7 @@ mod tests {
         };
         assert!(matches!(
             config.check(),
-            Err(Error::QueueCpus { cpus: 3, queues: 4 })
+            Err(LabError::QueueCpus { cpus: 3, queues: 4 })
         ));
     }
 }

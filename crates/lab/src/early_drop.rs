@@ -13,7 +13,7 @@ use std::fmt;
 
 use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, Rights};
 
-use crate::{Error, Lab};
+use crate::{Lab, LabError};
 
 /// A place where the receiving host drops packets, and the means; latest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,13 +44,13 @@ pub struct Unavailable {
 /// A drop at work, until it is removed or this value is dropped.
 #[derive(Debug)]
 pub struct Installed<'lab> {
-    rule: Box<dyn Rule + 'lab>,
+    rule: Box<dyn EarlyDropRule + 'lab>,
 }
 
 /// Connection tracking at work on the receiver of a lab, until this value is dropped.
 #[derive(Debug)]
 pub struct Tracking<'lab> {
-    table: nftables::Table<'lab>,
+    table: nftables::NftTable<'lab>,
 }
 
 impl Tracking<'_> {
@@ -60,7 +60,7 @@ impl Tracking<'_> {
     /// # Errors
     ///
     /// The counter cannot be read.
-    pub fn packets(&self) -> Result<u64, Error> {
+    pub fn packets(&self) -> Result<u64, LabError> {
         self.table.dropped()
     }
 
@@ -69,7 +69,7 @@ impl Tracking<'_> {
     /// # Errors
     ///
     /// The rules are still there. They go with the lab.
-    pub fn remove(mut self) -> Result<(), Error> {
+    pub fn remove(mut self) -> Result<(), LabError> {
         self.table.remove()
     }
 }
@@ -89,19 +89,19 @@ impl Lab {
     ///
     /// nft(8) is not there, or failed: the kernel has no `CONFIG_NFT_CT`, or `EPERM` without root's
     /// rights.
-    pub fn track(&self, port: u16, tracked: bool) -> Result<Tracking<'_>, Error> {
-        let table = nftables::Table::tracking(self.receiver(), port, tracked)?;
+    pub fn track(&self, port: u16, tracked: bool) -> Result<Tracking<'_>, LabError> {
+        let table = nftables::NftTable::tracking(self.receiver(), port, tracked)?;
         Ok(Tracking { table })
     }
 }
 
 /// Drops or marks packets and counts them, until this value is dropped.
-trait Rule: fmt::Debug + Send {
+trait EarlyDropRule: fmt::Debug + Send {
     /// Packets counted so far.
-    fn dropped(&self) -> Result<u64, Error>;
+    fn dropped(&self) -> Result<u64, LabError>;
 
     /// Ends it. The second call does nothing.
-    fn remove(&mut self) -> Result<(), Error>;
+    fn remove(&mut self) -> Result<(), LabError>;
 }
 
 impl EarlyDrop {
@@ -169,12 +169,12 @@ impl EarlyDrop {
     /// # Errors
     ///
     /// The program that makes the rule is not there, or failed; `EPERM` without root's rights.
-    pub fn install(self, lab: &Lab, port: u16) -> Result<Installed<'_>, Error> {
+    pub fn install(self, lab: &Lab, port: u16) -> Result<Installed<'_>, LabError> {
         let host = lab.receiver();
-        let rule: Box<dyn Rule + '_> = match self {
+        let rule: Box<dyn EarlyDropRule + '_> = match self {
             Self::IptablesRaw => Box::new(iptables::RawRule::new(host, port)?),
-            Self::NftRaw => Box::new(nftables::Table::raw(host, port)?),
-            Self::NftIngress => Box::new(nftables::Table::ingress(host, port)?),
+            Self::NftRaw => Box::new(nftables::NftTable::raw(host, port)?),
+            Self::NftIngress => Box::new(nftables::NftTable::ingress(host, port)?),
             Self::XdpParsed => Box::new(xdp::XdpDrop::new(host, xdp::Reading::Headers { port })?),
             Self::XdpRead => Box::new(xdp::XdpDrop::new(host, xdp::Reading::FirstByte)?),
             Self::XdpUntouched => Box::new(xdp::XdpDrop::new(host, xdp::Reading::Nothing)?),
@@ -182,7 +182,7 @@ impl EarlyDrop {
         Ok(Installed { rule })
     }
 
-    fn remedy(self, error: &Error) -> String {
+    fn remedy(self, error: &LabError) -> String {
         let (package, option) = match self {
             Self::IptablesRaw => ("iptables", "CONFIG_IP_NF_RAW"),
             Self::NftRaw => ("nftables", "CONFIG_NF_TABLES_INET"),
@@ -193,7 +193,7 @@ impl EarlyDrop {
             }
         };
         match error {
-            Error::NoProgram(_) => format!("apt-get install {package}"),
+            LabError::NoProgram(_) => format!("apt-get install {package}"),
             _ => {
                 let remedy = Rights::own().remedy(&[CAP_NET_ADMIN]);
                 format!("{remedy}; on a kernel with {option}")
@@ -215,7 +215,7 @@ impl Installed<'_> {
     /// # Errors
     ///
     /// The counter cannot be read.
-    pub fn dropped(&self) -> Result<u64, Error> {
+    pub fn dropped(&self) -> Result<u64, LabError> {
         self.rule.dropped()
     }
 
@@ -224,7 +224,7 @@ impl Installed<'_> {
     /// # Errors
     ///
     /// It is still there. It goes with the lab.
-    pub fn remove(mut self) -> Result<(), Error> {
+    pub fn remove(mut self) -> Result<(), LabError> {
         self.rule.remove()
     }
 }
@@ -249,12 +249,12 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_a_package_and_a_refusal_a_right() {
-        let missing = Error::NoProgram("nft".to_owned());
+        let missing = LabError::NoProgram("nft".to_owned());
         assert_eq!(
             EarlyDrop::NftIngress.remedy(&missing),
             "apt-get install nftables"
         );
-        let refused = Error::Program {
+        let refused = LabError::Program {
             command: "nft".to_owned(),
             why: "Operation not permitted".to_owned(),
         };

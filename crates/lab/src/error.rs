@@ -5,10 +5,10 @@ use std::fmt;
 /// Why a lab could not be made or used.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum LabError {
     /// The kernel refused something that traffic depends on.
     #[error(transparent)]
-    Kernel(#[from] mpps_os::Error),
+    Kernel(#[from] mpps_os::CallError),
     /// A veth has from 1 to 4096 queues (drivers/net/veth.c asks rtnetlink, which allows that).
     #[error("a lab of {0} queues: 1 to 4096 are possible")]
     Queues(u16),
@@ -43,7 +43,7 @@ pub enum Error {
 }
 
 /// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
-impl fmt::Debug for Error {
+impl fmt::Debug for LabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

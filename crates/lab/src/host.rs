@@ -10,14 +10,14 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::sock_diag;
 use mpps_os::process::{ContainedChild, spawn_contained};
 
-use crate::{Error, address};
+use crate::{LabError, address};
 
 /// The time between two looks for a socket. The kernel does not announce new ones.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A host of the lab: a network namespace with one link to the other host.
 #[derive(Debug)]
-pub struct Host {
+pub struct LabHost {
     name: &'static str,
     interface: &'static str,
     interface_index: u32,
@@ -26,7 +26,7 @@ pub struct Host {
     v6: Vec<Ipv6Addr>,
 }
 
-impl Host {
+impl LabHost {
     /// A host whose namespace has its link already. It has IPv6 addresses if `has_v6`.
     pub(crate) fn new(
         name: &'static str,
@@ -88,7 +88,7 @@ impl Host {
     /// # Errors
     ///
     /// The kernel has no thread left.
-    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, Error> {
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, LabError> {
         Ok(self.namespace.run(work)?)
     }
 
@@ -97,7 +97,7 @@ impl Host {
     /// # Errors
     ///
     /// There is no such program, or no process can be had.
-    pub fn spawn(&self, command: Command) -> Result<ContainedChild, Error> {
+    pub fn spawn(&self, command: Command) -> Result<ContainedChild, LabError> {
         Ok(spawn_contained(command, &self.namespace)?)
     }
 
@@ -107,10 +107,10 @@ impl Host {
     /// # Errors
     ///
     /// The kernel lists no sockets: it has no `CONFIG_INET_UDP_DIAG`.
-    pub fn await_udp(&self, port: u16, patience: Duration) -> Result<bool, Error> {
+    pub fn await_udp(&self, port: u16, patience: Duration) -> Result<bool, LabError> {
         let is_bound = || {
             let sockets = sock_diag::udp()?;
-            Ok::<_, Error>(sockets.iter().any(|socket| socket.local.port() == port))
+            Ok::<_, LabError>(sockets.iter().any(|socket| socket.local.port() == port))
         };
         self.run(|| {
             let deadline = Instant::now() + patience;

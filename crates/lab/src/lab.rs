@@ -10,9 +10,9 @@ use mpps_os::netlink::{link, qdisc};
 use mpps_os::sysfs::Sysfs;
 
 use crate::link::{await_up, carry_single_packets, has_v6, introduce, number_queues, quiet, start};
-use crate::placement::Placement;
-use crate::steering::{self, By, Steering};
-use crate::{Delivery, Error, Host, LabConfig, NapiThread, address};
+use crate::placement::QueuePlacement;
+use crate::steering::{self, By, LabSteering};
+use crate::{Delivery, LabConfig, LabError, LabHost, NapiThread, address};
 
 /// The interfaces are named after their part in a measurement. Both directions are open.
 const SENDER_INTERFACE: &str = "mpps-tx";
@@ -27,7 +27,7 @@ const EINVAL: i32 = 22;
 /// the program, however it ends.
 #[derive(Debug)]
 pub struct Lab {
-    steering: Vec<Steering>,
+    steering: Vec<LabSteering>,
     queue_cpus: Vec<usize>,
     threads: Vec<NapiThread>,
     sender_threads: Vec<NapiThread>,
@@ -35,8 +35,8 @@ pub struct Lab {
     in_soft_interrupts: bool,
     unplaced: Option<String>,
     notes: Vec<String>,
-    sender: Host,
-    receiver: Host,
+    sender: LabHost,
+    receiver: LabHost,
 }
 
 impl Lab {
@@ -49,7 +49,7 @@ impl Lab {
     ///
     /// A configuration that cannot be; no right to make namespaces (an ordinary user calls
     /// [`mpps_os::namespace::become_root_in_user_namespace`] first); a CPU that is not there.
-    pub fn new(config: &LabConfig) -> Result<Self, Error> {
+    pub fn new(config: &LabConfig) -> Result<Self, LabError> {
         config.check()?;
         let (sender, receiver, mut notes) = join(config)?;
         for host in [&sender, &receiver] {
@@ -66,8 +66,9 @@ impl Lab {
                 host.run(|| qdisc::set_first_in_first_out(index, config.queues))??;
             }
         }
-        let placement = receiver
-            .run(|| Placement::new(receiver.interface(), receiver.interface_index(), config))??;
+        let placement = receiver.run(|| {
+            QueuePlacement::new(receiver.interface(), receiver.interface_index(), config)
+        })??;
         let is_unplaced = placement.cpus.is_empty() && !placement.notes.is_empty();
         let unplaced = is_unplaced.then(|| placement.notes.join("; "));
         notes.extend(placement.notes);
@@ -107,12 +108,12 @@ impl Lab {
     }
 
     /// The host that sends.
-    pub fn sender(&self) -> &Host {
+    pub fn sender(&self) -> &LabHost {
         &self.sender
     }
 
     /// The host that receives.
-    pub fn receiver(&self) -> &Host {
+    pub fn receiver(&self) -> &LabHost {
         &self.receiver
     }
 
@@ -172,7 +173,7 @@ impl Lab {
     /// # Errors
     ///
     /// `EPERM` or `EACCES` where the threads are not this user's to set.
-    pub fn share_weight(&self, queues: &[u16]) -> Result<(), Error> {
+    pub fn share_weight(&self, queues: &[u16]) -> Result<(), LabError> {
         Ok(crate::placement::share_weight(&self.threads, queues)?)
     }
 
@@ -184,7 +185,7 @@ impl Lab {
     /// # Errors
     ///
     /// `EACCES` where the interface's settings are not this user's to change.
-    pub fn defer_polling(&self, time: Option<Duration>) -> Result<(), Error> {
+    pub fn defer_polling(&self, time: Option<Duration>) -> Result<(), LabError> {
         let interface = self.receiver.interface();
         let time_ns = time.map_or(0, |time| time.as_nanos());
         let polls = u32::from(time.is_some()) * DEFERRED_POLLS;
@@ -211,15 +212,15 @@ impl Lab {
         stop: &AtomicBool,
         look: Duration,
         mut wait: impl FnMut(u64, Duration) -> Duration + Send,
-    ) -> Result<(), Error> {
+    ) -> Result<(), LabError> {
         let class = format!("class/net/{}", self.receiver.interface());
         self.receiver.run(|| {
             let sysfs = Sysfs::mount()?;
             let read = |name: &str| {
                 let text = sysfs.read(&format!("{class}/statistics/{name}"))?;
-                Ok::<u64, mpps_os::Error>(text.parse().unwrap_or(0))
+                Ok::<u64, mpps_os::CallError>(text.parse().unwrap_or(0))
             };
-            let bytes = || Ok::<_, mpps_os::Error>([read("rx_bytes")?, read("tx_bytes")?]);
+            let bytes = || Ok::<_, mpps_os::CallError>([read("rx_bytes")?, read("tx_bytes")?]);
             let (mut then, mut at, mut set) = (bytes()?, Instant::now(), Duration::ZERO);
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(look);
@@ -233,7 +234,7 @@ impl Lab {
                     set = time;
                 }
             }
-            Ok::<_, mpps_os::Error>(())
+            Ok::<_, mpps_os::CallError>(())
         })??;
         Ok(())
     }
@@ -244,7 +245,7 @@ impl Lab {
     /// # Errors
     ///
     /// Packets still moved after five seconds.
-    pub fn settle(&self) -> Result<(), Error> {
+    pub fn settle(&self) -> Result<(), LabError> {
         let threads: Vec<NapiThread> = self
             .threads
             .iter()
@@ -256,7 +257,7 @@ impl Lab {
 }
 
 /// Makes the two hosts and the link between them. Also returns notes on refused settings.
-fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
+fn join(config: &LabConfig) -> Result<(LabHost, LabHost, Vec<String>), LabError> {
     let sender = NetNamespace::new()?;
     let receiver = NetNamespace::new()?;
     let mut notes = Vec::new();
@@ -277,7 +278,7 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
              needs `ip neighbour add`"
         )
     }));
-    let prepare = |interface| -> Result<_, Error> {
+    let prepare = |interface| -> Result<_, LabError> {
         let (index, hardware) = prepare(interface, config.mtu)?;
         if is_silenced {
             link::silence(index, has_v6_both)?;
@@ -297,7 +298,7 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
     })??;
     let (receiver_index, receiver_hardware) = receiver.run(|| prepare(RECEIVER_INTERFACE))??;
 
-    let sender = Host::new(
+    let sender = LabHost::new(
         "sender",
         SENDER_INTERFACE,
         sender_index,
@@ -305,7 +306,7 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
         address::sender(config.sender_addresses).unwrap_or(address::SENDER),
         has_v6_both,
     );
-    let receiver = Host::new(
+    let receiver = LabHost::new(
         "receiver",
         RECEIVER_INTERFACE,
         receiver_index,
@@ -327,7 +328,7 @@ fn join(config: &LabConfig) -> Result<(Host, Host, Vec<String>), Error> {
 }
 
 /// Makes an address choose the queue of each frame that a host sends, or returns why it does not.
-fn steer(host: &Host, by: By, queues: u16) -> Result<Result<Steering, String>, Error> {
+fn steer(host: &LabHost, by: By, queues: u16) -> Result<Result<LabSteering, String>, LabError> {
     let steered = host.run(|| steering::attach(host.interface_index(), by, queues))?;
     Ok(steered.map_err(|error| {
         // A kernel that does not know the attachment returns this error.
@@ -340,9 +341,9 @@ fn steer(host: &Host, by: By, queues: u16) -> Result<Result<Steering, String>, E
 }
 
 /// Gives the sender's queues their threads, or their CPUs, where packets go both ways.
-fn answers(sender: &Host, config: &LabConfig) -> Result<Placement, Error> {
+fn answers(sender: &LabHost, config: &LabConfig) -> Result<QueuePlacement, LabError> {
     if config.sender_queue_cpus.is_empty() {
-        return Ok(Placement::default());
+        return Ok(QueuePlacement::default());
     }
     let config = LabConfig {
         queue_cpus: config.sender_queue_cpus.clone(),
@@ -353,18 +354,18 @@ fn answers(sender: &Host, config: &LabConfig) -> Result<Placement, Error> {
         ..config.clone()
     };
     let (interface, index) = (sender.interface(), sender.interface_index());
-    sender.run(|| Placement::new(interface, index, &config))?
+    sender.run(|| QueuePlacement::new(interface, index, &config))?
 }
 
 /// The number and the hardware address of an interface, which gets its MTU.
-fn prepare(interface: &str, mtu: u32) -> Result<(u32, Vec<u8>), Error> {
+fn prepare(interface: &str, mtu: u32) -> Result<(u32, Vec<u8>), LabError> {
     let index = link::index(interface)?;
     link::set_mtu(index, mtu)?;
     let hardware = link::find(index)?;
     Ok((index, hardware.map_or_else(Vec::new, |link| link.address)))
 }
 
-fn addresses(host: &Host) -> impl Iterator<Item = IpAddr> {
+fn addresses(host: &LabHost) -> impl Iterator<Item = IpAddr> {
     let v4 = host.v4().iter().copied().map(IpAddr::V4);
     v4.chain(host.v6().iter().copied().map(IpAddr::V6))
 }

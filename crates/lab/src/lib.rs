@@ -36,7 +36,7 @@ pub mod steering;
 
 pub use config::{Delivery, LabConfig};
 pub use early_drop::{EarlyDrop, Installed, Tracking, Unavailable};
-pub use error::Error;
-pub use host::Host;
+pub use error::LabError;
+pub use host::LabHost;
 pub use lab::Lab;
 pub use placement::NapiThread;

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mpps_os::bpf::asm::{Assembler, R0};
-use mpps_os::bpf::{Link, Program, XdpAttach};
+use mpps_os::bpf::{BpfLink, Program, XdpAttach};
 use mpps_os::ethtool;
 use mpps_os::netlink::{address as interface_address, link, neighbour};
 
-use crate::Error;
+use crate::LabError;
 use crate::address::prefix_length;
 
 /// Settings under `/proc/sys/net` that keep a host from sending packets by itself. They are those
@@ -62,10 +62,10 @@ pub(crate) fn quiet() -> Result<(), String> {
 /// the receiving ring has on record for XDP (`veth_xdp_rcv` in drivers/net/veth.c). That record is
 /// 0 until a program is attached. So any other queue that was stopped once would stay stopped. The
 /// record outlives the program (`xdp_rxq_info_unreg` in net/core/xdp.c).
-pub(crate) fn number_queues(index: u32) -> Result<(), mpps_os::Error> {
+pub(crate) fn number_queues(index: u32) -> Result<(), mpps_os::CallError> {
     let passing = |_| Assembler::new().set(R0, XDP_PASS).exit().finish();
     let (program, _) = Program::load_xdp("mpps_pass", passing)?;
-    drop(Link::xdp(&program, index, XdpAttach::Native)?);
+    drop(BpfLink::xdp(&program, index, XdpAttach::Native)?);
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn introduce(
     own: impl Iterator<Item = IpAddr>,
     neighbours: impl Iterator<Item = IpAddr>,
     neighbour_hardware: &[u8],
-) -> Result<(), Error> {
+) -> Result<(), LabError> {
     for address in own {
         interface_address::add(index, address, prefix_length(address))?;
     }
@@ -122,14 +122,14 @@ pub(crate) fn introduce(
 }
 
 /// Sets up the calling thread's host: its loopback interface and its link.
-pub(crate) fn start(index: u32) -> Result<(), Error> {
+pub(crate) fn start(index: u32) -> Result<(), LabError> {
     link::set_up(link::index("lo")?)?;
     Ok(link::set_up(index)?)
 }
 
 /// Waits until the kernel has reported that the calling thread's link is up. Only then does it
 /// report the multicast groups for the last time.
-pub(crate) fn await_up(index: u32) -> Result<(), Error> {
+pub(crate) fn await_up(index: u32) -> Result<(), LabError> {
     let deadline = Instant::now() + UP_WITHIN;
     while !link::is_operational(index)? && Instant::now() < deadline {
         thread::sleep(LOOK);

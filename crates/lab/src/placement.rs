@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 
 use mpps_os::sysfs::Sysfs;
-use mpps_os::{Error as KernelError, ethtool, sched};
+use mpps_os::{CallError as KernelError, ethtool, sched};
 
-use crate::{Delivery, Error, LabConfig, queue_threads};
+use crate::{Delivery, LabConfig, LabError, queue_threads};
 
 /// The kernel thread that polls one receive queue of the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct NapiThread {
 
 /// The CPUs and threads that serve the queues, and the refused settings.
 #[derive(Debug, Default)]
-pub(crate) struct Placement {
+pub(crate) struct QueuePlacement {
     /// The CPU of each queue; empty if the queues have none.
     pub(crate) cpus: Vec<usize>,
     pub(crate) threads: Vec<NapiThread>,
@@ -46,10 +46,14 @@ pub(crate) fn share_weight(threads: &[NapiThread], queues: &[u16]) -> Result<(),
     Ok(())
 }
 
-impl Placement {
+impl QueuePlacement {
     /// Places the queues of the calling thread's interface, which is up.
-    pub(crate) fn new(interface: &str, index: u32, config: &LabConfig) -> Result<Placement, Error> {
-        let mut placement = Placement::default();
+    pub(crate) fn new(
+        interface: &str,
+        index: u32,
+        config: &LabConfig,
+    ) -> Result<QueuePlacement, LabError> {
+        let mut placement = QueuePlacement::default();
         // Without GRO a veth has no NAPI, and so no receive queues. Its packets go to the backlog
         // of the sender's CPU.
         if let Err(error) = ethtool::set_feature(interface, "rx-gro", true) {
@@ -98,7 +102,7 @@ impl Placement {
         interface: &str,
         index: u32,
         config: &LabConfig,
-    ) -> Result<(), Error> {
+    ) -> Result<(), LabError> {
         let found = match queue_threads::start(sysfs, interface, index) {
             Ok(found) => found,
             Err(error) => {
@@ -129,7 +133,7 @@ impl Placement {
     }
 
     /// Confines the threads to their CPUs, which an ordinary user may not.
-    fn pin_threads(&mut self) -> Result<(), Error> {
+    fn pin_threads(&mut self) -> Result<(), LabError> {
         for thread in &self.threads {
             let Some(cpu) = thread.cpu else { continue };
             match sched::pin(thread.pid, &[cpu]) {

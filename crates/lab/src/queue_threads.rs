@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpps_os::Error;
+use mpps_os::CallError;
 use mpps_os::netlink::napi;
 use mpps_os::sysfs::Sysfs;
 
@@ -21,7 +21,11 @@ pub(crate) fn switch(interface: &str) -> String {
 
 /// Gives each queue of the calling thread's interface a kernel thread. Answers its NAPI contexts,
 /// ascending, each with the number of its thread. A PID namespace hides the threads outside it.
-pub(crate) fn start(sysfs: &Sysfs, interface: &str, index: u32) -> Result<Vec<(u32, u32)>, Error> {
+pub(crate) fn start(
+    sysfs: &Sysfs,
+    interface: &str,
+    index: u32,
+) -> Result<Vec<(u32, u32)>, CallError> {
     let start = || sysfs.write(&switch(interface), "1");
     // As of Linux 6.8 the kernel lists the thread of each context.
     if napi::list(index).is_err() {
@@ -40,10 +44,10 @@ pub(crate) fn start(sysfs: &Sysfs, interface: &str, index: u32) -> Result<Vec<(u
 /// same names. So only one lab at a time may make its threads.
 fn appeared(
     interface: &str,
-    start: impl FnOnce() -> Result<(), Error>,
-) -> Result<Vec<(u32, u32)>, Error> {
+    start: impl FnOnce() -> Result<(), CallError>,
+) -> Result<Vec<(u32, u32)>, CallError> {
     let processes = Path::new("/proc");
-    let turn = File::open(processes).map_err(|error| Error::new("open", "/proc", error))?;
+    let turn = File::open(processes).map_err(|error| CallError::new("open", "/proc", error))?;
     await_turn(&turn)?;
     let before = named(interface);
     start()?;
@@ -55,11 +59,11 @@ fn appeared(
 
 /// Locks a file that every program can lock. So it does not wait for the lock without end
 /// (flock(2)).
-fn await_turn(turn: &File) -> Result<(), Error> {
+fn await_turn(turn: &File) -> Result<(), CallError> {
     let began = Instant::now();
     while let Err(error) = turn.try_lock() {
         if began.elapsed() > PATIENCE {
-            return Err(Error::new("flock", "/proc", error.into()));
+            return Err(CallError::new("flock", "/proc", error.into()));
         }
         thread::sleep(LOOK);
     }

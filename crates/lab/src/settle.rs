@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mpps_os::netlink::link::{self, LinkStatistics};
 
-use crate::{Error, Host, NapiThread};
+use crate::{LabError, LabHost, NapiThread};
 
 /// The time between two looks: longer than a tick, so that a runnable thread ran in between.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -18,7 +18,7 @@ const LOOKS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Waits until no packet has moved for a few looks.
-pub(crate) fn settle(hosts: [&Host; 2], threads: &[NapiThread]) -> Result<(), Error> {
+pub(crate) fn settle(hosts: [&LabHost; 2], threads: &[NapiThread]) -> Result<(), LabError> {
     let deadline = Instant::now() + PATIENCE;
     let mut last = look(hosts)?;
     let mut alike = 1;
@@ -45,18 +45,18 @@ pub(crate) fn settle(hosts: [&Host; 2], threads: &[NapiThread]) -> Result<(), Er
         }
         last = now;
     }
-    Err(Error::Restless(PATIENCE.as_millis()))
+    Err(LabError::Restless(PATIENCE.as_millis()))
 }
 
 /// The counters of the two hosts.
 #[derive(Debug, PartialEq)]
-struct Look {
+struct LabCounters {
     links: Vec<LinkStatistics>,
     protocols: Vec<String>,
 }
 
-fn look(hosts: [&Host; 2]) -> Result<Look, Error> {
-    let mut look = Look {
+fn look(hosts: [&LabHost; 2]) -> Result<LabCounters, LabError> {
+    let mut look = LabCounters {
         links: Vec::new(),
         protocols: Vec::new(),
     };

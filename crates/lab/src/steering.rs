@@ -9,13 +9,13 @@
 use mpps_os::bpf::asm::{
     Assembler, AssemblyError, Condition, Helper, Operation, R0, R1, R2, R3, R4, R5, R6, R10, Size,
 };
-use mpps_os::bpf::{Instruction, Link, Program, ProgramKind};
-use mpps_os::{Error, Result};
+use mpps_os::bpf::{BpfLink, Instruction, Program, ProgramKind};
+use mpps_os::{CallError, CallResult};
 
 /// Steers an interface's frames until it is dropped. When the process ends, the kernel detaches it.
 #[derive(Debug)]
-pub struct Steering {
-    _link: Link,
+pub struct LabSteering {
+    _link: BpfLink,
     queues: u16,
 }
 
@@ -41,23 +41,23 @@ pub enum By {
 /// * `EINVAL` for no queues and before Linux 6.6
 /// * `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN` in the initial user namespace
 /// * `ENODEV` without such an interface
-pub fn attach(interface_index: u32, by: By, queues: u16) -> Result<Steering> {
+pub fn attach(interface_index: u32, by: By, queues: u16) -> CallResult<LabSteering> {
     if queues == 0 {
         let none = std::io::Error::from_raw_os_error(22); // EINVAL of errno(3)
-        return Err(Error::new("steer", "0 queues", none));
+        return Err(CallError::new("steer", "0 queues", none));
     }
     let program = Program::load(
         ProgramKind::Classifier,
         "mpps_steering",
         &program(by, queues)?,
     )?;
-    Ok(Steering {
-        _link: Link::tcx_egress(&program, interface_index)?,
+    Ok(LabSteering {
+        _link: BpfLink::tcx_egress(&program, interface_index)?,
         queues,
     })
 }
 
-impl Steering {
+impl LabSteering {
     /// The queue that frames with this address take.
     pub fn queue(&self, address: std::net::IpAddr) -> u16 {
         queue(address, self.queues)
@@ -120,7 +120,7 @@ const NEXT: i32 = -1;
 ///
 /// The kernel reads `queue_mapping` as "received on queue n - 1". It sends such frames on that
 /// queue (`skb_tx_hash` in `net/core/dev.c`). Zero means "not known", hence the one added.
-fn program(by: By, queues: u16) -> Result<Vec<Instruction>, AssemblyError> {
+fn program(by: By, queues: u16) -> CallResult<Vec<Instruction>, AssemblyError> {
     let [in_v4, in_v6] = by.last_byte();
     let mut program = Assembler::new();
     program.set(R6, R1);

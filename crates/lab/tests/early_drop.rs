@@ -199,7 +199,7 @@ fn listen(lab: &Lab, targets: &[IpAddr], port: u16) -> Result<Vec<UdpSocket>, Fa
             // All of them wait in the buffer before any is read.
             socket.set_receive_buffer(8 << 20)?;
             socket.bind(&SocketAddr::from((*target, port)))?;
-            Ok::<_, mpps_os::Error>(socket)
+            Ok::<_, mpps_os::CallError>(socket)
         });
         sockets.collect::<Result<Vec<_>, _>>()
     })??;

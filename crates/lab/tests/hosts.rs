@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::{check, lab, placement, threads};
-use mpps_lab::{Delivery, Error, Host, Lab, LabConfig, address};
+use mpps_lab::{Delivery, Lab, LabConfig, LabError, LabHost, address};
 use mpps_os::netlink::link::{self, LinkStatistics};
 use mpps_os::sysfs::Sysfs;
 use mpps_os::{ethtool, sched};
@@ -281,7 +281,7 @@ fn the_background_ends_with_the_command() -> Result<(), Failed> {
 /// Only a socket of this host and port counts, also if it comes while the trial waits.
 fn a_socket_of_the_host_is_awaited() -> Result<(), Failed> {
     let lab = Lab::new(&LabConfig::default())?;
-    let bind = |host: &Host, port| host.run(|| UdpSocket::bind(("0.0.0.0", port)));
+    let bind = |host: &LabHost, port| host.run(|| UdpSocket::bind(("0.0.0.0", port)));
     let _other_host = bind(lab.sender(), PORT)??;
     let _other_port = bind(lab.receiver(), PORT + 1)??;
     let awaited = |patience| lab.receiver().await_udp(PORT, patience);
@@ -594,7 +594,7 @@ fn connections_take_the_queues_of_both_ends() -> Result<(), Failed> {
 }
 
 /// Packets that a host's link has received, and those that its first queue has taken from its ring.
-fn received(host: &Host) -> Result<(u64, u64), Failed> {
+fn received(host: &LabHost) -> Result<(u64, u64), Failed> {
     let (all, counters) = host.run(|| {
         let all = link::statistics(host.interface_index());
         (all, ethtool::statistics(host.interface()))
@@ -610,7 +610,7 @@ fn a_cpu_that_is_not_there_is_refused() -> Result<(), Failed> {
         ..LabConfig::default()
     };
     match Lab::new(&config) {
-        Err(Error::Kernel(_)) => Ok(()),
+        Err(LabError::Kernel(_)) => Ok(()),
         other => Err(format!("{:?}", other.map(|lab| lab.notes().to_vec())).into()),
     }
 }
@@ -667,7 +667,7 @@ fn would_block(result: &io::Result<usize>) -> bool {
 }
 
 fn link_counters(lab: &Lab) -> Result<[LinkStatistics; 2], Failed> {
-    let counters = |host: &mpps_lab::Host| host.run(|| link::statistics(host.interface_index()));
+    let counters = |host: &mpps_lab::LabHost| host.run(|| link::statistics(host.interface_index()));
     Ok([counters(lab.sender())??, counters(lab.receiver())??])
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::{check, lab};
-use mpps_lab::{Host, Lab, LabConfig};
+use mpps_lab::{Lab, LabConfig, LabHost};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, napi};
 use mpps_os::{capability, process::ContainedChild};
@@ -194,7 +194,7 @@ fn end_commands() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// A shell that tries to leave something behind, in the background and in another session.
-fn restless_shell(host: &Host) -> Result<ContainedChild, mpps_lab::Error> {
+fn restless_shell(host: &LabHost) -> Result<ContainedChild, mpps_lab::LabError> {
     let mut command = Command::new("sh");
     let script = "trap '' INT TERM HUP; sleep 1000 & setsid sleep 1000 & setsid sh -c 'sleep 1000 & \
                   sleep 1000' & wait";

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
-use mpps_lab::{Delivery, EarlyDrop, Host, Lab, LabConfig};
+use mpps_lab::{Delivery, EarlyDrop, Lab, LabConfig, LabHost};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::sched;
@@ -250,7 +250,7 @@ fn dropping_hosts() -> Result<(Lab, (String, String))> {
         delivery: Delivery::SoftInterrupt,
         ..LabConfig::default()
     })?;
-    let mac = |host: &Host| -> Result<String> {
+    let mac = |host: &LabHost| -> Result<String> {
         let links = host.run(link::list)??;
         let link = links.iter().find(|link| link.name == host.interface());
         let address = &link.ok_or("no link")?.address;

@@ -44,11 +44,11 @@ pub(crate) enum Subcommands {
     /// Measure receive rates step by step, on two virtual hosts in this machine
     Lab(LabArgs),
     /// Compare receive paths on the same traffic
-    Bench(paths::Plan),
+    Bench(paths::BenchPlan),
     /// Find the highest rate of each receive path within a loss goal
-    Ndr(paths::ndr::Plan),
+    Ndr(paths::ndr::NdrPlan),
     /// Find the best CPU for the receiver
-    Placement(placement::Plan),
+    Placement(placement::PlacementPlan),
     /// Show where this host drops packets, why, and how to fix it
     Doctor(DoctorArgs),
     /// Show queues, CPUs, sockets and losses of this host, live

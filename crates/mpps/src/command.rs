@@ -18,8 +18,8 @@ pub use backends::BackendsObject;
 
 use crate::args::{Cli, Subcommands, help};
 use crate::failure;
-use crate::measure::outcome::{Outcome, ended};
-use crate::output::{self, Stream};
+use crate::measure::outcome::{CommandEnding, ended};
+use crate::output::{self, OutputStream};
 use crate::signal::{self, Interrupted};
 use anyhow::{Context, Result, ensure};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -32,7 +32,10 @@ use std::process::ExitCode;
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     if let Err(error) = signal::begin() {
-        let _ = output::line(Stream::Err, &format!("mpps: cannot hear signals: {error}"));
+        let _ = output::line(
+            OutputStream::Err,
+            &format!("mpps: cannot hear signals: {error}"),
+        );
         return ExitCode::from(2);
     }
     let parsed = help::command().try_get_matches();
@@ -47,7 +50,7 @@ pub fn main() -> ExitCode {
                 let _ = error.print();
                 return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
             }
-            let _ = output::line(Stream::Err, &usage(&error));
+            let _ = output::line(OutputStream::Err, &usage(&error));
             return ExitCode::from(2);
         }
     };
@@ -73,15 +76,18 @@ pub fn main() -> ExitCode {
         Subcommands::Generate(args) => generate::run(&args),
     };
     match outcome {
-        Ok(Outcome::Fine) => ExitCode::SUCCESS,
-        Ok(Outcome::Found) => ExitCode::from(1),
-        Ok(Outcome::Interrupted) => ExitCode::from(130),
-        Ok(Outcome::Status(status)) => ExitCode::from(status),
+        Ok(CommandEnding::Fine) => ExitCode::SUCCESS,
+        Ok(CommandEnding::Found) => ExitCode::from(1),
+        Ok(CommandEnding::Interrupted) => ExitCode::from(130),
+        Ok(CommandEnding::Status(status)) => ExitCode::from(status),
         Err(error) if error.downcast_ref().is_some_and(output::is_closed) => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => ExitCode::from(130),
         Err(error) => {
             // If standard error is closed as well, the error cannot be shown.
-            let _ = output::line(Stream::Err, &format!("mpps: {}", failure::explain(&error)));
+            let _ = output::line(
+                OutputStream::Err,
+                &format!("mpps: {}", failure::explain(&error)),
+            );
             ExitCode::from(2)
         }
     }

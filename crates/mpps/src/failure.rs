@@ -3,7 +3,7 @@
 pub(crate) mod flags;
 
 use crate::output;
-use mpps_os::Error as Refusal;
+use mpps_os::CallError as Refusal;
 use mpps_os::capability::{
     CAP_BPF, CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_PERFMON,
     CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE, Rights,
@@ -24,7 +24,9 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
         }
     }
     let refusal = error.chain().find_map(refusal);
-    let tcp = error.chain().any(|cause| cause.is::<mpps_http::Error>());
+    let tcp = error
+        .chain()
+        .any(|cause| cause.is::<mpps_http::HttpError>());
     let own = |refusal| match () {
         () if tcp => tcp_remedy(refusal),
         () if error.is::<CannotSend>() => sender_remedy(refusal),
@@ -61,13 +63,13 @@ fn refusal<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refus
     if let Some(mpps_io::Error::Kernel(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
-    if let Some(mpps_host::Error::Kernel(refusal)) = cause.downcast_ref() {
+    if let Some(mpps_host::HostError::Kernel(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
-    if let Some(mpps_lab::Error::Kernel(refusal)) = cause.downcast_ref() {
+    if let Some(mpps_lab::LabError::Kernel(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
-    if let Some(mpps_http::Error::Kernel(refusal)) = cause.downcast_ref() {
+    if let Some(mpps_http::HttpError::Kernel(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
     // A refusal that passed through the standard library's error.
@@ -300,7 +302,7 @@ mod tests {
     #[test]
     fn a_servers_port_is_looked_for_among_the_servers() {
         let refusal = Refusal::new("bind", "0.0.0.0:80", io::Error::from_raw_os_error(98));
-        let line = explain(&mpps_http::Error::from(refusal).into());
+        let line = explain(&mpps_http::HttpError::from(refusal).into());
         assert!(
             line.contains("ss -tlpn") && !line.contains("reuseport"),
             "{line}"
@@ -427,7 +429,7 @@ mod tests {
         assert!(taken.contains("--source-port"), "{taken}");
         assert!(!taken.contains("--reuseport"), "{taken}");
         let refusal = Refusal::new("bind", "[::]:0", io::Error::from_raw_os_error(98));
-        let tcp = explain(&mpps_http::Error::from(refusal).into());
+        let tcp = explain(&mpps_http::HttpError::from(refusal).into());
         for none in [cannot_send("0.0.0.0:0"), tcp] {
             assert!(none.contains("ip_local_port_range"), "{none}");
             assert!(!none.contains("0 for a free one"), "{none}");
@@ -507,9 +509,9 @@ mod tests {
         let refusal = || Refusal::new("bind", "eth0", io::Error::from_raw_os_error(98));
         check(refusal());
         check(mpps_io::Error::from(refusal()));
-        check(mpps_host::Error::from(refusal()));
-        check(mpps_http::Error::from(refusal()));
-        check(mpps_lab::Error::Queues(0));
+        check(mpps_host::HostError::from(refusal()));
+        check(mpps_http::HttpError::from(refusal()));
+        check(mpps_lab::LabError::Queues(0));
         check(mpps_io::backend::find("x").unwrap_err());
         check(mpps_http::Url::parse("x").unwrap_err());
     }

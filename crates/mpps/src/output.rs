@@ -7,7 +7,7 @@
 mod bar;
 pub(crate) mod file;
 
-pub(crate) use bar::{Bar, bar};
+pub(crate) use bar::{PrintableBar, bar};
 
 use crate::signal;
 use mpps_os::terminal::write_all;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Where a line goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum OutputStream {
     /// Standard output.
     Out,
     /// Standard error.
@@ -55,7 +55,7 @@ pub(crate) fn json_to(path: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the stream cannot take it; [`is_closed`] distinguishes a closed pipe from a full disk.
-pub(crate) fn line(stream: Stream, text: &str) -> io::Result<()> {
+pub(crate) fn line(stream: OutputStream, text: &str) -> io::Result<()> {
     bytes(stream, (printable(text) + "\n").as_bytes())
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn line(stream: Stream, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// As for [`line()`].
-pub(crate) fn text(stream: Stream, text: &str) -> io::Result<()> {
+pub(crate) fn text(stream: OutputStream, text: &str) -> io::Result<()> {
     bytes(stream, (printable_lines(text) + "\n").as_bytes())
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn text(stream: Stream, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// As for [`line()`].
-pub(crate) fn blocks(stream: Stream, blocks: &[Block]) -> io::Result<()> {
+pub(crate) fn blocks(stream: OutputStream, blocks: &[Block]) -> io::Result<()> {
     rendered(stream, &terminal(stream).blocks(blocks))
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn blocks(stream: Stream, blocks: &[Block]) -> io::Result<()> {
 ///
 /// # Errors
 /// As for [`line()`].
-pub(crate) fn head(stream: Stream, table: &Table) -> io::Result<()> {
+pub(crate) fn head(stream: OutputStream, table: &Table) -> io::Result<()> {
     rendered(stream, &terminal(stream).head(table))
 }
 
@@ -87,16 +87,16 @@ pub(crate) fn head(stream: Stream, table: &Table) -> io::Result<()> {
 ///
 /// # Errors
 /// As for [`line()`].
-pub(crate) fn row(stream: Stream, table: &Table, row: &Row) -> io::Result<()> {
+pub(crate) fn row(stream: OutputStream, table: &Table, row: &Row) -> io::Result<()> {
     rendered(stream, &terminal(stream).row(table, row))
 }
 
-fn terminal(stream: Stream) -> Terminal {
+fn terminal(stream: OutputStream) -> Terminal {
     Terminal::new(width(), is_stdout(stream) && colour())
 }
 
 /// Writes what the renderer made: its words are clean, and its colours are its own.
-fn rendered(stream: Stream, text: &str) -> io::Result<()> {
+fn rendered(stream: OutputStream, text: &str) -> io::Result<()> {
     match text.trim_end() {
         "" => Ok(()),
         text => bytes(stream, format!("{text}\n").as_bytes()),
@@ -144,8 +144,8 @@ fn escaped(json: String) -> String {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Writes bytes as they are, and gives up as [`patience`] says.
-fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    if let (Stream::Json, Some(Some(file))) = (stream, JSON.get()) {
+fn bytes(stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
+    if let (OutputStream::Json, Some(Some(file))) = (stream, JSON.get()) {
         return write_all(file, bytes, patience());
     }
     match is_stdout(stream) {
@@ -155,12 +155,12 @@ fn bytes(stream: Stream, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// True if the stream is standard output now.
-fn is_stdout(stream: Stream) -> bool {
+fn is_stdout(stream: OutputStream) -> bool {
     match stream {
-        Stream::Out => true,
-        Stream::Err => false,
-        Stream::People => !matches!(JSON.get(), Some(None)),
-        Stream::Json => !matches!(JSON.get(), Some(Some(_))),
+        OutputStream::Out => true,
+        OutputStream::Err => false,
+        OutputStream::People => !matches!(JSON.get(), Some(None)),
+        OutputStream::Json => !matches!(JSON.get(), Some(Some(_))),
     }
 }
 
@@ -187,7 +187,7 @@ fn patience() -> impl FnMut() -> bool {
 pub(crate) fn above_bar(text: &str) -> io::Result<()> {
     let clear = if may_show_bar() { "\r\x1b[2K" } else { "" };
     let text = printable_lines(text);
-    bytes(Stream::Err, format!("{clear}{text}\n").as_bytes())
+    bytes(OutputStream::Err, format!("{clear}{text}\n").as_bytes())
 }
 
 /// The text as one line of clean characters: what comes from a file or from elsewhere must not

@@ -31,7 +31,7 @@ pub(crate) fn came() -> bool {
 /// cut short. What changes the host is safer with [`Interrupt::listen_held`]: between the first
 /// signal and the moment at which it is seen, there is time for the second.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt {
+pub(crate) struct EndSignal {
     came: Arc<AtomicBool>,
     /// Whether the next signal ends the process, also if it is the first.
     ends: Arc<AtomicBool>,
@@ -44,7 +44,7 @@ pub(crate) struct Interrupt {
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-impl Interrupt {
+impl EndSignal {
     /// Begins to listen.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ mod placement;
 mod points;
 
 use crate::common::{self, Ended, Running, mpps, run};
-use mpps::experiment::ladder::result::{CpuBusy, LabBody, LabResult, RungResult, TakenBy};
+use mpps::experiment::ladder::result::{LabBody, LabResult, RungCpuBusy, RungResult, TakenBy};
 use mpps_host::Witness;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
@@ -377,7 +377,7 @@ fn only_rung_4a_has_the_queue_on_the_applications_cpu(result: &LabResult) {
     };
     let measured = result.rungs.iter().filter(|rung| rung.path.is_some());
     for rung in measured.filter(is_tied) {
-        let application = |cpu: &&CpuBusy| cpu.roles.contains(&"application".into());
+        let application = |cpu: &&RungCpuBusy| cpu.roles.contains(&"application".into());
         let alone = rung
             .cpu_busy
             .iter()

@@ -12,8 +12,8 @@ mod suspending;
 use crate::common::{self, Ended, Running, mpps, run};
 use mpps::udp::traffic::{self, RecvTotal, SendTotal};
 use mpps_host::Ledger;
-use mpps_lab::{Host, Lab, LabConfig};
-use mpps_os::netlink::link::Link;
+use mpps_lab::{Lab, LabConfig, LabHost};
+use mpps_os::netlink::link::NetlinkLink;
 use mpps_trial::{Need, Trial};
 
 /// Each sender meets each receiver, by turns over both versions of IP and with each way of waiting.
@@ -78,13 +78,13 @@ fn address(lab: &Lab, family: u8, port: u16) -> String {
 }
 
 /// Runs the command on a host, to its end.
-fn on(host: &Host, arguments: &[&str]) -> Ended {
+fn on(host: &LabHost, arguments: &[&str]) -> Ended {
     host.run(|| run(&mut mpps(arguments)))
         .expect("the host can be entered")
 }
 
 /// Starts the command on a host.
-fn start(host: &Host, arguments: &[&str]) -> Running {
+fn start(host: &LabHost, arguments: &[&str]) -> Running {
     host.run(|| Running::start(&mut mpps(arguments)))
         .expect("the host can be entered")
 }
@@ -237,9 +237,9 @@ fn waiting(backend: &[&str], wait: &str) {
 }
 
 /// A host's interface, as the kernel reports it.
-fn link(host: &Host) -> Link {
+fn link(host: &LabHost) -> NetlinkLink {
     let links = host.run(mpps_os::netlink::link::list);
     let links = links.expect("the host can be entered").expect("netlink");
-    let ours = |link: &Link| link.index == host.interface_index();
+    let ours = |link: &NetlinkLink| link.index == host.interface_index();
     links.into_iter().find(ours).expect("it has an interface")
 }

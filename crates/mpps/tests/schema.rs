@@ -9,7 +9,7 @@ use mpps::experiment::paths::ndr::result::NdrBody;
 use mpps::experiment::paths::result::BenchBody;
 use mpps::experiment::placement::Placements;
 
-use mpps::measure::envelope::Body;
+use mpps::measure::envelope::EnvelopeBody;
 use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
 use mpps::program::doctor::Diagnosis;

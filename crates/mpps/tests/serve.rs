@@ -456,7 +456,7 @@ fn deferral(namespace: &NetNamespace) -> [String; 2] {
         .run(|| {
             let sysfs = Sysfs::mount()?;
             let read = |name: &str| sysfs.read(&format!("class/net/near/{name}"));
-            Ok::<_, mpps_os::Error>([read("gro_flush_timeout")?, read("napi_defer_hard_irqs")?])
+            Ok::<_, mpps_os::CallError>([read("gro_flush_timeout")?, read("napi_defer_hard_irqs")?])
         })
         .expect("it can be entered")
         .expect("root may read them")

@@ -4,7 +4,7 @@ mod guard;
 mod prove;
 
 use crate::common::{Ended, Running, mpps, run};
-use mpps_host::tune::{Goal, Plan, Tunables};
+use mpps_host::tune::{Tunables, TuneGoal, TunePlan};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_trial::{Need, Trial, trials};
@@ -70,7 +70,7 @@ impl Place {
     fn with_queues(queues: u16) -> Self {
         let made = || NetNamespace::new().expect("root has namespaces");
         let (near, far) = (made(), made());
-        let create = || -> mpps_os::Result<()> {
+        let create = || -> mpps_os::CallResult<()> {
             link::create_veth("near", queues, "far", queues, far.as_fd())?;
             link::set_up(link::index("near")?)
         };
@@ -83,7 +83,7 @@ impl Place {
     /// Gives both ends an address.
     fn meet(&self) {
         for (host, name, own) in [(&self.near, "near", 1), (&self.far, "far", 2)] {
-            let address = || -> mpps_os::Result<()> {
+            let address = || -> mpps_os::CallResult<()> {
                 let index = link::index(name)?;
                 link::set_up(index)?;
                 address::add(index, Ipv4Addr::new(10, 9, 0, own).into(), 24)
@@ -230,7 +230,7 @@ fn a_plan_is_told_and_changes_nothing() {
     let facts = serde_json::from_value(plan["facts"].clone());
     let facts: Tunables = facts.expect("they are what was read");
     assert_eq!(facts, before);
-    let again = Plan::new(&facts, Goal::AfXdp, &[]);
+    let again = TunePlan::new(&facts, TuneGoal::AfXdp, &[]);
     let again = again.steps.iter().map(|step| step.why.as_str());
     assert!(again.eq(steps.iter().filter_map(|step| step["why"].as_str())));
 }

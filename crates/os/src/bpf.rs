@@ -6,7 +6,7 @@
 //! that dies leaves no program attached.
 
 use crate::error::On;
-use crate::{Result, limit};
+use crate::{CallResult, limit};
 use std::ffi::{c_int, c_long};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -21,7 +21,7 @@ mod program;
 pub mod sandbox;
 
 pub use asm::{Assembler, AssemblyError, Instruction};
-pub use link::{Link, XdpAttach};
+pub use link::{BpfLink, XdpAttach};
 pub use map::{ArrayMap, DeviceMap, PerCpuMap, PerCpuMapKind, Plain, XskMap};
 pub use program::{LiveFrames, Program, ProgramKind, TestRun, XDP_HAS_FRAGMENTS};
 
@@ -91,7 +91,7 @@ struct InfoAttributes {
 /// Reads the first bytes of `struct bpf_prog_info` or `struct bpf_map_info`. Fields that the kernel
 /// does not know keep their value. The bytes are zeroed first, because some are addresses that the
 /// kernel would write to.
-fn object_info(object: BorrowedFd<'_>, name: &str, info: &mut [u8]) -> Result<()> {
+fn object_info(object: BorrowedFd<'_>, name: &str, info: &mut [u8]) -> CallResult<()> {
     info.fill(0);
     let mut attributes = InfoAttributes {
         fd: object.as_raw_fd() as u32,

@@ -1,6 +1,6 @@
 //! The rights of this thread, read before it tries anything.
 
-use crate::Error;
+use crate::CallError;
 use crate::limit::{self, LOCKED_MEMORY_REMEDY};
 use rustix::process::geteuid;
 use std::fs;
@@ -151,7 +151,7 @@ impl Rights {
 
     /// The remedy if a limit of this process or of its user caused the refusal; otherwise none. A
     /// probe asks this before it reports that the kernel is too old.
-    pub fn limit_remedy(&self, refusal: &Error) -> Option<String> {
+    pub fn limit_remedy(&self, refusal: &CallError) -> Option<String> {
         let text = match (refusal.errno()?, refusal.call) {
             (libc::EMFILE, _) => "RLIMIT_NOFILE is reached: raise `ulimit -n`".to_owned(),
             (libc::ENOMEM, "mmap") => {
@@ -344,7 +344,7 @@ mod tests {
             (user, "read", libc::EAGAIN, ""),
         ] {
             let answer = io::Error::from_raw_os_error(errno);
-            let refusal = Error::new(call, "33554432 bytes of memory", answer);
+            let refusal = CallError::new(call, "33554432 bytes of memory", answer);
             let said = rights.limit_remedy(&refusal).unwrap_or_default();
             assert!(said.contains(names), "{call}: {said}");
             assert_eq!(said.is_empty(), names.is_empty(), "{call}: {said}");

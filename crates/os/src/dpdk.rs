@@ -17,4 +17,4 @@ mod port;
 pub use environment::start;
 pub use ffi::FrameAt;
 pub use packets::Lent;
-pub use port::{Facts, Port, PortDrops, PortOptions, RxQueue};
+pub use port::{Port, PortDrops, PortFacts, PortOptions, RxQueue};

@@ -1,6 +1,6 @@
 //! Readiness of many descriptors at a time: `epoll(7)`.
 
-use crate::Result;
+use crate::CallResult;
 use crate::error::On;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -27,7 +27,7 @@ pub struct Events {
 
 /// One descriptor that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct ReadyDescriptor {
     /// The key given when the descriptor was added.
     pub key: u64,
     flags: epoll::EventFlags,
@@ -38,7 +38,7 @@ impl Epoll {
     ///
     /// # Errors
     /// `EMFILE` if descriptors ran out.
-    pub fn new() -> Result<Self> {
+    pub fn new() -> CallResult<Self> {
         epoll::create(epoll::CreateFlags::CLOEXEC)
             .map(|fd| Self { fd })
             .on("epoll_create1", "set")
@@ -165,8 +165,8 @@ impl Events {
 
     /// The event at this index of the last wait; none from [`Events::len`] on.
     #[inline]
-    pub fn at(&self, index: usize) -> Option<Event> {
-        self.events.get(index).map(|event| Event {
+    pub fn at(&self, index: usize) -> Option<ReadyDescriptor> {
+        self.events.get(index).map(|event| ReadyDescriptor {
             // The kernel's record is packed, and so copied.
             key: { event.data }.u64(),
             flags: event.flags,
@@ -182,7 +182,7 @@ impl fmt::Debug for Events {
     }
 }
 
-impl Event {
+impl ReadyDescriptor {
     /// A read will not return `EAGAIN`: there are bytes, or an end, or an error.
     #[inline]
     pub fn is_readable(self) -> bool {
@@ -219,7 +219,7 @@ mod tests {
 
     const SHORT: Option<Duration> = Some(Duration::from_millis(1));
 
-    fn told(epoll: &Epoll) -> Vec<Event> {
+    fn told(epoll: &Epoll) -> Vec<ReadyDescriptor> {
         let mut events = Events::new(8);
         epoll.wait(&mut events, SHORT).unwrap();
         (0..events.len())

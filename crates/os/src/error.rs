@@ -9,7 +9,7 @@ use std::io;
 /// The remedy is not known here; the command that meets the error adds it.
 #[derive(thiserror::Error)]
 #[error("{call} {}: {source}{}", Foreign(.object), self.words())]
-pub struct Error {
+pub struct CallError {
     /// The system call, or the file operation, that failed (`bind`, `setsockopt SO_RCVBUF`, `open`).
     pub call: &'static str,
     /// The object of the call: an address, an interface, a path.
@@ -22,7 +22,7 @@ pub struct Error {
 }
 
 /// Prints the text of `Display`, because `fn main() -> Result<(), Error>` prints an error this way.
-impl fmt::Debug for Error {
+impl fmt::Debug for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -32,7 +32,7 @@ impl fmt::Debug for Error {
 pub const RENAME: &str =
     "mpps needs names in UTF-8: rename the interface by `ip link set dev NAME name NEW`";
 
-impl Error {
+impl CallError {
     /// Joins a kernel answer with the call and the object that it is about.
     pub fn new(call: &'static str, object: impl fmt::Display, source: io::Error) -> Self {
         Self {
@@ -82,12 +82,12 @@ pub trait On<T> {
     ///
     /// # Errors
     /// That answer.
-    fn on(self, call: &'static str, object: impl fmt::Display) -> Result<T>;
+    fn on(self, call: &'static str, object: impl fmt::Display) -> CallResult<T>;
 }
 
 impl<T, E: Into<io::Error>> On<T> for std::result::Result<T, E> {
-    fn on(self, call: &'static str, object: impl fmt::Display) -> Result<T> {
-        self.map_err(|error| Error::new(call, object, error.into()))
+    fn on(self, call: &'static str, object: impl fmt::Display) -> CallResult<T> {
+        self.map_err(|error| CallError::new(call, object, error.into()))
     }
 }
 
@@ -118,7 +118,7 @@ pub fn errno_text(errno: i32) -> String {
 }
 
 /// A result whose error is a kernel refusal.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub type CallResult<T, E = CallError> = std::result::Result<T, E>;
 
 #[cfg(test)]
 mod tests {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_others_named_steers_no_terminal() {
-        let mut error = Error::new("bind", "eth\x1b[2J\n0", io::ErrorKind::NotFound.into());
+        let mut error = CallError::new("bind", "eth\x1b[2J\n0", io::ErrorKind::NotFound.into());
         error.said = "no\x07".to_owned();
         let text = "bind eth\u{fffd}[2J 0: entity not found: the kernel says `no\u{fffd}`";
         assert_eq!(error.to_string(), text);
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_name_that_is_no_text_is_to_be_changed() {
         let says = |name: &str, errno| {
-            let error = Error::new("ioctl", name, io::Error::from_raw_os_error(errno));
+            let error = CallError::new("ioctl", name, io::Error::from_raw_os_error(errno));
             error.to_string().ends_with(RENAME)
         };
         assert!(says("x\u{fffd}", libc::ENODEV));
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_shortage_is_told_from_what_the_kernel_cannot_do() {
         let is_short =
-            |errno| Error::new("x", "y", io::Error::from_raw_os_error(errno)).is_shortage();
+            |errno| CallError::new("x", "y", io::Error::from_raw_os_error(errno)).is_shortage();
         assert!(is_short(libc::EMFILE) && is_short(libc::ENOMEM));
         assert!(!is_short(libc::EOPNOTSUPP) && !is_short(libc::ENOENT));
     }

@@ -17,10 +17,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use self::buffer::GuardedBuffer;
-use self::change::What;
+use self::change::ChangeKind;
 use crate::error::On;
 use crate::netlink::link::to_ask;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// Command numbers of include/uapi/linux/ethtool.h.
 mod command {
@@ -106,7 +106,7 @@ pub struct Channels {
 
 /// The size of receive rings, in descriptors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RxRing {
+pub struct RingSizes {
     /// Entries of each ring.
     pub size: u32,
     /// The most that the card can.
@@ -131,8 +131,8 @@ pub struct Driver {
 /// # Errors
 ///
 /// `EOPNOTSUPP` where the driver has none; `ENODEV`.
-pub fn statistics(interface: &str) -> Result<Vec<(String, u64)>> {
-    let device = Device::open(interface)?;
+pub fn statistics(interface: &str) -> CallResult<Vec<(String, u64)>> {
+    let device = EthtoolDevice::open(interface)?;
     for _ in 0..ATTEMPTS {
         let names = device.strings(StringSet::Statistics)?;
         let mut buffer = device.buffer(8 + 8 * names.len())?;
@@ -152,8 +152,8 @@ pub fn statistics(interface: &str) -> Result<Vec<(String, u64)>> {
 /// # Errors
 ///
 /// `ENODEV`; an answer that contradicts itself.
-pub fn features(interface: &str) -> Result<Vec<Feature>> {
-    let device = Device::open(interface)?;
+pub fn features(interface: &str) -> CallResult<Vec<Feature>> {
+    let device = EthtoolDevice::open(interface)?;
     let names = device.feature_names()?;
     let blocks = names.len().div_ceil(32);
     let mut buffer = device.buffer(8 + 16 * blocks)?;
@@ -185,13 +185,13 @@ pub fn features(interface: &str) -> Result<Vec<Feature>> {
 /// `EOPNOTSUPP` where the kernel does not know the feature or the driver does not let it be
 /// changed, or where it took another state than the wanted one; `EPERM` without `CAP_NET_ADMIN`
 /// over the namespace; `ENODEV`.
-pub fn set_feature(interface: &str, name: &str, wanted: bool) -> Result<()> {
+pub fn set_feature(interface: &str, name: &str, wanted: bool) -> CallResult<()> {
     const CALL: &str = "ioctl ETHTOOL_SFEATURES";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     let names = device.feature_names()?;
     let object = || format!("{interface} {name}");
     let refused = || {
-        Error::new(
+        CallError::new(
             CALL,
             object(),
             io::Error::from_raw_os_error(libc::EOPNOTSUPP),
@@ -212,7 +212,7 @@ pub fn set_feature(interface: &str, name: &str, wanted: bool) -> Result<()> {
     // A positive answer holds ETHTOOL_F_UNSUPPORTED and ETHTOOL_F_WISH: accepted, but not done.
     let answer = device
         .call(CALL, &mut buffer)
-        .map_err(|error| Error::new(CALL, object(), error.source))?;
+        .map_err(|error| CallError::new(CALL, object(), error.source))?;
     if answer == 0 { Ok(()) } else { Err(refused()) }
 }
 
@@ -221,8 +221,8 @@ pub fn set_feature(interface: &str, name: &str, wanted: bool) -> Result<()> {
 /// # Errors
 ///
 /// `EOPNOTSUPP` where the driver has no such notion; `ENODEV`.
-pub fn channels(interface: &str) -> Result<Channels> {
-    let device = Device::open(interface)?;
+pub fn channels(interface: &str) -> CallResult<Channels> {
+    let device = EthtoolDevice::open(interface)?;
     // struct ethtool_channels: the command and eight counts.
     let mut buffer = device.buffer(36)?;
     buffer.put_u32(0, command::GET_CHANNELS);
@@ -244,9 +244,9 @@ pub fn channels(interface: &str) -> Result<Channels> {
 ///
 /// `EPERM`; `EINVAL` for a number that the driver does not take, or while an RSS table or an AF_XDP
 /// socket uses a queue that would go; `EOPNOTSUPP`; `ENODEV`.
-pub fn set_channels(interface: &str, combined: u32) -> Result<()> {
+pub fn set_channels(interface: &str, combined: u32) -> CallResult<()> {
     let value = (change::COMBINED, combined.to_ne_bytes().to_vec());
-    change::set(interface, What::Channels, vec![value])
+    change::set(interface, ChangeKind::Channels, vec![value])
 }
 
 /// Sets how many descriptors each receive ring has: what `ethtool -G IF rx N` does. Most drivers reset
@@ -255,9 +255,9 @@ pub fn set_channels(interface: &str, combined: u32) -> Result<()> {
 /// # Errors
 ///
 /// `EPERM`; `EINVAL` for a size that the driver does not take; `EOPNOTSUPP`; `ENODEV`.
-pub fn set_rx_ring(interface: &str, size: u32) -> Result<()> {
+pub fn set_rx_ring(interface: &str, size: u32) -> CallResult<()> {
     let value = (change::RX_RING, size.to_ne_bytes().to_vec());
-    change::set(interface, What::Rings, vec![value])
+    change::set(interface, ChangeKind::Rings, vec![value])
 }
 
 /// How many descriptors each receive ring has, and may have: what `ethtool -g` prints first.
@@ -265,13 +265,13 @@ pub fn set_rx_ring(interface: &str, size: u32) -> Result<()> {
 /// # Errors
 ///
 /// `EOPNOTSUPP` where the driver has no such notion; `ENODEV`.
-pub fn rx_ring(interface: &str) -> Result<RxRing> {
-    let device = Device::open(interface)?;
+pub fn rx_ring(interface: &str) -> CallResult<RingSizes> {
+    let device = EthtoolDevice::open(interface)?;
     // struct ethtool_ringparam: the command, four most sizes and four sizes.
     let mut buffer = device.buffer(36)?;
     buffer.put_u32(0, command::GET_RINGS);
     device.call("ioctl ETHTOOL_GRINGPARAM", &mut buffer)?;
-    Ok(RxRing {
+    Ok(RingSizes {
         size: buffer.u32_at(20),
         size_max: buffer.u32_at(4),
     })
@@ -282,8 +282,8 @@ pub fn rx_ring(interface: &str) -> Result<RxRing> {
 /// # Errors
 ///
 /// `EOPNOTSUPP` where the driver does not say; `ENODEV`.
-pub fn driver(interface: &str) -> Result<Driver> {
-    let device = Device::open(interface)?;
+pub fn driver(interface: &str) -> CallResult<Driver> {
+    let device = EthtoolDevice::open(interface)?;
     // struct ethtool_drvinfo is 196 bytes long.
     let mut buffer = device.buffer(196)?;
     buffer.put_u32(0, command::GET_DRIVER_INFO);
@@ -297,19 +297,19 @@ pub fn driver(interface: &str) -> Result<Driver> {
 }
 
 /// One interface, and the socket for requests about it.
-struct Device<'a> {
+struct EthtoolDevice<'a> {
     socket: OwnedFd,
     interface: &'a str,
     name: [libc::c_char; libc::IFNAMSIZ],
 }
 
-impl<'a> Device<'a> {
-    fn open(interface: &'a str) -> Result<Self> {
+impl<'a> EthtoolDevice<'a> {
+    fn open(interface: &'a str) -> CallResult<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         // The last place stays zero. A longer name cannot be that of an interface.
         if interface.len() >= name.len() {
             let source = io::Error::from_raw_os_error(libc::ENODEV);
-            return Err(Error::new("ioctl SIOCETHTOOL", interface, source));
+            return Err(CallError::new("ioctl SIOCETHTOOL", interface, source));
         }
         for (place, byte) in name.iter_mut().zip(interface.bytes()) {
             *place = byte as libc::c_char;
@@ -323,7 +323,7 @@ impl<'a> Device<'a> {
     }
 
     /// All names of a set, holes included: their places are the numbers of what they name.
-    fn strings(&self, set: StringSet) -> Result<Vec<String>> {
+    fn strings(&self, set: StringSet) -> CallResult<Vec<String>> {
         const CALL: &str = "ioctl ETHTOOL_GSTRINGS";
         for _ in 0..ATTEMPTS {
             let count = self.string_count(set)?;
@@ -342,7 +342,7 @@ impl<'a> Device<'a> {
 
     /// The names of features, which are the kernel's own and the same for all interfaces
     /// (`netdev_features_strings` in net/ethtool/common.c).
-    fn feature_names(&self) -> Result<&'static [String]> {
+    fn feature_names(&self) -> CallResult<&'static [String]> {
         static NAMES: OnceLock<Vec<String>> = OnceLock::new();
         if let Some(names) = NAMES.get() {
             return Ok(names);
@@ -351,7 +351,7 @@ impl<'a> Device<'a> {
         Ok(NAMES.get_or_init(|| names))
     }
 
-    fn string_count(&self, set: StringSet) -> Result<u32> {
+    fn string_count(&self, set: StringSet) -> CallResult<u32> {
         const CALL: &str = "ioctl ETHTOOL_GSSET_INFO";
         // struct ethtool_sset_info with one count.
         let mut buffer = self.buffer(20)?;
@@ -367,33 +367,39 @@ impl<'a> Device<'a> {
             return Ok(buffer.u32_at(16));
         };
         let source = io::Error::from_raw_os_error(errno);
-        Err(Error::new(CALL, self.interface, source))
+        Err(CallError::new(CALL, self.interface, source))
     }
 
     /// Hands over a request, and returns what the buffer of `room` bytes holds after the call.
     ///
     /// `what` is the part of the interface that it is about, for the error; empty for all of it.
-    fn ask(&self, call: &'static str, what: &str, request: &[u8], room: usize) -> Result<Vec<u8>> {
+    fn ask(
+        &self,
+        call: &'static str,
+        what: &str,
+        request: &[u8],
+        room: usize,
+    ) -> CallResult<Vec<u8>> {
         let mut buffer =
             GuardedBuffer::holding(request, room).on("mmap", format!("{room} bytes"))?;
         self.call(call, &mut buffer).map_err(|error| {
             let object = format!("{} {what}", self.interface);
-            Error::new(error.call, object.trim_end(), error.source)
+            CallError::new(error.call, object.trim_end(), error.source)
         })?;
         Ok(buffer.bytes().to_vec())
     }
 
     /// The error for an answer that makes no sense.
-    fn malformed(&self, call: &'static str) -> Error {
-        Error::new(call, self.interface, io::ErrorKind::InvalidData.into())
+    fn malformed(&self, call: &'static str) -> CallError {
+        CallError::new(call, self.interface, io::ErrorKind::InvalidData.into())
     }
 
-    fn buffer(&self, length: usize) -> Result<GuardedBuffer> {
+    fn buffer(&self, length: usize) -> CallResult<GuardedBuffer> {
         GuardedBuffer::new(length).on("mmap", format!("{length} bytes"))
     }
 
     /// Gives the buffer to the driver, and returns the answer of the call itself.
-    fn call(&self, call: &'static str, buffer: &mut GuardedBuffer) -> Result<libc::c_int> {
+    fn call(&self, call: &'static str, buffer: &mut GuardedBuffer) -> CallResult<libc::c_int> {
         let mut request = libc::ifreq {
             ifr_name: self.name,
             ifr_ifru: libc::__c_anonymous_ifr_ifru {
@@ -407,15 +413,15 @@ impl<'a> Device<'a> {
         let answer =
             unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &mut request) };
         if answer < 0 {
-            return Err(Error::last(call, self.interface));
+            return Err(CallError::last(call, self.interface));
         }
         Ok(answer)
     }
 
     /// The error for a list that never held still.
-    fn changing(&self, call: &'static str) -> Error {
+    fn changing(&self, call: &'static str) -> CallError {
         let source = io::Error::from_raw_os_error(libc::EAGAIN);
-        Error::new(call, self.interface, source)
+        CallError::new(call, self.interface, source)
     }
 }
 

@@ -5,10 +5,10 @@ mod input;
 mod target;
 
 pub use input::open_input;
-pub use target::{NewFile, Target, create_directories};
+pub use target::{FileTarget, NewFile, create_directories};
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::{File, TryLockError};
@@ -39,7 +39,7 @@ impl Directory {
     ///
     /// # Errors
     /// There is no such directory, or it may not be searched; `ENOSYS` before Linux 5.6.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> CallResult<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).on("open", path.display())?;
         let directory = Self {
@@ -54,7 +54,7 @@ impl Directory {
     ///
     /// # Errors
     /// `EACCES` if not.
-    pub fn may_be_searched(&self) -> Result<()> {
+    pub fn may_be_searched(&self) -> CallResult<()> {
         let looked = rustix::fs::accessat(&self.fd, ".", Access::EXEC_OK, AtFlags::empty());
         looked.on("access", self.path.display())
     }
@@ -66,7 +66,7 @@ impl Directory {
     ///
     /// # Errors
     /// `ENOENT`, `EACCES` and the like; `EXDEV` if the path leads outside.
-    pub fn open_below(&self, path: &Path) -> Result<File> {
+    pub fn open_below(&self, path: &Path) -> CallResult<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let mut refusal = Errno::AGAIN;
@@ -80,13 +80,13 @@ impl Directory {
             }
         }
         let object = self.path.join(path);
-        Err(Error::new("openat2", object.display(), refusal.into()))
+        Err(CallError::new("openat2", object.display(), refusal.into()))
     }
 }
 
 /// Whether a refusal of [`Directory::open_below`] means that nothing of this name is to be had: it
 /// does not exist, lies outside, goes round in circles, or cannot be a name.
-pub fn is_absent(error: &Error) -> bool {
+pub fn is_absent(error: &CallError) -> bool {
     let errno = error.errno().map(Errno::from_raw_os_error);
     errno.is_some_and(|errno| {
         [
@@ -109,11 +109,11 @@ pub fn is_absent(error: &Error) -> bool {
 /// # Errors
 /// [`ErrorKind::TimedOut`] after half a minute; `ENOLCK`; `EBADF` on a network file system that
 /// locks only files open for writing.
-pub fn lock(file: &File, path: &Path) -> Result<()> {
+pub fn lock(file: &File, path: &Path) -> CallResult<()> {
     lock_within(file, path, PATIENCE)
 }
 
-fn lock_within(file: &File, path: &Path, patience: Duration) -> Result<()> {
+fn lock_within(file: &File, path: &Path, patience: Duration) -> CallResult<()> {
     let began = Instant::now();
     let refusal = loop {
         match file.try_lock() {
@@ -130,7 +130,7 @@ fn lock_within(file: &File, path: &Path, patience: Duration) -> Result<()> {
             Err(TryLockError::Error(error)) => break error,
         }
     };
-    Err(Error::new("flock", path.display(), refusal))
+    Err(CallError::new("flock", path.display(), refusal))
 }
 
 #[cfg(test)]

@@ -24,11 +24,11 @@ pub struct Interrupt {
 }
 
 /// The interrupts of a machine, by their numbers: the name of each, and how often each CPU took it.
-pub type Lines = BTreeMap<u32, (String, BTreeMap<usize, u64>)>;
+pub type InterruptLines = BTreeMap<u32, (String, BTreeMap<usize, u64>)>;
 
 /// Reads all of the machine whose `proc` and `sys` are in this directory, `/` for this one; none where
 /// it shows none.
-pub fn lines(root: &Path) -> Lines {
+pub fn lines(root: &Path) -> InterruptLines {
     Interrupt::parse_all(&read(root, "proc/interrupts"))
 }
 
@@ -50,7 +50,7 @@ pub fn node(root: &Path, device: &str) -> Option<usize> {
 }
 
 /// Those of a [`device`], which belongs to the interface of this name.
-pub fn of(root: &Path, device: &str, lines: &Lines, interface: &str) -> Vec<Interrupt> {
+pub fn of(root: &Path, device: &str, lines: &InterruptLines, interface: &str) -> Vec<Interrupt> {
     let own = numbers(root, device).into_iter().filter_map(|number| {
         let (name, counts) = lines.get(&number)?;
         let cpus = |file: &str| {

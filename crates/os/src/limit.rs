@@ -1,7 +1,7 @@
 //! Limits of the process: `getrlimit(2)`.
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// # Errors
 /// None that is known: every process may raise its soft limit, unless the hard one is beyond what
 /// the machine allows by now (`fs.nr_open`, proc(5)), and then the soft one stays as it is.
-pub fn allow_descriptors(wanted: u64) -> Result<u64> {
+pub fn allow_descriptors(wanted: u64) -> CallResult<u64> {
     let limit = getrlimit(Resource::Nofile);
     let (soft, hard) = (
         limit.current.unwrap_or(u64::MAX),
@@ -30,7 +30,11 @@ pub fn allow_descriptors(wanted: u64) -> Result<u64> {
         // A hard limit above `fs.nr_open` is refused though it is not changed (`do_prlimit`,
         // kernel/sys.c).
         Err(Errno::PERM) => Ok(soft),
-        Err(errno) => Err(Error::new("setrlimit RLIMIT_NOFILE", wanted, errno.into())),
+        Err(errno) => Err(CallError::new(
+            "setrlimit RLIMIT_NOFILE",
+            wanted,
+            errno.into(),
+        )),
     }
 }
 
@@ -39,7 +43,7 @@ pub fn allow_descriptors(wanted: u64) -> Result<u64> {
 ///
 /// # Errors
 /// `EPERM` if it has fewer already.
-pub fn forbid_descriptors(beyond: u64) -> Result<()> {
+pub fn forbid_descriptors(beyond: u64) -> CallResult<()> {
     let lowered = Rlimit {
         current: Some(beyond),
         maximum: Some(beyond),

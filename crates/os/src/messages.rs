@@ -15,7 +15,7 @@ const UDP_GRO: libc::c_int = 104;
 
 /// How a receive waits for its first datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
+pub enum ReceiveWait {
     /// Not at all (`MSG_DONTWAIT`).
     No,
     /// Until one datagram is there, or the socket's `SO_RCVTIMEO` has passed (`MSG_WAITFORONE`).
@@ -51,7 +51,7 @@ struct Control([u8; CONTROL_BYTES]);
 
 /// The result of `recvmmsg(2)` for one datagram, or one GRO train.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// Where its bytes begin in [`ReceiveMessages::arena`].
     pub offset: usize,
     /// Bytes that fitted into the buffer.
@@ -143,11 +143,11 @@ impl ReceiveMessages {
     /// # Errors
     /// `EAGAIN` if none came in time, `EINTR`, and a pending error of the socket such as
     /// `ECONNREFUSED`.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>, waiting: Waiting) -> io::Result<usize> {
+    pub fn receive(&mut self, socket: BorrowedFd<'_>, waiting: ReceiveWait) -> io::Result<usize> {
         self.rearm();
         let flags = match waiting {
-            Waiting::No => libc::MSG_DONTWAIT,
-            Waiting::ForOne => libc::MSG_WAITFORONE,
+            ReceiveWait::No => libc::MSG_DONTWAIT,
+            ReceiveWait::ForOne => libc::MSG_WAITFORONE,
         };
         // SAFETY: each header points to one iovec, and that to `buffer_bytes` writable bytes of the
         // arena. All are owned by `self` and have not moved since `new`. Control and name pointers
@@ -170,14 +170,18 @@ impl ReceiveMessages {
     ///
     /// # Errors
     /// As [`ReceiveMessages::receive`].
-    pub fn receive_one(&mut self, socket: BorrowedFd<'_>, waiting: Waiting) -> io::Result<usize> {
+    pub fn receive_one(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        waiting: ReceiveWait,
+    ) -> io::Result<usize> {
         self.rearm();
         let Some(first) = self.headers.first_mut() else {
             return Ok(0);
         };
         let flags = match waiting {
-            Waiting::No => libc::MSG_DONTWAIT,
-            Waiting::ForOne => 0,
+            ReceiveWait::No => libc::MSG_DONTWAIT,
+            ReceiveWait::ForOne => 0,
         };
         // SAFETY: as in `receive`, for the one header.
         let bytes = unsafe {
@@ -194,10 +198,10 @@ impl ReceiveMessages {
 
     /// The result of the last receive for message `at`, which must be below the number received.
     #[inline]
-    pub fn received(&self, at: usize) -> Received {
+    pub fn received(&self, at: usize) -> ReceivedMessage {
         let header = &self.headers[at];
         let wire_bytes = header.msg_len as usize;
-        Received {
+        ReceivedMessage {
             offset: at * self.stride,
             bytes: wire_bytes.min(self.buffer_bytes),
             wire_bytes,
@@ -503,7 +507,10 @@ mod tests {
                 ..Extras::default()
             };
             let mut into = ReceiveMessages::new(8, 64, extras);
-            assert_eq!(into.receive(receiver.as_fd(), Waiting::ForOne).unwrap(), 3);
+            assert_eq!(
+                into.receive(receiver.as_fd(), ReceiveWait::ForOne).unwrap(),
+                3
+            );
             let cut = into.received(0);
             assert_eq!((cut.bytes, cut.wire_bytes), (64, 100));
             assert_eq!(into.arena()[cut.offset..cut.offset + cut.bytes], [7; 64]);
@@ -526,7 +533,10 @@ mod tests {
             ..Extras::default()
         };
         let mut into = ReceiveMessages::new(4, 65_536, extras);
-        assert_eq!(into.receive(receiver.as_fd(), Waiting::ForOne).unwrap(), 1);
+        assert_eq!(
+            into.receive(receiver.as_fd(), ReceiveWait::ForOne).unwrap(),
+            1
+        );
         assert_eq!(
             (into.received(0).bytes, into.received(0).segment_bytes),
             (325, 32)
@@ -534,7 +544,7 @@ mod tests {
         // The next message is a single datagram: the control length is set back between calls.
         out.set_bytes(0, 9);
         out.send(sender.as_fd(), 0..1, true).unwrap();
-        into.receive(receiver.as_fd(), Waiting::ForOne).unwrap();
+        into.receive(receiver.as_fd(), ReceiveWait::ForOne).unwrap();
         assert_eq!(
             (into.received(0).bytes, into.received(0).segment_bytes),
             (9, 0)
@@ -545,7 +555,7 @@ mod tests {
     fn an_empty_socket_says_so_at_once() {
         let (_, receiver, _) = pair("127.0.0.1:0");
         let mut into = ReceiveMessages::new(4, 64, Extras::default());
-        let error = into.receive(receiver.as_fd(), Waiting::No).unwrap_err();
+        let error = into.receive(receiver.as_fd(), ReceiveWait::No).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -1,7 +1,7 @@
 //! Memory that is shared with the kernel: rings of sockets, and the packet memory that they point to.
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,7 +28,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `ENOMEM`; `EINVAL` for no bytes at all.
-    pub fn anonymous(bytes: usize) -> Result<Self> {
+    pub fn anonymous(bytes: usize) -> CallResult<Self> {
         Self::private(bytes, MapFlags::PRIVATE)
     }
 
@@ -38,10 +38,10 @@ impl Mapping {
     ///
     /// # Errors
     /// `ENOMEM` if too few huge pages are free; `ENOENT` if the kernel reports no size for them.
-    pub fn huge(bytes: usize) -> Result<Self> {
+    pub fn huge(bytes: usize) -> CallResult<Self> {
         let page_bytes = huge_page_bytes().ok_or_else(|| {
             let source = io::Error::from_raw_os_error(libc::ENOENT);
-            Error::new("read", "/proc/meminfo Hugepagesize", source)
+            CallError::new("read", "/proc/meminfo Hugepagesize", source)
         })?;
         // munmap(2) takes only whole huge pages.
         let bytes = bytes.next_multiple_of(page_bytes);
@@ -52,7 +52,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `EINVAL` for an offset or a length that the descriptor does not know.
-    pub fn of(fd: BorrowedFd<'_>, bytes: usize, offset: u64) -> Result<Self> {
+    pub fn of(fd: BorrowedFd<'_>, bytes: usize, offset: u64) -> CallResult<Self> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: without an address the kernel chooses a free range, so that no memory in use is
         // replaced; nothing refers to the new range yet.
@@ -76,7 +76,7 @@ impl Mapping {
         self.bytes
     }
 
-    fn private(bytes: usize, flags: MapFlags) -> Result<Self> {
+    fn private(bytes: usize, flags: MapFlags) -> CallResult<Self> {
         // SAFETY: as in `of`.
         let start = unsafe { rustix::mm::mmap_anonymous(null_mut(), bytes, access(), flags) };
         let kind = if flags.contains(MapFlags::HUGETLB) {
@@ -91,10 +91,10 @@ impl Mapping {
         start: rustix::io::Result<*mut std::ffi::c_void>,
         bytes: usize,
         object: impl Fn() -> String,
-    ) -> Result<Self> {
+    ) -> CallResult<Self> {
         let start = start.on("mmap", object())?;
         let start = NonNull::new(start.cast()).ok_or_else(|| {
-            Error::new(
+            CallError::new(
                 "mmap",
                 object(),
                 io::Error::from(io::ErrorKind::InvalidData),

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// The calling thread's own network namespace. `/proc/self` would name that of the main thread.
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
@@ -34,7 +34,7 @@ impl NetNamespace {
     ///
     /// `EPERM` without `CAP_SYS_ADMIN` in the caller's user namespace; `ENOSPC` where
     /// `/proc/sys/user/max_net_namespaces` is reached; no `/proc`.
-    pub fn new() -> Result<Self> {
+    pub fn new() -> CallResult<Self> {
         scratch_thread(|| {
             unshare(UnshareFlags::NEWNET, "network namespace")?;
             Self::current()
@@ -46,7 +46,7 @@ impl NetNamespace {
     /// # Errors
     ///
     /// No `/proc`, or no descriptor left.
-    pub fn current() -> Result<Self> {
+    pub fn current() -> CallResult<Self> {
         Self::open(OWN_NAMESPACE)
     }
 
@@ -57,13 +57,13 @@ impl NetNamespace {
     ///
     /// No such file; `EACCES` or `EPERM` for the process of another user;
     /// [`io::ErrorKind::InvalidInput`] for a file of another kind, which is not opened.
-    pub fn open(path: &str) -> Result<Self> {
+    pub fn open(path: &str) -> CallResult<Self> {
         // Some devices act when they are opened, as a watchdog does, and a named pipe lets its writer
         // go on.
         let open =
             |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         let named = open(path, OFlags::PATH).on("open", path)?;
-        let failed = |source| Error::new("fstat", path, source);
+        let failed = |source| CallError::new("fstat", path, source);
         let kind = rustix::fs::fstatfs(&named).map_err(|errno| failed(errno.into()))?;
         if kind.f_type as u64 != NSFS_MAGIC {
             let text =
@@ -86,7 +86,7 @@ impl NetNamespace {
     /// # Errors
     ///
     /// `EMFILE` if descriptors ran out.
-    pub fn inheritable(&self) -> Result<OwnedFd> {
+    pub fn inheritable(&self) -> CallResult<OwnedFd> {
         rustix::io::dup(&self.fd).on("dup", "namespace")
     }
 
@@ -104,7 +104,7 @@ impl NetNamespace {
     ///
     /// `EPERM` without `CAP_SYS_ADMIN` both in the caller's user namespace and in that of the
     /// network namespace; `EAGAIN` where no thread can be had.
-    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> CallResult<R> {
         scratch_thread(|| {
             self.enter()?;
             Ok(work())
@@ -116,7 +116,7 @@ impl NetNamespace {
     /// # Errors
     ///
     /// As for [`NetNamespace::run`].
-    pub fn enter(&self) -> Result<()> {
+    pub fn enter(&self) -> CallResult<()> {
         move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
             .on("setns", self.object())
     }
@@ -142,7 +142,7 @@ impl AsFd for NetNamespace {
 ///
 /// `EINVAL` in a process with several threads; `ENOSPC` or `EPERM` where the host forbids user
 /// namespaces to ordinary users (`user.max_user_namespaces`, AppArmor).
-pub fn become_root_in_user_namespace() -> Result<()> {
+pub fn become_root_in_user_namespace() -> CallResult<()> {
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     unshare(
@@ -156,12 +156,12 @@ pub fn become_root_in_user_namespace() -> Result<()> {
     write_identity("/proc/self/gid_map", &format!("0 {group} 1"))
 }
 
-fn write_identity(path: &'static str, value: &str) -> Result<()> {
+fn write_identity(path: &'static str, value: &str) -> CallResult<()> {
     fs::write(path, value).on("write", path)
 }
 
 /// `unshare(2)` for the kinds of namespace, which leave file descriptors shared.
-fn unshare(flags: UnshareFlags, object: &'static str) -> Result<()> {
+fn unshare(flags: UnshareFlags, object: &'static str) -> CallResult<()> {
     debug_assert!(!flags.contains(UnshareFlags::FILES));
     // SAFETY: `unshare` is unsafe only with CLONE_FILES: descriptors of other threads would then
     // mean other files here. No caller in this module passes that flag.
@@ -169,7 +169,7 @@ fn unshare(flags: UnshareFlags, object: &'static str) -> Result<()> {
 }
 
 /// Runs `work` in a thread of its own, so that what it does to the thread ends with it.
-fn scratch_thread<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
+fn scratch_thread<R: Send>(work: impl FnOnce() -> R + Send) -> CallResult<R> {
     thread::scope(|scope| {
         let worker = thread::Builder::new()
             .name("mpps-namespace".to_owned())

@@ -25,7 +25,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// A list that changed while the kernel wrote it is asked for again this often.
 const DUMP_ATTEMPTS: usize = 5;
@@ -38,14 +38,14 @@ const PART: usize = 32 * 1024;
 const ALIGNMENT: usize = 4;
 
 /// One conversation with the kernel about one object: it names both in its errors.
-struct Socket<'a> {
+struct NetlinkSocket<'a> {
     raw: RawSocket,
     call: &'static str,
     object: &'a str,
 }
 
-impl<'a> Socket<'a> {
-    fn open(call: &'static str, object: &'a str) -> Result<Self> {
+impl<'a> NetlinkSocket<'a> {
+    fn open(call: &'static str, object: &'a str) -> CallResult<Self> {
         let raw = RawSocket::new(NETLINK_ROUTE)
             .and_then(|socket| {
                 socket.connect(&SocketAddr::new(0, 0))?;
@@ -56,13 +56,13 @@ impl<'a> Socket<'a> {
     }
 
     /// Asks for a change and waits for the acknowledgement. `flags` are added to the usual ones.
-    fn change(&self, message: RouteNetlinkMessage, flags: u16) -> Result<()> {
+    fn change(&self, message: RouteNetlinkMessage, flags: u16) -> CallResult<()> {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)
             .map(|_| ())
     }
 
     /// Asks for one object.
-    fn request(&self, message: RouteNetlinkMessage) -> Result<RouteNetlinkMessage> {
+    fn request(&self, message: RouteNetlinkMessage) -> CallResult<RouteNetlinkMessage> {
         let replies = self.exchange(message, NLM_F_REQUEST | NLM_F_ACK)?;
         replies
             .messages
@@ -72,7 +72,7 @@ impl<'a> Socket<'a> {
     }
 
     /// Asks for all objects of a kind.
-    fn dump(&self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
+    fn dump(&self, message: RouteNetlinkMessage) -> CallResult<Vec<RouteNetlinkMessage>> {
         for _ in 0..DUMP_ATTEMPTS {
             let replies = self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
             if !replies.torn {
@@ -82,7 +82,7 @@ impl<'a> Socket<'a> {
         Err(self.error(io::Error::from_raw_os_error(libc::EAGAIN)))
     }
 
-    fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> Result<Replies> {
+    fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> CallResult<Replies> {
         self.exchange_raw(message, flags)
             .map_err(|source| self.error(source))
     }
@@ -104,8 +104,8 @@ impl<'a> Socket<'a> {
         }
     }
 
-    fn error(&self, source: io::Error) -> Error {
-        Error::new(self.call, self.object, source)
+    fn error(&self, source: io::Error) -> CallError {
+        CallError::new(self.call, self.object, source)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Options of sockets: `setsockopt(2)`, `getsockopt(2)`.
 
-use crate::Result;
+use crate::CallResult;
 use crate::error::On;
 use rustix::net::sockopt;
 use std::fmt;
@@ -64,7 +64,7 @@ pub(crate) fn set_send_buffer(
     fd: impl AsFd,
     object: impl fmt::Display,
     bytes: usize,
-) -> Result<usize> {
+) -> CallResult<usize> {
     let asked = bytes.min(BUFFER_BYTES_MAX);
     if sockopt::set_socket_send_buffer_size_force(&fd, asked).is_err() {
         let set = sockopt::set_socket_send_buffer_size(&fd, asked);
@@ -74,7 +74,7 @@ pub(crate) fn set_send_buffer(
 }
 
 /// The send buffer in bytes, without the kernel's doubling.
-pub(crate) fn send_buffer(fd: impl AsFd, object: impl fmt::Display) -> Result<usize> {
+pub(crate) fn send_buffer(fd: impl AsFd, object: impl fmt::Display) -> CallResult<usize> {
     let doubled = sockopt::socket_send_buffer_size(fd);
     Ok(doubled.on("getsockopt SO_SNDBUF", object)? / 2)
 }

@@ -8,13 +8,13 @@ mod rx_ring;
 mod tx_ring;
 
 pub use fanout::{FanoutGroup, FanoutMode};
-pub use rx_ring::{RxFrame, RxRing, RxRingSize};
+pub use rx_ring::{PacketRxRing, RxFrame, RxRingSize};
 pub use tx_ring::{Flushed, TxRing, TxRingSize};
 
 use crate::bpf::classic::{self, ClassicInstruction};
 use crate::error::On;
 use crate::option::{self, set_option, words};
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -56,7 +56,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` if the kernel has no packet sockets.
-    pub fn new(name: &str) -> Result<Self> {
+    pub fn new(name: &str) -> CallResult<Self> {
         let (family, flags) = (AddressFamily::PACKET, SocketFlags::CLOEXEC);
         Ok(Self {
             fd: socket_with(family, SocketType::RAW, flags, None).on("socket AF_PACKET", name)?,
@@ -69,7 +69,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `EINVAL` for what is no program.
-    pub fn set_filter(&self, program: &[ClassicInstruction]) -> Result<()> {
+    pub fn set_filter(&self, program: &[ClassicInstruction]) -> CallResult<()> {
         classic::attach(self.fd.as_fd(), program)
     }
 
@@ -78,7 +78,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `ENOPROTOOPT` before Linux 4.20.
-    pub fn ignore_outgoing(&self) -> Result<()> {
+    pub fn ignore_outgoing(&self) -> CallResult<()> {
         let name = libc::PACKET_IGNORE_OUTGOING;
         self.set_int(name, "setsockopt PACKET_IGNORE_OUTGOING", 1)
     }
@@ -88,7 +88,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `ENOPROTOOPT` before Linux 3.14.
-    pub fn bypass_qdisc(&self) -> Result<()> {
+    pub fn bypass_qdisc(&self) -> CallResult<()> {
         let name = libc::PACKET_QDISC_BYPASS;
         self.set_int(name, "setsockopt PACKET_QDISC_BYPASS", 1)
     }
@@ -98,7 +98,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
+    pub fn set_send_buffer(&self, bytes: usize) -> CallResult<usize> {
         option::set_send_buffer(&self.fd, &self.name, bytes)
     }
 
@@ -106,7 +106,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn set_send_timeout(&self, timeout: Duration) -> Result<()> {
+    pub fn set_send_timeout(&self, timeout: Duration) -> CallResult<()> {
         let timeout = (!timeout.is_zero()).then_some(timeout);
         sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Send, timeout)
             .on("setsockopt SO_SNDTIMEO", &self.name)
@@ -116,7 +116,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn send_buffer(&self) -> Result<usize> {
+    pub fn send_buffer(&self) -> CallResult<usize> {
         option::send_buffer(&self.fd, &self.name)
     }
 
@@ -125,7 +125,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `ENODEV` if there is no such interface, `ENETDOWN` if it is down and frames are to be taken.
-    pub fn bind(&self, protocol: Protocol, interface_index: u32) -> Result<()> {
+    pub fn bind(&self, protocol: Protocol, interface_index: u32) -> CallResult<()> {
         let protocol = match protocol {
             Protocol::None => 0,
             Protocol::All => libc::ETH_P_ALL as u16,
@@ -148,7 +148,7 @@ impl PacketSocket {
             )
         };
         if answer != 0 {
-            return Err(Error::last("bind AF_PACKET", &self.name));
+            return Err(CallError::last("bind AF_PACKET", &self.name));
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn take_statistics(&self) -> Result<PacketStatistics> {
+    pub fn take_statistics(&self) -> CallResult<PacketStatistics> {
         // struct tpacket_stats_v3; a socket with another version of rings fills in the first two.
         let counts = words(&self.fd, libc::SOL_PACKET, libc::PACKET_STATISTICS);
         let [frames, drops, freezes] = counts.on("getsockopt PACKET_STATISTICS", &self.name)?;
@@ -202,12 +202,12 @@ impl PacketSocket {
         Ok(address.sll_ifindex)
     }
 
-    fn set_int(&self, name: libc::c_int, call: &'static str, value: libc::c_int) -> Result<()> {
+    fn set_int(&self, name: libc::c_int, call: &'static str, value: libc::c_int) -> CallResult<()> {
         self.set(name, call, &value)
     }
 
     /// Sets an option of `SOL_PACKET`.
-    fn set<T: Copy>(&self, name: libc::c_int, call: &'static str, value: &T) -> Result<()> {
+    fn set<T: Copy>(&self, name: libc::c_int, call: &'static str, value: &T) -> CallResult<()> {
         set_option(&self.fd, libc::SOL_PACKET, name, value).on(call, &self.name)
     }
 }
@@ -217,7 +217,7 @@ impl PacketSocket {
 ///
 /// # Errors
 /// None besides a closed descriptor.
-pub fn close_on_exec(fd: BorrowedFd<'_>) -> Result<()> {
+pub fn close_on_exec(fd: BorrowedFd<'_>) -> CallResult<()> {
     rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC).on("fcntl F_SETFD", fd.as_raw_fd())
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// Write permission for the group and for all others (`inode(7)`).
 const WRITE_BY_OTHERS: Mode = Mode::WGRP.union(Mode::WOTH);
@@ -36,7 +36,7 @@ impl PrivateDirectory {
     /// # Errors
     /// `ENOENT` if it does not exist; `EPERM` with the reason if another user could write to it;
     /// `ELOOP` or `ENOTDIR` for a symbolic link.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> CallResult<Self> {
         Self::walk(path, false)
     }
 
@@ -44,11 +44,11 @@ impl PrivateDirectory {
     ///
     /// # Errors
     /// As [`PrivateDirectory::open`], and the refusal of mkdir(2).
-    pub fn create(path: &Path) -> Result<Self> {
+    pub fn create(path: &Path) -> CallResult<Self> {
         Self::walk(path, true)
     }
 
-    fn walk(path: &Path, creates: bool) -> Result<Self> {
+    fn walk(path: &Path, creates: bool) -> CallResult<Self> {
         const SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
         let mut reached = PathBuf::from("/");
         let mut directory = rustix::fs::open("/", SEARCH, Mode::empty()).on("open", "/")?;
@@ -67,7 +67,7 @@ impl PrivateDirectory {
                     // The code below checks what is there.
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => {
-                        return Err(Error::new("mkdir", reached.display(), errno.into()));
+                        return Err(CallError::new("mkdir", reached.display(), errno.into()));
                     }
                 }
             }
@@ -100,7 +100,7 @@ impl PrivateDirectory {
     ///
     /// # Errors
     /// The refusal of getdents(2).
-    pub fn names(&self) -> Result<Vec<OsString>> {
+    pub fn names(&self) -> CallResult<Vec<OsString>> {
         let entries = Dir::read_from(&self.directory).on("open", self.path.display())?;
         let mut names = Vec::new();
         for entry in entries {
@@ -118,7 +118,7 @@ impl PrivateDirectory {
     /// # Errors
     /// `EPERM` with the reason for what is no regular file, belongs to another user, may be
     /// written by others, is a symbolic link, or is longer than `length_max` bytes.
-    pub fn read(&self, name: &OsStr, length_max: u64) -> Result<Option<Vec<u8>>> {
+    pub fn read(&self, name: &OsStr, length_max: u64) -> CallResult<Option<Vec<u8>>> {
         let path = self.path.join(name);
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -152,7 +152,7 @@ impl PrivateDirectory {
     ///
     /// # Errors
     /// `EEXIST` if the name is taken; the refusal of write(2) or fsync(2).
-    pub fn write_new(&self, name: &OsStr, bytes: &[u8]) -> Result<()> {
+    pub fn write_new(&self, name: &OsStr, bytes: &[u8]) -> CallResult<()> {
         let path = self.path.join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR);
@@ -166,7 +166,7 @@ impl PrivateDirectory {
     ///
     /// # Errors
     /// `EEXIST`; the refusal of renameat2(2).
-    pub fn rename(&self, from: &OsStr, to: &OsStr, replaces: bool) -> Result<()> {
+    pub fn rename(&self, from: &OsStr, to: &OsStr, replaces: bool) -> CallResult<()> {
         let flags = match replaces {
             true => RenameFlags::empty(),
             false => RenameFlags::NOREPLACE,
@@ -180,11 +180,11 @@ impl PrivateDirectory {
     ///
     /// # Errors
     /// The refusal of unlinkat(2).
-    pub fn remove(&self, name: &OsStr) -> Result<()> {
+    pub fn remove(&self, name: &OsStr) -> CallResult<()> {
         match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
             Ok(()) => self.flush(),
             Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(Error::new(
+            Err(errno) => Err(CallError::new(
                 "unlink",
                 self.path.join(name).display(),
                 errno.into(),
@@ -197,13 +197,13 @@ impl PrivateDirectory {
     ///
     /// # Errors
     /// As [`crate::file::lock`].
-    pub fn lock(self) -> Result<File> {
+    pub fn lock(self) -> CallResult<File> {
         crate::file::lock(&self.directory, &self.path)?;
         Ok(self.directory)
     }
 
     /// Has the disk keep a new or removed name, which flushing the file does not (`fsync(2)`).
-    fn flush(&self) -> Result<()> {
+    fn flush(&self) -> CallResult<()> {
         self.directory.sync_all().on("fsync", self.path.display())
     }
 }
@@ -221,9 +221,9 @@ fn fault(owner: u32, mode: u32, allowed: &[u32], may_be_sticky: bool) -> Option<
     is_open.then(|| format!("other users may write to it (mode {:o})", mode & 0o7777))
 }
 
-fn refused(path: &Path, why: &str) -> Error {
+fn refused(path: &Path, why: &str) -> CallError {
     let source = io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned());
-    Error::new("open", path.display(), source)
+    CallError::new("open", path.display(), source)
 }
 
 #[cfg(test)]

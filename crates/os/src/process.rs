@@ -14,10 +14,10 @@ use rustix::process::{
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use self::init::{Bound, Plan, Step};
+use self::init::{Bound, InheritedDescriptors, SetUpStep};
 use crate::error::On;
 use crate::namespace::NetNamespace;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// A command in a network namespace, with a process namespace of its own
 /// (`pid_namespaces(7)`), or in a session of its own.
@@ -49,7 +49,7 @@ pub struct ContainedChild {
 /// The program does not exist or may not be executed; `EPERM` without `CAP_SYS_ADMIN` in the
 /// caller's user namespace; no process can be started. The error names the call that failed, even
 /// if the new process made it.
-pub fn spawn_contained(command: Command, namespace: &NetNamespace) -> Result<ContainedChild> {
+pub fn spawn_contained(command: Command, namespace: &NetNamespace) -> CallResult<ContainedChild> {
     spawn(command, Some(namespace))
 }
 
@@ -60,15 +60,15 @@ pub fn spawn_contained(command: Command, namespace: &NetNamespace) -> Result<Con
 /// # Errors
 ///
 /// The program does not exist or may not be executed; no process can be started.
-pub fn spawn_session(command: Command) -> Result<ContainedChild> {
+pub fn spawn_session(command: Command) -> CallResult<ContainedChild> {
     spawn(command, None)
 }
 
-fn spawn(mut command: Command, namespace: Option<&NetNamespace>) -> Result<ContainedChild> {
+fn spawn(mut command: Command, namespace: Option<&NetNamespace>) -> CallResult<ContainedChild> {
     let object = command.get_program().to_string_lossy().into_owned();
     let failed = |call| {
         let object = object.clone();
-        move |source| Error::new(call, object, source)
+        move |source| CallError::new(call, object, source)
     };
     init::keep_children().map_err(failed("sigaction SIGCHLD"))?;
     let (lifeline_end, lifeline) = io::pipe().map_err(failed("pipe"))?;
@@ -77,7 +77,7 @@ fn spawn(mut command: Command, namespace: Option<&NetNamespace>) -> Result<Conta
         Some(_) => (Bound::Namespace, foreground_terminal()),
         None => (Bound::Session, None),
     };
-    let plan = Plan {
+    let plan = InheritedDescriptors {
         lifeline: lifeline_end.as_raw_fd(),
         lifeline_writer: lifeline.as_raw_fd(),
         notes: notes_end.as_raw_fd(),
@@ -95,7 +95,7 @@ fn spawn(mut command: Command, namespace: Option<&NetNamespace>) -> Result<Conta
             // changes where children of this thread are born, and the thread ends here.
             unsafe { unshare_unsafe(UnshareFlags::NEWPID) }
                 .map_err(|errno| failed("unshare CLONE_NEWPID")(errno.into()))?;
-            Ok::<_, Error>(command.spawn())
+            Ok::<_, CallError>(command.spawn())
         })??,
     };
     drop((lifeline_end, notes_end));
@@ -151,7 +151,7 @@ impl Parent {
     /// # Errors
     ///
     /// `ENOSYS` before Linux 5.3.
-    pub fn hold(process: u32) -> Result<Option<Self>> {
+    pub fn hold(process: u32) -> CallResult<Option<Self>> {
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
         let Some(pid) = pid.filter(|pid| getppid() == Some(*pid)) else {
             return Ok(None);
@@ -211,7 +211,7 @@ impl ContainedChild {
     /// # Errors
     ///
     /// `wait(2)` fails.
-    pub fn wait(&mut self) -> Result<ExitStatus> {
+    pub fn wait(&mut self) -> CallResult<ExitStatus> {
         let status = self
             .child
             .wait()
@@ -225,7 +225,7 @@ impl ContainedChild {
     /// # Errors
     ///
     /// `wait(2)` fails.
-    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn try_wait(&mut self) -> CallResult<Option<ExitStatus>> {
         let status = self
             .child
             .try_wait()
@@ -241,7 +241,7 @@ impl ContainedChild {
     /// # Errors
     ///
     /// `kill(2)` fails. A command that has ended is no error.
-    pub fn kill(&mut self) -> Result<()> {
+    pub fn kill(&mut self) -> CallResult<()> {
         // The watch kills the session: no other process would.
         drop(self.lifeline.take());
         match self.bound {
@@ -259,7 +259,7 @@ impl ContainedChild {
     /// # Errors
     ///
     /// `kill(2)` fails. A command that has ended is no error.
-    pub fn signal(&mut self, signal: i32) -> Result<()> {
+    pub fn signal(&mut self, signal: i32) -> CallResult<()> {
         let Some(signal) = Signal::from_named_raw(signal) else {
             return Ok(());
         };
@@ -313,11 +313,13 @@ fn parse_notes(bytes: &[u8]) -> (Vec<String>, Option<&'static str>) {
     let (mut lacks, mut fatal) = (Vec::new(), None);
     for note in bytes.chunks_exact(2) {
         let source = io::Error::from_raw_os_error(note[1].into());
-        match Step::of(note[0]) {
-            Some(Step::Proc) => {
+        match SetUpStep::of(note[0]) {
+            Some(SetUpStep::Proc) => {
                 lacks.push(format!("the command has no /proc of its own: {source}"))
             }
-            Some(Step::Sys) => lacks.push(format!("the command has no /sys of its own: {source}")),
+            Some(SetUpStep::Sys) => {
+                lacks.push(format!("the command has no /sys of its own: {source}"))
+            }
             Some(step) => fatal = Some(step.call()),
             None => lacks.push(format!("the command lacks something: {source}")),
         }
@@ -332,7 +334,8 @@ mod tests {
     #[test]
     fn a_fatal_step_is_told_from_one_that_the_command_can_do_without() {
         let eperm = libc::EPERM as u8;
-        let (lacks, fatal) = parse_notes(&[Step::Sys as u8, eperm, Step::Fork as u8, eperm]);
+        let (lacks, fatal) =
+            parse_notes(&[SetUpStep::Sys as u8, eperm, SetUpStep::Fork as u8, eperm]);
         assert_eq!(lacks.len(), 1);
         assert!(lacks[0].contains("/sys"), "{lacks:?}");
         assert_eq!(fatal, Some("fork"));
@@ -340,9 +343,9 @@ mod tests {
 
     #[test]
     fn every_step_is_known_by_its_number() {
-        for step in Step::ALL {
-            assert_eq!(Step::of(step as u8), Some(step));
+        for step in SetUpStep::ALL {
+            assert_eq!(SetUpStep::of(step as u8), Some(step));
         }
-        assert_eq!(Step::of(0), None);
+        assert_eq!(SetUpStep::of(0), None);
     }
 }

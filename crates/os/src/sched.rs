@@ -6,7 +6,7 @@ use std::io;
 use rustix::thread::{CpuSet, Pid};
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// The processor time of one thread since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Schedstat {
 /// # Errors
 ///
 /// `ESRCH` if there is no such thread.
-pub fn affinity(thread: u32) -> Result<Vec<usize>> {
+pub fn affinity(thread: u32) -> CallResult<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(thread_of(thread)?)
         .on("sched_getaffinity", object(thread))?;
     Ok((0..CpuSet::MAX_CPU)
@@ -39,8 +39,8 @@ pub fn affinity(thread: u32) -> Result<Vec<usize>> {
 /// `EINVAL` where none of the CPUs is there and allowed, or where one is beyond the 1024 that the
 /// call knows; `EPERM` for a thread of another user without `CAP_SYS_NICE` in the initial user
 /// namespace; `ESRCH` where there is no such thread.
-pub fn pin(thread: u32, cpus: &[usize]) -> Result<()> {
-    let refused = |source| Error::new("sched_setaffinity", object(thread), source);
+pub fn pin(thread: u32, cpus: &[usize]) -> CallResult<()> {
+    let refused = |source| CallError::new("sched_setaffinity", object(thread), source);
     let mut set = CpuSet::new();
     for cpu in cpus {
         if *cpu >= CpuSet::MAX_CPU {
@@ -57,7 +57,7 @@ pub fn pin(thread: u32, cpus: &[usize]) -> Result<()> {
 /// # Errors
 ///
 /// As for [`pin`].
-pub fn pin_current(cpus: &[usize]) -> Result<()> {
+pub fn pin_current(cpus: &[usize]) -> CallResult<()> {
     pin(thread_id(), cpus)
 }
 
@@ -68,7 +68,7 @@ pub fn pin_current(cpus: &[usize]) -> Result<()> {
 ///
 /// `EACCES` or `EPERM` without `CAP_SYS_NICE` in the initial user namespace, `ESRCH` where there is
 /// no such thread.
-pub fn set_nice(thread: u32, nice: i32) -> Result<()> {
+pub fn set_nice(thread: u32, nice: i32) -> CallResult<()> {
     rustix::process::setpriority_process(thread_of(thread)?, nice).on("setpriority", object(thread))
 }
 
@@ -87,10 +87,10 @@ pub fn current_cpu() -> usize {
 /// # Errors
 ///
 /// No such thread; a kernel without `CONFIG_SCHED_INFO`; no `/proc`.
-pub fn schedstat(process: u32, thread: u32) -> Result<Schedstat> {
+pub fn schedstat(process: u32, thread: u32) -> CallResult<Schedstat> {
     let path = format!("/proc/{process}/task/{thread}/schedstat");
     let text = fs::read_to_string(&path).on("open", &path)?;
-    parse_schedstat(&text).ok_or_else(|| Error::new("read", &path, foreign()))
+    parse_schedstat(&text).ok_or_else(|| CallError::new("read", &path, foreign()))
 }
 
 /// Three numbers (Documentation/scheduler/sched-stats.rst).
@@ -104,14 +104,14 @@ fn parse_schedstat(text: &str) -> Option<Schedstat> {
     })
 }
 
-fn thread_of(thread: u32) -> Result<Option<Pid>> {
+fn thread_of(thread: u32) -> CallResult<Option<Pid>> {
     let id = i32::try_from(thread).ok().and_then(Pid::from_raw);
     // Zero would mean the calling thread, which is not what the caller wrote.
     match id {
         Some(id) => Ok(Some(id)),
         None => {
             let source = io::Error::from_raw_os_error(libc::ESRCH);
-            Err(Error::new("sched_affinity", object(thread), source))
+            Err(CallError::new("sched_affinity", object(thread), source))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! UDP sockets with the options that decide how many packets a second they take.
 
-use crate::Result;
+use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
 use crate::error::On;
 use crate::option::{BUFFER_BYTES_MAX, send_buffer, set_option, set_send_buffer, words};
@@ -47,7 +47,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `EAFNOSUPPORT` if the kernel has no IPv6, `EMFILE` if descriptors ran out.
-    pub fn new(address: &SocketAddr) -> Result<Self> {
+    pub fn new(address: &SocketAddr) -> CallResult<Self> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -76,7 +76,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `EADDRINUSE` if the port is taken, `EADDRNOTAVAIL` if no interface has the address.
-    pub fn bind(&self, address: &SocketAddr) -> Result<()> {
+    pub fn bind(&self, address: &SocketAddr) -> CallResult<()> {
         rustix::net::bind(&self.fd, address).on("bind", address)
     }
 
@@ -84,7 +84,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `ENETUNREACH` if there is no route.
-    pub fn connect(&self, address: &SocketAddr) -> Result<()> {
+    pub fn connect(&self, address: &SocketAddr) -> CallResult<()> {
         rustix::net::connect(&self.fd, address).on("connect", address)
     }
 
@@ -92,7 +92,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None that a bound socket meets.
-    pub fn local_address(&self) -> Result<SocketAddr> {
+    pub fn local_address(&self) -> CallResult<SocketAddr> {
         let any = rustix::net::getsockname(&self.fd).on("getsockname", &self.name)?;
         SocketAddr::try_from(any).on("getsockname", &self.name)
     }
@@ -102,7 +102,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None on kernels from 3.9.
-    pub fn set_reuse_port(&self) -> Result<()> {
+    pub fn set_reuse_port(&self) -> CallResult<()> {
         sockopt::set_socket_reuseport(&self.fd, true).on("setsockopt SO_REUSEPORT", &self.name)
     }
 
@@ -112,7 +112,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn set_receive_buffer(&self, bytes: usize) -> Result<usize> {
+    pub fn set_receive_buffer(&self, bytes: usize) -> CallResult<usize> {
         let asked = bytes.min(BUFFER_BYTES_MAX);
         if sockopt::set_socket_recv_buffer_size_force(&self.fd, asked).is_err() {
             sockopt::set_socket_recv_buffer_size(&self.fd, asked)
@@ -125,7 +125,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
+    pub fn set_send_buffer(&self, bytes: usize) -> CallResult<usize> {
         set_send_buffer(&self.fd, &self.name, bytes)
     }
 
@@ -133,7 +133,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn receive_buffer(&self) -> Result<usize> {
+    pub fn receive_buffer(&self) -> CallResult<usize> {
         let doubled = sockopt::socket_recv_buffer_size(&self.fd);
         Ok(doubled.on("getsockopt SO_RCVBUF", &self.name)? / 2)
     }
@@ -142,7 +142,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn send_buffer(&self) -> Result<usize> {
+    pub fn send_buffer(&self) -> CallResult<usize> {
         send_buffer(&self.fd, &self.name)
     }
 
@@ -150,7 +150,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `ENOPROTOOPT` on kernels before 5.0.
-    pub fn set_gro(&self) -> Result<()> {
+    pub fn set_gro(&self) -> CallResult<()> {
         self.set_int(libc::IPPROTO_UDP, UDP_GRO, "setsockopt UDP_GRO", 1)
     }
 
@@ -158,7 +158,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `ENOPROTOOPT` on kernels before 4.18.
-    pub fn set_segment(&self, segment_bytes: u16) -> Result<()> {
+    pub fn set_segment(&self, segment_bytes: u16) -> CallResult<()> {
         self.set_int(
             libc::IPPROTO_UDP,
             UDP_SEGMENT,
@@ -171,7 +171,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `EPERM` for a raise without `CAP_NET_ADMIN`.
-    pub fn set_busy_poll(&self, microseconds: u32) -> Result<()> {
+    pub fn set_busy_poll(&self, microseconds: u32) -> CallResult<()> {
         let value = libc::c_int::try_from(microseconds).unwrap_or(libc::c_int::MAX);
         self.set_int(
             libc::SOL_SOCKET,
@@ -185,7 +185,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn set_receive_timeout(&self, timeout: Duration) -> Result<()> {
+    pub fn set_receive_timeout(&self, timeout: Duration) -> CallResult<()> {
         self.set_timeout(Timeout::Recv, "setsockopt SO_RCVTIMEO", timeout)
     }
 
@@ -193,7 +193,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// None besides a closed descriptor.
-    pub fn set_send_timeout(&self, timeout: Duration) -> Result<()> {
+    pub fn set_send_timeout(&self, timeout: Duration) -> CallResult<()> {
         self.set_timeout(Timeout::Send, "setsockopt SO_SNDTIMEO", timeout)
     }
 
@@ -202,7 +202,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `EINVAL` if the address is no multicast group, `ENODEV` if no interface serves it.
-    pub fn join_group(&self, group: IpAddr, interface_index: u32) -> Result<()> {
+    pub fn join_group(&self, group: IpAddr, interface_index: u32) -> CallResult<()> {
         let joined = match group {
             IpAddr::V4(group) => {
                 let any = Ipv4Addr::UNSPECIFIED;
@@ -221,7 +221,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `ENOPROTOOPT` on kernels before 4.5, `EINVAL` if the group is larger than a program can be.
-    pub fn steer_by_cpu(&self, cpus: &[usize]) -> Result<()> {
+    pub fn steer_by_cpu(&self, cpus: &[usize]) -> CallResult<()> {
         attach_cpu_steering(self.fd.as_raw_fd(), &self.name, cpus)
     }
 
@@ -229,7 +229,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `ENOPROTOOPT` on kernels before 4.11.
-    pub fn memory(&self) -> Result<SocketMemory> {
+    pub fn memory(&self) -> CallResult<SocketMemory> {
         let values: [u32; 9] = words(&self.fd, libc::SOL_SOCKET, SO_MEMINFO)
             .on("getsockopt SO_MEMINFO", &self.name)?;
         // Order of enum in include/uapi/linux/sock_diag.h: SK_MEMINFO_RMEM_ALLOC, _RCVBUF,
@@ -243,7 +243,7 @@ impl UdpSocket {
         })
     }
 
-    fn set_timeout(&self, which: Timeout, call: &'static str, timeout: Duration) -> Result<()> {
+    fn set_timeout(&self, which: Timeout, call: &'static str, timeout: Duration) -> CallResult<()> {
         let timeout = (!timeout.is_zero()).then_some(timeout);
         sockopt::set_socket_timeout(&self.fd, which, timeout).on(call, &self.name)
     }
@@ -254,7 +254,7 @@ impl UdpSocket {
         name: libc::c_int,
         call: &'static str,
         value: libc::c_int,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         set_option(&self.fd, level, name, &value).on(call, &self.name)
     }
 }
@@ -270,7 +270,7 @@ pub(crate) fn attach_cpu_steering(
     fd: RawFd,
     object: impl fmt::Display,
     cpus: &[usize],
-) -> Result<()> {
+) -> CallResult<()> {
     const CALL: &str = "setsockopt SO_ATTACH_REUSEPORT_CBPF";
     classic::set(fd, SO_ATTACH_REUSEPORT_CBPF, &cpu_steering_program(cpus)).on(CALL, object)
 }

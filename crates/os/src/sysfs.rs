@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// The full name of a file, for messages.
 fn name(path: &str) -> String {
@@ -33,8 +33,9 @@ impl Sysfs {
     ///
     /// `EPERM` without `CAP_SYS_ADMIN` in the user namespace of the caller's mount namespace, or,
     /// for an ordinary user in a container, where parts of the present `/sys` are hidden.
-    pub fn mount() -> Result<Self> {
-        let failed = |call| move |errno: rustix::io::Errno| Error::new(call, "sysfs", errno.into());
+    pub fn mount() -> CallResult<Self> {
+        let failed =
+            |call| move |errno: rustix::io::Errno| CallError::new(call, "sysfs", errno.into());
         let context = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("fsopen"))?;
         fsconfig_create(&context).map_err(failed("fsconfig"))?;
         let restrictions = MountAttrFlags::MOUNT_ATTR_NOSUID
@@ -51,7 +52,7 @@ impl Sysfs {
     /// # Errors
     ///
     /// The file does not exist, or cannot be read.
-    pub fn read(&self, path: &str) -> Result<String> {
+    pub fn read(&self, path: &str) -> CallResult<String> {
         let mut text = String::new();
         self.open(path, OFlags::RDONLY)?
             .read_to_string(&mut text)
@@ -66,14 +67,14 @@ impl Sysfs {
     ///
     /// The kernel's answer to that value; `EACCES` or `EPERM` for a file that belongs to the
     /// initial user namespace; no such file.
-    pub fn write(&self, path: &str, value: &str) -> Result<()> {
+    pub fn write(&self, path: &str, value: &str) -> CallResult<()> {
         // One call with the whole value: every write to a sysfs file is a command of its own.
         self.open(path, OFlags::WRONLY)?
             .write_all(value.as_bytes())
             .on("write", name(path))
     }
 
-    fn open(&self, path: &str, flags: OFlags) -> Result<File> {
+    fn open(&self, path: &str, flags: OFlags) -> CallResult<File> {
         rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty())
             .map(File::from)
             .on("openat", name(path))

@@ -3,7 +3,7 @@
 use crate::error::On;
 use crate::option::{set_option, words};
 use crate::socket::attach_cpu_steering;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
@@ -49,7 +49,7 @@ impl Default for ListenOptions {
 
 /// A socket that accepts connections; closed when dropped, which resets those that wait in it.
 #[derive(Debug)]
-pub struct Listener {
+pub struct AcceptingSocket {
     fd: OwnedFd,
     address: SocketAddr,
 }
@@ -60,16 +60,16 @@ pub struct TcpStream {
     fd: OwnedFd,
 }
 
-impl Listener {
+impl AcceptingSocket {
     /// Opens, binds and listens (`socket(2)`, `bind(2)`, `listen(2)`); port 0 takes a free one.
     /// `SO_REUSEADDR` is set: an address whose old connections are in TIME_WAIT is not in use.
     ///
     /// # Errors
     /// `EADDRINUSE` if another socket listens there, `EADDRNOTAVAIL` if no interface has the
     /// address, `EACCES` for a port below `net.ipv4.ip_unprivileged_port_start`, `EMFILE`.
-    pub fn listen(address: &SocketAddr, options: &ListenOptions) -> Result<Self> {
+    pub fn listen(address: &SocketAddr, options: &ListenOptions) -> CallResult<Self> {
         let failed = |call: &'static str| {
-            move |errno: rustix::io::Errno| Error::new(call, address, errno.into())
+            move |errno: rustix::io::Errno| CallError::new(call, address, errno.into())
         };
         let fd = open_to_bind(address)?;
         if options.reuse_port {
@@ -119,7 +119,7 @@ impl Listener {
     ///
     /// # Errors
     /// `ENOPROTOOPT` on older kernels, `EINVAL` if the group is larger than a program can be.
-    pub fn steer_by_cpu(&self, cpus: &[usize]) -> Result<()> {
+    pub fn steer_by_cpu(&self, cpus: &[usize]) -> CallResult<()> {
         attach_cpu_steering(self.fd.as_raw_fd(), self.address, cpus)
     }
 
@@ -149,7 +149,7 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for AcceptingSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -157,7 +157,7 @@ impl AsFd for Listener {
 
 /// How far a peer's kernel has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery {
+pub struct PeerProgress {
     /// Bytes that it has acknowledged since the start of the connection. They only grow.
     pub acknowledged: u64,
     /// True if it has answered everything, probes of its full window included. It lives, and its
@@ -180,7 +180,7 @@ impl TcpStream {
     /// # Errors
     /// `EADDRNOTAVAIL` if no port is left for the pair, or no interface has `source`; `EMFILE`;
     /// `ENETUNREACH`; `ECONNREFUSED` where it is known at once.
-    pub fn connect(target: &SocketAddr, source: Option<IpAddr>) -> Result<Self> {
+    pub fn connect(target: &SocketAddr, source: Option<IpAddr>) -> CallResult<Self> {
         let stream = Self { fd: open(target)? };
         if let Some(source) = source {
             stream.bind_address(source)?;
@@ -188,12 +188,12 @@ impl TcpStream {
         sockopt::set_tcp_quickack(&stream.fd, false).on("setsockopt TCP_QUICKACK", target)?;
         match rustix::net::connect(&stream.fd, target) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(stream),
-            Err(errno) => Err(Error::new("connect", target, errno.into())),
+            Err(errno) => Err(CallError::new("connect", target, errno.into())),
         }
     }
 
     /// Sets the own address, and leaves the port open.
-    fn bind_address(&self, source: IpAddr) -> Result<()> {
+    fn bind_address(&self, source: IpAddr) -> CallResult<()> {
         // The option is one of level IP for both families.
         set_option(
             &self.fd,
@@ -287,7 +287,7 @@ impl TcpStream {
     /// # Errors
     /// None besides a closed descriptor.
     #[inline]
-    pub fn delivery(&self) -> io::Result<Delivery> {
+    pub fn delivery(&self) -> io::Result<PeerProgress> {
         // Bytes and words of struct tcp_info, include/uapi/linux/tcp.h. `tcpi_probes` counts those
         // without an answer. Two words are milliseconds since the last send and the last answer.
         const PROBES: usize = 3;
@@ -297,7 +297,7 @@ impl TcpStream {
         let info = words::<{ BYTES_ACKED + 2 }>(&self.fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
         let [a, b, c, d] = info[BYTES_ACKED].to_ne_bytes();
         let [e, f, g, h] = info[BYTES_ACKED + 1].to_ne_bytes();
-        Ok(Delivery {
+        Ok(PeerProgress {
             acknowledged: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
             is_answered: info[0].to_ne_bytes()[PROBES] == 0 && info[ANSWERED] <= info[SENT],
         })
@@ -348,7 +348,7 @@ impl From<TcpStream> for OwnedFd {
 ///
 /// # Errors
 /// As [`Listener::listen`].
-pub fn free_address(address: &SocketAddr) -> Result<SocketAddr> {
+pub fn free_address(address: &SocketAddr) -> CallResult<SocketAddr> {
     let fd = open_to_bind(address)?;
     rustix::net::bind(&fd, address)
         .and_then(|()| local_address(&fd))
@@ -370,7 +370,7 @@ pub fn ran_out(error: &io::Error) -> bool {
     )
 }
 
-fn open(address: &SocketAddr) -> Result<OwnedFd> {
+fn open(address: &SocketAddr) -> CallResult<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -381,9 +381,9 @@ fn open(address: &SocketAddr) -> Result<OwnedFd> {
 }
 
 /// A socket that is to be bound to an address which others may have used before.
-fn open_to_bind(address: &SocketAddr) -> Result<OwnedFd> {
+fn open_to_bind(address: &SocketAddr) -> CallResult<OwnedFd> {
     let failed = |call: &'static str| {
-        move |errno: rustix::io::Errno| Error::new(call, address, errno.into())
+        move |errno: rustix::io::Errno| CallError::new(call, address, errno.into())
     };
     let fd = open(address)?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(failed("setsockopt SO_REUSEADDR"))?;

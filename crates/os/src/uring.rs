@@ -23,12 +23,12 @@ pub use receive_ring::ReceiveRing;
 pub use send_ring::{SendRing, Submission};
 pub use slots::closes_slots;
 pub use stream_ring::{
-    Accepting, Address, Buffer, Dialling, Event, Outcome, Placement, Request, Sending, Socket,
-    StreamOptions, StreamRing,
+    AcceptRequest, Address, Buffer, CompletedCall, DescriptorKind, Dialling, RequestKey, RingEvent,
+    RingSocket, SendRequest, StreamOptions, StreamRing,
 };
 
 use crate::capability::Rights;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use io_uring::IoUring;
 use io_uring::types::{SubmitArgs, Timespec};
 use std::fmt;
@@ -43,14 +43,14 @@ const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 ///
 /// # Errors
 /// As [`ReceiveRing::new`].
-pub fn probe() -> Result<()> {
-    apart(|| Ring::new(1, 1).map(drop))
+pub fn probe() -> CallResult<()> {
+    apart(|| UringQueues::new(1, 1).map(drop))
 }
 
 /// Asks something of a ring in a thread of its own. A ring is taken apart later, by way of a signal
 /// to the thread that opened it, which ends system calls that do not go on by themselves
 /// (`io_ring_exit_work`, io_uring/io_uring.c): it had better be a thread that is gone by then.
-fn apart<T: Send + 'static>(ask: fn() -> Result<T>) -> Result<T> {
+fn apart<T: Send + 'static>(ask: fn() -> CallResult<T>) -> CallResult<T> {
     match thread::Builder::new().spawn(ask).map(JoinHandle::join) {
         Ok(Ok(answer)) => answer,
         // No thread to be had.
@@ -59,7 +59,7 @@ fn apart<T: Send + 'static>(ask: fn() -> Result<T>) -> Result<T> {
 }
 
 /// The remedy for a refusal by [`probe`] or [`closes_slots`].
-pub fn remedy(error: &Error) -> String {
+pub fn remedy(error: &CallError) -> String {
     let limit = Rights::own().limit_remedy(error);
     limit.unwrap_or_else(|| {
         let text = match error.errno() {
@@ -75,7 +75,7 @@ pub fn remedy(error: &Error) -> String {
 }
 
 /// An io_uring with the queues that both directions share.
-struct Ring {
+struct UringQueues {
     uring: IoUring,
     /// True once a thread owns it.
     enabled: bool,
@@ -88,13 +88,13 @@ struct Ring {
     calls: u64,
 }
 
-impl Ring {
+impl UringQueues {
     /// `io_uring_setup(2)` for `requests` at a time and `completions` not yet looked at.
     ///
     /// # Errors
     /// `EPERM` or `ENOSYS` where io_uring is forbidden or not built in, `EINVAL` before Linux 6.1,
     /// `ENOMEM`, `EMFILE`.
-    fn new(requests: u32, completions: u32) -> Result<Self> {
+    fn new(requests: u32, completions: u32) -> CallResult<Self> {
         let setup = |indexed: bool| {
             let mut builder = IoUring::builder();
             builder
@@ -190,7 +190,7 @@ impl Ring {
     }
 }
 
-impl fmt::Debug for Ring {
+impl fmt::Debug for UringQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring")
             .field("flags", &self.flags())
@@ -200,6 +200,6 @@ impl fmt::Debug for Ring {
     }
 }
 
-fn refused(error: io::Error) -> Error {
-    Error::new("io_uring_setup", "SINGLE_ISSUER DEFER_TASKRUN", error)
+fn refused(error: io::Error) -> CallError {
+    CallError::new("io_uring_setup", "SINGLE_ISSUER DEFER_TASKRUN", error)
 }

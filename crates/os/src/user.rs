@@ -7,7 +7,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new
 
 use crate::capability::{CAP_SETGID, CAP_SETUID, Rights};
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// A user of this system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,11 +76,11 @@ impl User {
     ///
     /// # Errors
     /// `EPERM`, `EINVAL`: see [`User::obstacle`].
-    pub fn become_for_good(&self) -> Result<()> {
+    pub fn become_for_good(&self) -> CallResult<()> {
         let Self { name, uid, gid } = self;
         let done = |call, answer: libc::c_int| match answer {
             0 => Ok(()),
-            _ => Err(Error::last(call, name)),
+            _ => Err(CallError::last(call, name)),
         };
         set_no_new_privs(true).on("prctl PR_SET_NO_NEW_PRIVS", name)?;
         // SAFETY: an empty list is not read.

@@ -1,6 +1,6 @@
 //! A way to wake a thread that waits for descriptors: `eventfd(2)`.
 
-use crate::Result;
+use crate::CallResult;
 use crate::error::On;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ impl Wake {
     ///
     /// # Errors
     /// `EMFILE` if descriptors ran out.
-    pub fn new() -> Result<Self> {
+    pub fn new() -> CallResult<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(|fd| Self { fd })
             .on("eventfd", "wake")

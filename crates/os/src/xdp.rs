@@ -17,11 +17,11 @@ mod umem;
 
 pub use depth::FillDepth;
 pub use receiver::Receiver;
-pub use sender::Sender;
+pub use sender::XdpSender;
 pub use socket::Statistics;
 pub use transmitter::Transmitter;
 
-use crate::Result;
+use crate::CallResult;
 use crate::error::On;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -58,12 +58,12 @@ pub struct SocketConfig<'a> {
     pub transmits: bool,
     /// Lets it send what came by another queue, too; of another interface as a rule. No other socket
     /// may be at that queue.
-    pub forwards: Option<Place<'a>>,
+    pub forwards: Option<InterfaceQueue<'a>>,
 }
 
 /// A queue of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct InterfaceQueue<'a> {
     /// The interface's name, only for errors.
     pub interface: &'a str,
     /// The interface's number.
@@ -74,7 +74,7 @@ pub struct Place<'a> {
 
 /// How a receive call polls the device ([`Receiver::wake`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BusyPoll {
+pub struct WakePolling {
     /// `SO_BUSY_POLL`, in microseconds. A call polls once and returns; the time matters for
     /// `poll(2)`, and 0 would turn polling off.
     pub time_us: u32,
@@ -101,8 +101,8 @@ impl<'a> SocketConfig<'a> {
     }
 
     /// Where the socket is to be.
-    fn place(&self) -> Place<'a> {
-        Place {
+    fn place(&self) -> InterfaceQueue<'a> {
+        InterfaceQueue {
             interface: self.interface,
             interface_index: self.interface_index,
             queue: self.queue,
@@ -114,7 +114,7 @@ impl<'a> SocketConfig<'a> {
 ///
 /// # Errors
 /// `EAFNOSUPPORT` if the kernel was built without them, `EPERM` without `CAP_NET_RAW`.
-pub fn probe() -> Result<()> {
+pub fn probe() -> CallResult<()> {
     socket_with(
         AddressFamily::XDP,
         SocketType::RAW,
@@ -140,7 +140,7 @@ mod tests {
                 ..SocketConfig::new("lo", 1, 0)
             };
             let receiver = Receiver::open(&config, None).map(drop).unwrap_err();
-            let sender = Sender::open(&config, None).map(drop).unwrap_err();
+            let sender = XdpSender::open(&config, None).map(drop).unwrap_err();
             for error in [receiver, sender] {
                 assert_eq!(error.errno(), Some(libc::EINVAL), "{error}");
             }

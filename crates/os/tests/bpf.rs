@@ -9,7 +9,7 @@ use std::thread;
 
 use mpps_os::bpf::asm::{Assembler, Condition, Helper, Operation, R0, R1, R2, R3, R4, R10, Size};
 use mpps_os::bpf::{
-    Instruction, Link, LiveFrames, PerCpuMap, PerCpuMapKind, Program, ProgramKind,
+    BpfLink, Instruction, LiveFrames, PerCpuMap, PerCpuMapKind, Program, ProgramKind,
     XDP_HAS_FRAGMENTS, XdpAttach, XskMap,
 };
 use mpps_os::namespace::NetNamespace;
@@ -77,9 +77,9 @@ fn live_frames_are_counted_and_sent() -> Result<(), Failed> {
     let pass = answering(XDP_PASS)?;
     let (near, far) = pair(2)?;
     // A frame that is sent into a veth is taken there by its NAPI context, which XDP brings.
-    let _link = far.run(|| Link::xdp(&pass, link::index("far")?, XdpAttach::Native))??;
+    let _link = far.run(|| BpfLink::xdp(&pass, link::index("far")?, XdpAttach::Native))??;
     far.run(|| link::set_up(link::index("far")?))??;
-    let sent = near.run(|| -> mpps_os::Result<_> {
+    let sent = near.run(|| -> mpps_os::CallResult<_> {
         let interface_index = link::index("near")?;
         link::set_up(interface_index)?;
         let before = link::statistics(interface_index)?.tx_packets;
@@ -118,20 +118,20 @@ fn an_xdp_link_detaches_when_it_is_closed() -> Result<(), Failed> {
     let program = answering(XDP_DROP)?;
     near.run(|| -> Result<(), Failed> {
         let index = link::index("near")?;
-        let held = Link::xdp(&program, index, XdpAttach::Native)?;
+        let held = BpfLink::xdp(&program, index, XdpAttach::Native)?;
         for (attach, errno) in [
             (XdpAttach::Native, libc::EBUSY),
             (XdpAttach::Generic, libc::EEXIST),
         ] {
-            let second = Link::xdp(&program, index, attach).err();
+            let second = BpfLink::xdp(&program, index, attach).err();
             let second = second.ok_or("two programs on one interface")?;
             check(second.errno() == Some(errno), &second.to_string())?;
         }
         drop(held);
-        let generic = Link::xdp(&program, index, XdpAttach::Generic)?;
+        let generic = BpfLink::xdp(&program, index, XdpAttach::Generic)?;
         drop(generic);
-        Link::xdp(&program, index, XdpAttach::Native)?;
-        let nowhere = Link::xdp(&program, 0x7fff_ffff, XdpAttach::Native).err();
+        BpfLink::xdp(&program, index, XdpAttach::Native)?;
+        let nowhere = BpfLink::xdp(&program, 0x7fff_ffff, XdpAttach::Native).err();
         check(nowhere.is_some(), "there is no such interface")
     })?
 }
@@ -143,7 +143,7 @@ fn an_xdp_link_detaches_although_a_child_has_a_copy() -> Result<(), Failed> {
     let program = answering(XDP_DROP)?;
     let attach = || {
         let index = link::index("near")?;
-        Link::xdp(&program, index, XdpAttach::Native)
+        BpfLink::xdp(&program, index, XdpAttach::Native)
     };
     let held = near.run(attach)??;
     let (mut forked, tell) = io::pipe()?;
@@ -175,12 +175,12 @@ fn loopback_has_generic_xdp_only() -> Result<(), Failed> {
     inside.run(|| -> Result<(), Failed> {
         let index = link::index("lo")?;
         link::set_up(index)?;
-        let refusal = Link::xdp(&program, index, XdpAttach::Native).err();
+        let refusal = BpfLink::xdp(&program, index, XdpAttach::Native).err();
         check(
             refusal.and_then(|error| error.errno()) == Some(libc::EOPNOTSUPP),
             "native XDP on loopback",
         )?;
-        let held = Link::xdp(&program, index, XdpAttach::Generic)?;
+        let held = BpfLink::xdp(&program, index, XdpAttach::Generic)?;
         let receiver = UdpSocket::bind("127.0.0.1:0")?;
         receiver.set_nonblocking(true)?;
         let sender = UdpSocket::bind("127.0.0.1:0")?;

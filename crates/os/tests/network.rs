@@ -38,7 +38,7 @@ fn hosts() -> Result<(HostAt, HostAt), Failed> {
     let (near, far) = pair(1)?;
     let (here, there) = ("10.9.0.1".parse()?, "10.9.0.2".parse()?);
     for (namespace, name, own) in [(&near, "near", here), (&far, "far", there)] {
-        namespace.run(|| -> mpps_os::Result<()> {
+        namespace.run(|| -> mpps_os::CallResult<()> {
             let index = link::index(name)?;
             address::add(index, own, 24)?;
             link::set_up(index)
@@ -167,7 +167,7 @@ fn a_veth_pair_has_its_queues() -> Result<(), Failed> {
             .find(|link| link.index == index)
             .map(|link| link.mtu);
         link::delete(index)?;
-        Ok::<_, mpps_os::Error>((mtu, link::index("near")))
+        Ok::<_, mpps_os::CallError>((mtu, link::index("near")))
     })??;
     check(gone.0 == Some(9000), "another MTU")?;
     let error = gone.1.err().ok_or("it is still there")?;
@@ -265,7 +265,7 @@ fn napi_contexts_follow_the_queues() -> Result<(), Failed> {
         ethtool::set_feature("near", "rx-gro", true)?;
         let before = napi::list(index)?;
         Sysfs::mount()?.write("class/net/near/threaded", "1")?;
-        Ok::<_, mpps_os::Error>((before, napi::list(index)?))
+        Ok::<_, mpps_os::CallError>((before, napi::list(index)?))
     })??;
     check(
         contexts.0.len() == 3 && contexts.1.len() == 3,
@@ -284,7 +284,7 @@ fn napi_contexts_follow_the_queues() -> Result<(), Failed> {
 
 fn what_a_veth_cannot_steer_is_named() -> Result<(), Failed> {
     let (near, _far) = pair(2)?;
-    let rule = ntuple::Rule {
+    let rule = ntuple::NtupleRule {
         destination: "192.0.2.1:9".parse()?,
         queue: 1,
     };

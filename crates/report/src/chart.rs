@@ -27,23 +27,23 @@ pub struct Bars {
     /// Bars are broken off at this figure. None draws all of them to their end.
     pub break_at: Option<f64>,
     /// The bars, from the top.
-    pub bars: Vec<Bar>,
+    pub bars: Vec<ChartBar>,
 }
 
 /// A bar, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bar {
+pub struct ChartBar {
     /// The name of the thing measured.
     pub name: Text,
     /// The anchor of the section with the details; empty if there is none.
     pub link: String,
     /// The figures, or why there are none.
-    pub outcome: Result<Measured, String>,
+    pub outcome: Result<BarFigures, String>,
 }
 
 /// The figures of a bar. NaN and infinity are not drawn.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Measured {
+pub struct BarFigures {
     /// Lengths and their colours, each behind the one before.
     pub parts: Vec<(Hue, f64)>,
     /// The lowest and the highest repeat.
@@ -66,7 +66,7 @@ pub struct Curve {
     /// From bottom to top.
     pub y: Axis,
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 /// An edge of a drawing.
@@ -91,7 +91,7 @@ pub enum Scale {
 
 /// A line of a drawing.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct ChartLine {
     /// The name, as the key shows it.
     pub name: String,
     /// Its colour.

@@ -32,12 +32,12 @@ pub struct Shares {
     /// The unit counted: `datagrams`.
     pub unit: String,
     /// The parts of the whole, from the left.
-    pub parts: Vec<Part>,
+    pub parts: Vec<EquationPart>,
 }
 
 /// A part of a whole.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct EquationPart {
     /// The class of its colour in the style sheet: `delivered`, `socket`, `unaccounted`.
     pub class: &'static str,
     /// Where this part went: `socket: buffer full`.

@@ -10,8 +10,8 @@ pub use picture::picture;
 
 use crate::wrap::harmless;
 use crate::{
-    Balance, Block, Cell, Column, Document, Equation, Kind, Medium, Part, Quantity, Row, Section,
-    Shares, Style, Table, Text,
+    Balance, Block, Cell, Column, ColumnKind, Document, Equation, EquationPart, Medium, Quantity,
+    Row, Section, Shares, Style, Table, Text,
 };
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -109,7 +109,7 @@ fn id(anchor: &str) -> Option<String> {
 fn table(table: &Table) -> Markup {
     html! {
         table.cards.wide[table.columns.len() > MANY] {
-            thead { tr { @for column in &table.columns { th.number[column.kind == Kind::Figure] { (column.head) } } } }
+            thead { tr { @for column in &table.columns { th.number[column.kind == ColumnKind::Figure] { (column.head) } } } }
             tbody { @for one in &table.rows { (row(table, one)) } }
         }
     }
@@ -134,7 +134,7 @@ fn row(table: &Table, row: &Row) -> Markup {
 /// A cell with its column's name, which is shown where the table is a list of cards. The first cell
 /// has none: it names the card itself.
 fn named(column: Option<&Column>, at: usize, one: &Cell) -> Markup {
-    let is_figure = column.is_some_and(|column| column.kind == Kind::Figure);
+    let is_figure = column.is_some_and(|column| column.kind == ColumnKind::Figure);
     let head = column.map(|column| &column.head);
     let head = head.filter(|head| at > 0 && !head.is_empty());
     html! { td.number[is_figure] data-name=[head] { (cell(one)) } }
@@ -173,7 +173,7 @@ fn shares(shares: &Shares) -> Markup {
     }
 }
 
-fn part(number: usize, part: &Part) -> Markup {
+fn part(number: usize, part: &EquationPart) -> Markup {
     let share = part.share.map(|share| Quantity::Share(share).to_string());
     html! {
         tr {

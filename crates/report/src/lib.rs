@@ -29,13 +29,13 @@ mod tests;
 mod text;
 mod wrap;
 
-pub use chart::{Axis, Bar, Bars, Curve, Hue, Line, Measured, Scale};
+pub use chart::{Axis, BarFigures, Bars, ChartBar, ChartLine, Curve, Hue, Scale};
 pub use document::{Block, Document, Medium, Section};
-pub use equation::{Balance, Equation, Part, Shares};
+pub use equation::{Balance, Equation, EquationPart, Shares};
 pub use html::{page, picture};
 pub use markdown::markdown;
 pub use quantity::{Quantity, grouped, range};
-pub use table::{Cell, Column, Kind, Row, Table};
+pub use table::{Cell, Column, ColumnKind, Row, Table};
 pub use terminal::Terminal;
 pub use text::{Style, Text, unbroken};
 pub use wrap::harmless;

@@ -1,7 +1,7 @@
 //! Renders a report as Markdown, for a ticket or for the documentation.
 
 use crate::wrap::harmless;
-use crate::{Balance, Block, Cell, Document, Equation, Kind, Medium, Style, Table, Text};
+use crate::{Balance, Block, Cell, ColumnKind, Document, Equation, Medium, Style, Table, Text};
 
 /// The report as Markdown (CommonMark, and the tables of GitHub's dialect).
 pub fn markdown(document: &Document) -> String {
@@ -46,14 +46,14 @@ fn table(table: &Table) -> Option<String> {
         table
             .columns
             .get(at)
-            .is_some_and(|one| one.kind == Kind::Bar)
+            .is_some_and(|one| one.kind == ColumnKind::Bar)
     };
     let shown: Vec<usize> = (0..table.columns.len()).filter(|at| !is_bar(*at)).collect();
     let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
     let heads = shown.iter().map(|at| escaped(&table.columns[*at].head));
     let edges = shown.iter().map(|at| match table.columns[*at].kind {
-        Kind::Figure => "---:".to_owned(),
-        Kind::Words | Kind::Bar => "---".to_owned(),
+        ColumnKind::Figure => "---:".to_owned(),
+        ColumnKind::Words | ColumnKind::Bar => "---".to_owned(),
     });
     let mut lines = vec![
         line(&heads.collect::<Vec<_>>()),

@@ -18,7 +18,7 @@ pub struct Column {
     /// Its name, with the unit of its figures.
     pub head: String,
     /// The kind of its cells.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Width in characters: that of the widest figure, or the minimum for words.
     pub width: usize,
     /// More characters that words may take on a wide terminal.
@@ -30,7 +30,7 @@ pub struct Column {
 
 /// The kind of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// Words, aligned left. They wrap.
     Words,
     /// Figures, aligned right. They do not wrap.
@@ -44,7 +44,7 @@ impl Column {
     pub fn words(head: impl Into<String>, width: usize) -> Self {
         Self {
             head: head.into(),
-            kind: Kind::Words,
+            kind: ColumnKind::Words,
             width,
             grow: 0,
             priority: 0,
@@ -54,7 +54,7 @@ impl Column {
     /// A column of figures. The widest figure has `width` characters.
     pub fn figure(head: impl Into<String>, width: usize) -> Self {
         Self {
-            kind: Kind::Figure,
+            kind: ColumnKind::Figure,
             ..Self::words(head, width)
         }
     }
@@ -62,7 +62,7 @@ impl Column {
     /// A column of bars, at most `width` characters wide.
     pub fn bar(head: impl Into<String>, width: usize) -> Self {
         Self {
-            kind: Kind::Bar,
+            kind: ColumnKind::Bar,
             grow: width.saturating_sub(2),
             ..Self::words(head, 2)
         }

@@ -2,7 +2,7 @@
 
 use crate::wrap::{Letter, letters, paint, wrap};
 use crate::{
-    Balance, Block, Cell, Column, Document, Equation, Kind, Medium, Row, Style, Table, Text,
+    Balance, Block, Cell, Column, ColumnKind, Document, Equation, Medium, Row, Style, Table, Text,
 };
 
 /// Blanks before the lines of a paragraph but the first.
@@ -20,7 +20,7 @@ pub struct Terminal {
 }
 
 /// The text in one column of one row.
-struct Placed {
+struct PlacedText {
     lines: Vec<Vec<Letter>>,
     width: usize,
     right: bool,
@@ -66,11 +66,11 @@ impl Terminal {
         if !is_named || shown == 0 || (shown == 1 && table.columns.len() > 1) {
             return String::new();
         }
-        let mut placed: Vec<Placed> = Vec::new();
+        let mut placed: Vec<PlacedText> = Vec::new();
         for (column, width) in table.columns.iter().zip(widths) {
             let text = Text::from(&*column.head);
-            let right = column.kind == Kind::Figure;
-            placed.extend(width.map(|width| Placed::new(&text, Style::Faint, width, right)));
+            let right = column.kind == ColumnKind::Figure;
+            placed.extend(width.map(|width| PlacedText::new(&text, Style::Faint, width, right)));
         }
         let height = placed.iter().map(|cell| cell.lines.len()).max();
         for cell in &mut placed {
@@ -88,7 +88,7 @@ impl Terminal {
     /// long for its column.
     pub fn row(&self, table: &Table, row: &Row) -> String {
         let widths = self.widths(&table.columns);
-        let mut placed: Vec<Placed> = Vec::new();
+        let mut placed: Vec<PlacedText> = Vec::new();
         let mut below = Text::new();
         for (at, cell) in row.cells.iter().enumerate() {
             let column = table.columns.get(at);
@@ -98,15 +98,15 @@ impl Terminal {
             let rest = self.width.saturating_sub(1 + start);
             match (cell, column, width) {
                 (Cell::Text(text), _, _) if is_last && rest >= SPANNING => {
-                    placed.push(Placed::new(text, Style::Plain, rest, false));
+                    placed.push(PlacedText::new(text, Style::Plain, rest, false));
                 }
                 (Cell::Text(text), Some(column), Some(width)) if !is_last => {
-                    let right = column.kind == Kind::Figure;
+                    let right = column.kind == ColumnKind::Figure;
                     if right && text.words().chars().count() > width {
-                        placed.push(Placed::new(&"…".into(), Style::Faint, width, right));
+                        placed.push(PlacedText::new(&"…".into(), Style::Faint, width, right));
                         below = with_value(below, &column.head, text);
                     } else {
-                        placed.push(Placed::new(text, Style::Plain, width, right));
+                        placed.push(PlacedText::new(text, Style::Plain, width, right));
                     }
                 }
                 (Cell::Text(text), column, _) => {
@@ -117,7 +117,7 @@ impl Terminal {
                 }
                 (Cell::Bar { full, missing }, _, Some(width)) => {
                     let bar = Text::from(bar(*full, *missing, width));
-                    placed.push(Placed::new(&bar, Style::Plain, width, false));
+                    placed.push(PlacedText::new(&bar, Style::Plain, width, false));
                 }
                 (Cell::Bar { .. }, _, None) => {}
             }
@@ -196,7 +196,7 @@ impl Terminal {
     }
 
     /// Cells two blanks apart, each wrapped inside its column, nothing cut off.
-    fn lines(&self, cells: &[Placed]) -> String {
+    fn lines(&self, cells: &[PlacedText]) -> String {
         let height = cells.iter().map(|cell| cell.lines.len()).max();
         let mut text = String::new();
         for at in 0..height.unwrap_or(0) {
@@ -261,7 +261,7 @@ impl Terminal {
     }
 }
 
-impl Placed {
+impl PlacedText {
     fn new(text: &Text, base: Style, width: usize, right: bool) -> Self {
         Self {
             lines: wrap(&letters(text, base), width),

@@ -69,7 +69,7 @@ pub(crate) fn document(evil: &str) -> Document {
 }
 
 fn section(say: &dyn Fn(&str) -> String) -> Section {
-    let part = |class, name: &str, count, share| Part {
+    let part = |class, name: &str, count, share| EquationPart {
         class,
         name: say(name),
         count,
@@ -112,13 +112,13 @@ fn section(say: &dyn Fn(&str) -> String) -> Section {
 }
 
 fn bars(say: &dyn Fn(&str) -> String) -> Bars {
-    let bar = |name: &str, outcome| Bar {
+    let bar = |name: &str, outcome| ChartBar {
         name: say(name).into(),
         link: say("rung-2"),
         outcome,
     };
     let measured = |first: f64, second: f64| {
-        Ok(Measured {
+        Ok(BarFigures {
             parts: vec![(Hue::Main, first), (Hue::Second, second)],
             spread: Some([first * 0.9, first * 1.1]),
             range: Some([0.36, 0.37]),
@@ -141,7 +141,7 @@ fn bars(say: &dyn Fn(&str) -> String) -> Bars {
 }
 
 fn curve(say: &dyn Fn(&str) -> String) -> Curve {
-    let line = |name: &str, hue, points: &[(f64, f64)]| Line {
+    let line = |name: &str, hue, points: &[(f64, f64)]| ChartLine {
         name: say(name),
         hue,
         points: points.to_vec(),
@@ -178,7 +178,7 @@ fn latency(say: &dyn Fn(&str) -> String) -> Curve {
             name: say("µs"),
             scale: Scale::Logarithmic,
         },
-        lines: vec![Line {
+        lines: vec![ChartLine {
             name: say("last byte"),
             hue: Hue::Main,
             points: vec![
@@ -217,7 +217,7 @@ pub(crate) fn any_table() -> impl Strategy<Value = Table> {
     );
     let column = column.prop_map(|(width, grow, priority, kind, head)| Column {
         head,
-        kind: [Kind::Words, Kind::Figure, Kind::Bar][kind],
+        kind: [ColumnKind::Words, ColumnKind::Figure, ColumnKind::Bar][kind],
         width,
         grow,
         priority,

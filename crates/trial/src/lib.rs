@@ -22,7 +22,7 @@ pub use libtest_mimic::Failed;
 pub use need::{Need, able, program, root};
 pub use process::own_name;
 pub use run::{example, run};
-pub use trial::{Outcome, Trial};
+pub use trial::{TestReturn, Trial};
 
 /// Trials of functions of this module. A trial has its function's name:
 ///

@@ -39,7 +39,7 @@ pub(crate) fn say(text: &str) {
 
 /// Runs the trial of that name in a process of its own.
 pub(crate) fn apart(name: &str, kind: impl Debug) -> Result<Completion, Failed> {
-    let (before, started) = (Machine::look(), Instant::now());
+    let (before, started) = (MachineCounters::look(), Instant::now());
     let company = company(|names| names.push(name.to_owned()));
     let ended = play(name);
     company_without(name);
@@ -57,7 +57,7 @@ pub(crate) fn apart(name: &str, kind: impl Debug) -> Result<Completion, Failed> 
             false => Ok(Completion::ignored_with(why)),
         };
     }
-    let meanwhile = Machine::look().since(&before);
+    let meanwhile = MachineCounters::look().since(&before);
     let text = format!("{status} after {seconds:.1} s, {company}; {meanwhile}\n{said}");
     // A summary at the start of a line would be taken for this program's own.
     Err(Failed::from(text.trim_end().replace('\n', "\n  ")))
@@ -131,14 +131,14 @@ fn note(name: &str, kind: impl Debug, seconds: f64) {
 
 /// Packet losses and delays of a busy machine, over all CPUs.
 #[derive(Debug, Clone, Copy, Default)]
-struct Machine {
+struct MachineCounters {
     /// Packets that found no room in a CPU's backlog.
     dropped: u64,
     /// Rounds of a CPU's softirq that ended before the queues were empty.
     squeezed: u64,
 }
 
-impl Machine {
+impl MachineCounters {
     /// The second and third column of `/proc/net/softnet_stat` (softnet_seq_show,
     /// net/core/net-procfs.c).
     fn look() -> Self {

@@ -2,7 +2,7 @@
 
 use crate::Trial;
 use crate::process::{apart, own_name};
-use crate::trial::Kind;
+use crate::trial::MachineUse;
 use libtest_mimic::{Arguments, Completion};
 use std::env;
 use std::fs;
@@ -61,13 +61,13 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
             test,
         } = trial;
         libtest_mimic::Trial::ignorable_test(name.clone(), move || match kind {
-            Kind::Pure if needs.is_empty() => test().map(|()| Completion::Completed),
-            Kind::Pure | Kind::Waits => {
+            MachineUse::Pure if needs.is_empty() => test().map(|()| Completion::Completed),
+            MachineUse::Pure | MachineUse::Waits => {
                 let _shared = machine.read().unwrap_or_else(PoisonError::into_inner);
                 let _lane = lanes.enter();
                 apart(&name, kind)
             }
-            Kind::Measures => {
+            MachineUse::Measures => {
                 let _alone = machine.write().unwrap_or_else(PoisonError::into_inner);
                 apart(&name, kind)
             }

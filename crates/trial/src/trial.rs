@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 /// A trial's use of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum MachineUse {
     Pure,
     Waits,
     Measures,
 }
 
 /// The return type of a test function.
-pub trait Outcome {
+pub trait TestReturn {
     /// Returns the result.
     ///
     /// # Errors
@@ -24,13 +24,13 @@ pub trait Outcome {
     fn passed(self) -> Result<(), Failed>;
 }
 
-impl Outcome for () {
+impl TestReturn for () {
     fn passed(self) -> Result<(), Failed> {
         Ok(())
     }
 }
 
-impl Outcome for Result<(), Failed> {
+impl TestReturn for Result<(), Failed> {
     fn passed(self) -> Self {
         self
     }
@@ -39,7 +39,7 @@ impl Outcome for Result<(), Failed> {
 /// A test with its name, its use of the machine, and its requirements.
 pub struct Trial {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MachineUse,
     pub(crate) needs: Vec<Need>,
     pub(crate) test: Box<dyn FnOnce() -> Result<(), Failed> + Send>,
 }
@@ -52,32 +52,32 @@ impl fmt::Debug for Trial {
 
 impl Trial {
     /// A trial that computes. It starts nothing and runs in this process beside others.
-    pub fn pure<O: Outcome>(
+    pub fn pure<O: TestReturn>(
         name: impl Into<String>,
         test: impl FnOnce() -> O + Send + 'static,
     ) -> Self {
-        Self::new(name, Kind::Pure, test)
+        Self::new(name, MachineUse::Pure, test)
     }
 
     /// A trial that runs beside others, because it mostly waits and compares no rates.
-    pub fn waits<O: Outcome>(
+    pub fn waits<O: TestReturn>(
         name: impl Into<String>,
         test: impl FnOnce() -> O + Send + 'static,
     ) -> Self {
-        Self::new(name, Kind::Waits, test)
+        Self::new(name, MachineUse::Waits, test)
     }
 
     /// A trial that has the machine to itself.
-    pub fn measures<O: Outcome>(
+    pub fn measures<O: TestReturn>(
         name: impl Into<String>,
         test: impl FnOnce() -> O + Send + 'static,
     ) -> Self {
-        Self::new(name, Kind::Measures, test)
+        Self::new(name, MachineUse::Measures, test)
     }
 
-    fn new<O: Outcome>(
+    fn new<O: TestReturn>(
         name: impl Into<String>,
-        kind: Kind,
+        kind: MachineUse,
         test: impl FnOnce() -> O + Send + 'static,
     ) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Trial {
 
     pub(crate) fn is_chosen(&self, by: Option<&str>) -> bool {
         match by {
-            Some("rights") => self.kind != Kind::Pure,
+            Some("rights") => self.kind != MachineUse::Pure,
             Some("programs") => self.needs.iter().any(Need::is_program),
             _ => true,
         }

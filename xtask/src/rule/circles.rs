@@ -9,9 +9,9 @@
 //! The modules of the command also have layers: command → experiment | program → udp → measure. No
 //! experiment uses another.
 
-use crate::finding::Finding;
+use crate::finding::TidyFinding;
 use crate::rust::{Token, tokens};
-use crate::tree::Tree;
+use crate::tree::RepositoryTree;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The modules of the command that have layers: each, and which of the others it may use.
@@ -29,29 +29,29 @@ const LAYERED: &str = "crates/mpps/";
 const TOGETHER: &[(&str, &str)] = &[("ladder", "paths")];
 
 /// The words of a path.
-type Way = Vec<String>;
+type ModulePath = Vec<String>;
 
 /// The names in a module.
 #[derive(Default)]
-struct Module {
+struct ModuleNames {
     file: String,
     /// Names that a `use` brings in, and their full paths.
-    names: BTreeMap<String, Way>,
+    names: BTreeMap<String, ModulePath>,
     /// Names of other modules, as written, with the line.
-    named: Vec<(usize, Way)>,
+    named: Vec<(usize, ModulePath)>,
 }
 
 /// The modules of a crate by their path from its root.
 #[derive(Default)]
 struct Modules {
-    by_way: BTreeMap<Way, Module>,
-    declared: BTreeSet<Way>,
+    by_way: BTreeMap<ModulePath, ModuleNames>,
+    declared: BTreeSet<ModulePath>,
 }
 
 /// An example of each edge: its file and line.
-type Edges = BTreeMap<(Way, Way), (String, usize)>;
+type Edges = BTreeMap<(ModulePath, ModulePath), (String, usize)>;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut crates: BTreeMap<&str, Modules> = BTreeMap::new();
     for (path, text) in tree.ending("rs") {
         let Some((folder, inside)) = path.split_once("src/") else {
@@ -60,7 +60,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         // The compiler reports a file that is not Rust, if the file is a module.
         let Ok(tokens) = tokens(text) else { continue };
         let way = match inside.trim_end_matches(".rs") {
-            "lib" | "main" => Way::new(),
+            "lib" | "main" => ModulePath::new(),
             inside => inside.split('/').map(str::to_owned).collect(),
         };
         let modules = crates.entry(folder).or_default();
@@ -75,13 +75,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         found
     });
     found
-        .map(|(file, line, message)| Finding::new(&file, line, message))
+        .map(|(file, line, message)| TidyFinding::new(&file, line, message))
         .collect()
 }
 
 /// Describes an edge that leaves its layer.
 fn upwards(
-    ((from, to), (file, line)): (&(Way, Way), &(String, usize)),
+    ((from, to), (file, line)): (&(ModulePath, ModulePath), &(String, usize)),
 ) -> Option<(String, usize, String)> {
     let is_wrong = match (from.as_slice(), to.as_slice()) {
         ([from], [to]) => {
@@ -136,7 +136,7 @@ fn item_end(tokens: &[Token], begin: usize) -> usize {
 
 impl Modules {
     /// Enters a file. Code inside `mod NAME { }` counts as the file's own.
-    fn read(&mut self, tokens: &[&Token], file: &str, way: &Way) {
+    fn read(&mut self, tokens: &[&Token], file: &str, way: &ModulePath) {
         let module = self.by_way.entry(way.clone()).or_default();
         file.clone_into(&mut module.file);
         let text = |at: usize| tokens.get(at).map_or("", |token| &*token.text);
@@ -198,7 +198,7 @@ impl Modules {
     }
 
     /// The module that owns an item named in `from`. None if another crate owns it.
-    fn owner(&self, from: &[String], named: &[String], depth: u32) -> Option<Way> {
+    fn owner(&self, from: &[String], named: &[String], depth: u32) -> Option<ModulePath> {
         let first = named.first()?;
         let mut place = from.to_vec();
         let mut rest = named;
@@ -237,7 +237,12 @@ impl Modules {
 }
 
 /// The names that a `use` brings in from here to the end of its group, and their full paths.
-fn read_use(tokens: &[&Token], at: &mut usize, before: &[String], used: &mut Vec<(String, Way)>) {
+fn read_use(
+    tokens: &[&Token],
+    at: &mut usize,
+    before: &[String],
+    used: &mut Vec<(String, ModulePath)>,
+) {
     let mut way = before.to_vec();
     while let Some(token) = tokens.get(*at) {
         match &*token.text {
@@ -276,9 +281,9 @@ fn is_word(text: &str) -> bool {
 /// Each circle once, at the first of its edges.
 fn circles(edges: &Edges) -> Vec<(String, usize, String)> {
     let users = edges.keys().map(|(from, _)| (from, reached(edges, from)));
-    let reach: BTreeMap<&Way, BTreeSet<&Way>> = users.collect();
-    let circle = |(way, reached): (&&Way, &BTreeSet<&Way>)| {
-        let back = |other: &&Way| reach.get(*other).is_some_and(|back| back.contains(*way));
+    let reach: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> = users.collect();
+    let circle = |(way, reached): (&&ModulePath, &BTreeSet<&ModulePath>)| {
+        let back = |other: &&ModulePath| reach.get(*other).is_some_and(|back| back.contains(*way));
         told(edges, &reached.iter().copied().filter(back).collect())
     };
     // Each module of a circle gives the same text.
@@ -287,7 +292,7 @@ fn circles(edges: &Edges) -> Vec<(String, usize, String)> {
 }
 
 /// The modules that a module uses, directly or through others.
-fn reached<'a>(edges: &'a Edges, from: &'a Way) -> BTreeSet<&'a Way> {
+fn reached<'a>(edges: &'a Edges, from: &'a ModulePath) -> BTreeSet<&'a ModulePath> {
     let (mut reached, mut new) = (BTreeSet::new(), vec![from]);
     while let Some(from) = new.pop() {
         let next = edges.keys().filter(|edge| edge.0 == *from);
@@ -296,11 +301,12 @@ fn reached<'a>(edges: &'a Edges, from: &'a Way) -> BTreeSet<&'a Way> {
     reached
 }
 
-fn told(edges: &Edges, circle: &BTreeSet<&Way>) -> Option<(String, usize, String)> {
-    let inside = |edge: &(Way, Way)| circle.contains(&edge.0) && circle.contains(&edge.1);
+fn told(edges: &Edges, circle: &BTreeSet<&ModulePath>) -> Option<(String, usize, String)> {
+    let inside =
+        |edge: &(ModulePath, ModulePath)| circle.contains(&edge.0) && circle.contains(&edge.1);
     let inside = edges.iter().filter(|(edge, _)| inside(edge));
     let (_, (file, line)) = inside.clone().next()?;
-    let edge = |((from, to), (file, line)): (&(Way, Way), &(String, usize))| {
+    let edge = |((from, to), (file, line)): (&(ModulePath, ModulePath), &(String, usize))| {
         let (from, to) = (from.join("::"), to.join("::"));
         format!("{from} uses {to} ({file}:{line})")
     };
@@ -350,7 +356,7 @@ mod tests {
             ("c/src/b.rs", "\nuse super::c;"),
             ("c/src/c.rs", "\n\nuse super::a;"),
         ];
-        let findings = check(&Tree::of(&files));
+        let findings = check(&RepositoryTree::of(&files));
         assert_eq!(findings.len(), 1);
         for edge in [
             "a uses b (c/src/a.rs:1)",

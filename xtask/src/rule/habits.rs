@@ -1,10 +1,10 @@
 //! The counts of habits may only fall.
 
-use crate::finding::Finding;
+use crate::finding::TidyFinding;
 use crate::habits::{FILE, found, read};
-use crate::tree::Tree;
+use crate::tree::RepositoryTree;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let Some(kept) = tree.text(FILE) else {
         return Vec::new();
     };
@@ -15,7 +15,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let most = kept.get(&(key.0.to_owned(), key.1.to_owned())).copied();
         if places.len() > most.unwrap_or_default() {
             findings.extend(places.iter().map(|(path, line, words)| {
-                Finding::new(path, *line, format!("{words} ({} of {})", key.0, key.1))
+                TidyFinding::new(path, *line, format!("{words} ({} of {})", key.0, key.1))
             }));
         }
     }
@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         now.map_or(0, Vec::len) < *most
     });
     if fell {
-        findings.push(Finding::new(
+        findings.push(TidyFinding::new(
             FILE,
             1,
             "counts fell: write them by `cargo xtask docs`",

@@ -1,12 +1,12 @@
 //! os ← io, host, lab, http ← mpps, and report beside them. The manifests must keep this order of
 //! crates.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 use toml::{Table, Value};
 
 /// One crate of the workspace and the crates of ours that it may use.
-struct Layer {
+struct CrateLayer {
     /// Its folder under `crates/`.
     folder: &'static str,
     uses: &'static [&'static str],
@@ -15,43 +15,43 @@ struct Layer {
 }
 
 /// The crates from the lowest to the highest. Tests of the middle ones may run in a lab.
-const LAYERS: &[Layer] = &[
-    Layer {
+const LAYERS: &[CrateLayer] = &[
+    CrateLayer {
         folder: "trial",
         uses: &["mpps-os"],
         tests_use: &[],
     },
-    Layer {
+    CrateLayer {
         folder: "os",
         uses: &[],
         tests_use: &["mpps-trial"],
     },
-    Layer {
+    CrateLayer {
         folder: "lab",
         uses: &["mpps-os"],
         tests_use: &["mpps-trial"],
     },
-    Layer {
+    CrateLayer {
         folder: "io",
         uses: &["mpps-os"],
         tests_use: &["mpps-trial", "mpps-lab"],
     },
-    Layer {
+    CrateLayer {
         folder: "host",
         uses: &["mpps-os"],
         tests_use: &["mpps-trial", "mpps-lab"],
     },
-    Layer {
+    CrateLayer {
         folder: "http",
         uses: &["mpps-os"],
         tests_use: &["mpps-trial", "mpps-lab"],
     },
-    Layer {
+    CrateLayer {
         folder: "report",
         uses: &[],
         tests_use: &[],
     },
-    Layer {
+    CrateLayer {
         folder: "mpps",
         uses: &[
             "mpps-os",
@@ -65,7 +65,7 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending("toml") {
         let folder = path
@@ -74,13 +74,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let Some(folder) = folder else { continue };
         let Some(layer) = LAYERS.iter().find(|layer| layer.folder == folder) else {
             let message = format!("{folder} has no layer: add a row to LAYERS in {}", file!());
-            findings.push(Finding::new(path, 1, message));
+            findings.push(TidyFinding::new(path, 1, message));
             continue;
         };
         let manifest = match text.parse::<Table>() {
             Ok(manifest) => manifest,
             Err(error) => {
-                findings.push(Finding::new(path, 1, error.message()));
+                findings.push(TidyFinding::new(path, 1, error.message()));
                 continue;
             }
         };
@@ -94,14 +94,18 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                      the two in mpps",
                     if in_tests { " in tests" } else { "" }
                 );
-                findings.push(Finding::new(path, line.map_or(1, |line| line + 1), message));
+                findings.push(TidyFinding::new(
+                    path,
+                    line.map_or(1, |line| line + 1),
+                    message,
+                ));
             }
         }
     }
     findings
 }
 
-fn own_name(layer: &Layer) -> String {
+fn own_name(layer: &CrateLayer) -> String {
     format!("mpps-{}", layer.folder)
 }
 

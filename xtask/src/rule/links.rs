@@ -1,13 +1,13 @@
 //! Links between the project's own pages must have a target.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// Addresses outside this repository begin so.
 const ELSEWHERE: &[&str] = &["https://", "http://", "mailto:"];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending("md") {
         for (line, target) in targets(text) {
@@ -25,7 +25,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             };
             let Some(page) = page.filter(|page| tree.has(page)) else {
                 let message = format!("the link to {target} leads nowhere: no such file");
-                findings.push(Finding::new(path, line, message));
+                findings.push(TidyFinding::new(path, line, message));
                 continue;
             };
             let (Some(fragment), Some(there)) = (fragment, tree.text(&page)) else {
@@ -33,7 +33,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             };
             if page.ends_with(".md") && !anchors(there).any(|anchor| anchor == fragment) {
                 let message = format!("the link to {target} leads nowhere: no such heading");
-                findings.push(Finding::new(path, line, message));
+                findings.push(TidyFinding::new(path, line, message));
             }
         }
     }

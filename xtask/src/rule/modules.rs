@@ -1,10 +1,10 @@
 //! Every source file is a module of the one above it.
 
-use crate::finding::Finding;
+use crate::finding::TidyFinding;
 use crate::rust::{lines_of, tokens};
-use crate::tree::Tree;
+use crate::tree::RepositoryTree;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, _) in tree.ending("rs") {
         let Some((krate, inside)) = path.split_once("src/") else {
@@ -28,13 +28,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let parent = &parents[0];
             let message =
                 format!("nothing compiles it: add `mod {name};` to {parent}, or delete it");
-            findings.push(Finding::new(path, 1, message));
+            findings.push(TidyFinding::new(path, 1, message));
         }
     }
     findings
 }
 
-fn declares(tree: &Tree, parent: &str, name: &str) -> bool {
+fn declares(tree: &RepositoryTree, parent: &str, name: &str) -> bool {
     let tokens = tree.text(parent).and_then(|text| tokens(text).ok());
     tokens.is_some_and(|tokens| lines_of(&tokens, &["mod", name, ";"]).next().is_some())
 }

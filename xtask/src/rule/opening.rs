@@ -1,14 +1,14 @@
 //! Every file begins by saying what it is.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     tree.ending("rs")
         .filter(|(path, _)| !path.contains("/fixtures/"))
         .filter(|(_, text)| !text.starts_with("//! "))
         .map(|(path, _)| {
-            Finding::new(
+            TidyFinding::new(
                 path,
                 1,
                 "begin the file with a `//!` sentence on what it is",

@@ -1,8 +1,8 @@
 //! ARCHITECTURE.md names every file that allows itself unsafe code. A lint of the workspace forbids
 //! it in the others.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 
 /// The crate that wraps system calls.
 const WRAPPERS: &str = "crates/os/";
@@ -10,7 +10,7 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// The name of the lint. It is split so that this file does not contain it.
 const LINT: &str = concat!("unsafe", "_code");
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let architecture = tree.text(ARCHITECTURE).unwrap_or_default();
     let mut findings = Vec::new();
     let others = tree
@@ -20,7 +20,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         for (at, line) in text.lines().enumerate() {
             if line.contains(LINT) && !line.contains("forbid") {
                 let message = format!("unsafe code in a file that {ARCHITECTURE} does not name");
-                findings.push(Finding::new(path, at + 1, message));
+                findings.push(TidyFinding::new(path, at + 1, message));
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Output in a page is that of the raw file it names: `<!-- from docs/results/...txt -->` before a
 //! block of code. `...` stands for what was left out; lines may be wrapped in another way.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.ending("md") {
         let mut source: Option<(&str, String)> = None;
@@ -13,7 +13,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             if let Some(from) = named(line) {
                 match tree.text(from) {
                     Some(raw) => source = Some((from, squeezed(raw))),
-                    None => findings.push(Finding::new(path, at + 1, format!("no file {from}"))),
+                    None => {
+                        findings.push(TidyFinding::new(path, at + 1, format!("no file {from}")))
+                    }
                 }
                 continue;
             }
@@ -29,7 +31,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let parts = line.split("...").map(squeezed);
             let mut absent = parts.filter(|part| !is_command && !raw.contains(part.as_str()));
             if let Some(part) = absent.next() {
-                findings.push(Finding::new(
+                findings.push(TidyFinding::new(
                     path,
                     at + 1,
                     format!("not in {from}: `{part}`"),

@@ -4,15 +4,15 @@
 //! begins with `Kernel`, `CPU` and `Command`: a list item, a table row or a heading. It names every
 //! other file of the folder.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 use std::collections::BTreeSet;
 
 const FOLDER: &str = "docs/results/";
 /// The first words of the lines that the README must have.
 const SUBJECTS: [&str; 3] = ["kernel", "cpu", "command"];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     let inside = || tree.paths().filter_map(|path| path.strip_prefix(FOLDER));
     let runs: BTreeSet<&str> = inside()
@@ -20,23 +20,27 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         .collect();
     for path in inside().filter(|path| !path.contains('/')) {
         let message = "move it to a folder <yyyy-mm-dd>-<machine>/";
-        findings.push(Finding::new(&format!("{FOLDER}{path}"), 1, message));
+        findings.push(TidyFinding::new(&format!("{FOLDER}{path}"), 1, message));
     }
     for run in runs {
         let folder = format!("{FOLDER}{run}");
         let page = format!("{folder}/README.md");
         if !is_dated(run) {
-            findings.push(Finding::new(&folder, 1, "name it <yyyy-mm-dd>-<machine>"));
+            findings.push(TidyFinding::new(
+                &folder,
+                1,
+                "name it <yyyy-mm-dd>-<machine>",
+            ));
         }
         let Some(text) = tree.text(&page) else {
             let message = "write it: kernel, CPU, command, and what each file is";
-            findings.push(Finding::new(&page, 1, message));
+            findings.push(TidyFinding::new(&page, 1, message));
             continue;
         };
         for subject in SUBJECTS {
             if !text.lines().any(|line| begins(line, subject)) {
                 let message = format!("add a line that begins with `{subject}`");
-                findings.push(Finding::new(&page, 1, message));
+                findings.push(TidyFinding::new(&page, 1, message));
             }
         }
         for path in tree.paths().filter(|path| *path != page) {
@@ -45,7 +49,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 .and_then(|name| name.strip_prefix('/'));
             if name.is_some_and(|name| !text.contains(name)) {
                 let message = format!("say in {page} what it is and which command made it");
-                findings.push(Finding::new(path, 1, message));
+                findings.push(TidyFinding::new(path, 1, message));
             }
         }
     }

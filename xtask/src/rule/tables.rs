@@ -1,10 +1,10 @@
 //! The tables of the documentation match the code and the results.
 
 use crate::docs::TABLES;
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for table in TABLES {
         let (path, name) = (table.path, table.name);
@@ -14,14 +14,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 "has no table: put the lines `<!-- {name} -->` and `<!-- /{name} -->` where it \
                  belongs and run `cargo xtask docs`"
             );
-            findings.push(Finding::new(path, 1, message));
+            findings.push(TidyFinding::new(path, 1, message));
             continue;
         };
         if written != text {
             let same = |(now, then): &(&str, &str)| now == then;
             let line = text.lines().zip(written.lines()).take_while(same).count() + 1;
             let message = format!("the table `{name}` is old: run `cargo xtask docs`");
-            findings.push(Finding::new(path, line, message));
+            findings.push(TidyFinding::new(path, line, message));
         }
     }
     findings
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn an_old_table_is_found_and_a_new_one_is_fine() {
-        let tree = Tree::of(&[]);
+        let tree = RepositoryTree::of(&[]);
         let texts = TABLES.iter().map(|table| {
             let empty = format!("# a\n<!-- {0} -->\n<!-- /{0} -->\n", table.name);
             (table.path, table.written(&tree, &empty).unwrap())

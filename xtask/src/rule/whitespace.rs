@@ -1,18 +1,18 @@
 //! Lines end where their text ends, and files end with a line's end.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 
 /// Folders and files that stay as another program wrote them.
 const AS_WRITTEN: &[&str] = &["docs/results/", "/fixtures/", "fuzz/seeds/", "LICENSE-"];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     let ours = |path: &str| !AS_WRITTEN.iter().any(|kept| path.contains(kept));
     for (path, text) in tree.texts().filter(|(path, _)| ours(path)) {
         for (at, line) in text.split('\n').enumerate() {
             if line.ends_with(char::is_whitespace) {
-                findings.push(Finding::new(
+                findings.push(TidyFinding::new(
                     path,
                     at + 1,
                     "take the space off the line's end",
@@ -21,10 +21,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
         let lines = text.lines().count();
         if !text.is_empty() && !text.ends_with('\n') {
-            findings.push(Finding::new(path, lines, "end the file with a newline"));
+            findings.push(TidyFinding::new(path, lines, "end the file with a newline"));
         }
         if text.ends_with("\n\n") {
-            findings.push(Finding::new(
+            findings.push(TidyFinding::new(
                 path,
                 lines,
                 "take the empty lines off the file's end",

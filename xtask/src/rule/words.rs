@@ -1,7 +1,7 @@
 //! Words that must not be published: unfinished work, and one developer's machine.
 
-use crate::finding::Finding;
-use crate::tree::Tree;
+use crate::finding::TidyFinding;
+use crate::tree::RepositoryTree;
 
 /// Whole words that mark unfinished work, in any file.
 const MARKS: &[&str] = &[
@@ -28,12 +28,12 @@ const PHRASES: &[&str] = &[
     concat!("the br", "ief"),
 ];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| *path != "Cargo.lock") {
         for (at, line) in text.lines().enumerate() {
             if let Some(message) = objection(line) {
-                findings.push(Finding::new(path, at + 1, message));
+                findings.push(TidyFinding::new(path, at + 1, message));
             }
         }
     }

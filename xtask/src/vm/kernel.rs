@@ -16,7 +16,7 @@ const WANTED: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
 /// A kernel that can be started.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(super) struct VmKernel {
     /// Its file.
     pub(super) image: PathBuf,
     /// The folder with its modules.
@@ -25,7 +25,7 @@ pub(super) struct Kernel {
     pub(super) initramfs: PathBuf,
 }
 
-impl Kernel {
+impl VmKernel {
     /// Fetches the parts that are not in the cache yet.
     pub(super) fn fetch(cache: &Path, apt: &Apt, source: &Source) -> Result<Self> {
         let (first, version) = apt.newest(&source.packages[0])?;

@@ -12,7 +12,7 @@ const MACHINES: &str = include_str!("../../vm/machines.toml");
 #[serde(deny_unknown_fields)]
 pub(super) struct Machines {
     kernel: BTreeMap<String, Source>,
-    machine: Vec<Machine>,
+    machine: Vec<VmMachine>,
 }
 
 /// The source of a kernel.
@@ -32,7 +32,7 @@ pub(super) struct Source {
 /// One machine.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Machine {
+pub(super) struct VmMachine {
     pub(super) name: String,
     /// The name of a kernel.
     pub(super) kernel: String,
@@ -101,12 +101,12 @@ impl Machines {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> &[Machine] {
+    pub(super) fn all(&self) -> &[VmMachine] {
         &self.machine
     }
 
     /// The one of that name.
-    pub(super) fn find(&self, name: &str) -> Result<&Machine> {
+    pub(super) fn find(&self, name: &str) -> Result<&VmMachine> {
         let found = self.machine.iter().find(|machine| machine.name == name);
         found.with_context(|| {
             let names: Vec<&str> = self.machine.iter().map(|m| m.name.as_str()).collect();
@@ -118,7 +118,7 @@ impl Machines {
     }
 
     /// The kernel of a machine.
-    pub(super) fn source(&self, machine: &Machine) -> &Source {
+    pub(super) fn source(&self, machine: &VmMachine) -> &Source {
         &self.kernel[&machine.kernel]
     }
 

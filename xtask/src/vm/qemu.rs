@@ -1,7 +1,7 @@
 //! A running machine, under QEMU without hardware support. It is slow, and the same everywhere.
 
-use super::kernel::Kernel;
-use super::machine::{Cards, Machine};
+use super::kernel::VmKernel;
+use super::machine::{Cards, VmMachine};
 use super::quoted;
 use anyhow::{Context, Result, bail};
 use std::fmt;
@@ -59,14 +59,14 @@ impl std::error::Error for Early {}
 
 /// A machine about to be started.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
-    pub(super) machine: &'a Machine,
-    pub(super) kernel: &'a Kernel,
+pub(super) struct QemuRun<'a> {
+    pub(super) machine: &'a VmMachine,
+    pub(super) kernel: &'a VmKernel,
     /// The folder that the machine sees as /run/vm.
     pub(super) folder: PathBuf,
 }
 
-impl Run<'_> {
+impl QemuRun<'_> {
     /// Runs a shell command in it, which prints to `output`. Returns the exit status.
     pub(super) fn job(&self, job: &str, output: Stdio, bound: Duration) -> Result<i32> {
         self.prepare()?;
@@ -170,7 +170,7 @@ impl Run<'_> {
 }
 
 /// NUMA nodes with equal shares of the CPUs and the memory.
-fn nodes(machine: &Machine) -> Result<Vec<String>> {
+fn nodes(machine: &VmMachine) -> Result<Vec<String>> {
     let count = machine.nodes;
     if count == 1 {
         return Ok(Vec::new());

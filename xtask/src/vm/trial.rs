@@ -1,7 +1,7 @@
 //! `cargo xtask vm test`: runs test programs in machines, two machines at a time.
 
-use super::kernel::Kernel;
-use super::machine::{Cards, Machine};
+use super::kernel::VmKernel;
+use super::machine::{Cards, VmMachine};
 use super::qemu::Early;
 use super::{Hall, quoted};
 use anyhow::{Context, Result, ensure};
@@ -25,7 +25,7 @@ const LINES: usize = 40;
 
 /// The results of a machine's tests, counted from their lines `test result:`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
+struct TestCounts {
     passed: u32,
     failed: u32,
     ignored: u32,
@@ -33,9 +33,9 @@ struct Count {
 
 /// The result of a machine.
 #[derive(Debug)]
-enum Outcome {
+enum MachineResult {
     /// Its programs ran.
-    Ran(Count, i32),
+    Ran(TestCounts, i32),
     /// It did not run to its end.
     Lost(String),
     /// It could not be prepared.
@@ -44,7 +44,7 @@ enum Outcome {
 
 /// Runs the tests of machines. Status 1 if a machine of a released suite fails. With
 /// `MPPS_REQUIRE_LAB=1`, a machine that cannot be prepared fails too.
-pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
+pub(super) fn run(hall: &Hall<'_>, machines: &[&VmMachine]) -> Result<ExitCode> {
     let strict = std::env::var("MPPS_REQUIRE_LAB").is_ok_and(|value| value == "1");
     if let Some(obstacle) = hall.obstacle() {
         println!("vm: {} machines skipped: {obstacle}", machines.len());
@@ -68,22 +68,22 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
     let ready = machines
         .iter()
         .map(|machine| (*machine, hall.kernel(machine)));
-    let mut ready: Vec<(&Machine, Result<Kernel>)> = ready.collect();
+    let mut ready: Vec<(&VmMachine, Result<VmKernel>)> = ready.collect();
     // If time runs out, it does so for machines that do not count.
     ready.sort_by_key(|(machine, _)| hall.machines.source(machine).moves);
     let deadline = Instant::now() + BOUND_ALL;
     let queue = Mutex::new(ready.iter());
-    let tally = Mutex::new(Tally::default());
+    let tally = Mutex::new(MachineTally::default());
     let next = || queue.lock().ok()?.next();
     let work = || {
         while let Some((machine, kernel)) = next() {
             let started = Instant::now();
             let outcome = match kernel {
                 Ok(kernel) => tried(hall, machine, kernel, &programs, deadline),
-                Err(why) => Outcome::Absent(format!("{why:#}")),
+                Err(why) => MachineResult::Absent(format!("{why:#}")),
             };
             let fails = report(machine, &outcome, started.elapsed());
-            let is_absent = matches!(outcome, Outcome::Absent(_));
+            let is_absent = matches!(outcome, MachineResult::Absent(_));
             let excused = hall.machines.source(machine).moves || is_absent && !strict;
             if fails && excused {
                 println!("vm: {}: NOT COUNTED as a failure", machine.name);
@@ -114,8 +114,8 @@ pub(super) fn run(hall: &Hall<'_>, machines: &[&Machine]) -> Result<ExitCode> {
 
 /// The results of all machines.
 #[derive(Debug, Default)]
-struct Tally<'a> {
-    trials: Count,
+struct MachineTally<'a> {
+    trials: TestCounts,
     /// The machines whose failure counts.
     names: Vec<&'a str>,
     excused: u32,
@@ -123,9 +123,9 @@ struct Tally<'a> {
     told: Vec<(bool, String)>,
 }
 
-impl Tally<'_> {
-    fn add(&mut self, outcome: &Outcome, fails: bool, excused: bool) {
-        if let Outcome::Ran(count, _) = outcome {
+impl MachineTally<'_> {
+    fn add(&mut self, outcome: &MachineResult, fails: bool, excused: bool) {
+        if let MachineResult::Ran(count, _) = outcome {
             self.trials.passed += count.passed;
             self.trials.failed += count.failed;
             self.trials.ignored += count.ignored;
@@ -134,9 +134,9 @@ impl Tally<'_> {
     }
 }
 
-impl fmt::Display for Tally<'_> {
+impl fmt::Display for MachineTally<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Count {
+        let TestCounts {
             passed,
             failed,
             ignored,
@@ -157,7 +157,7 @@ impl fmt::Display for Tally<'_> {
 /// The folder and the file of each test program, by its package and name.
 fn programs(
     hall: &Hall<'_>,
-    machines: &[&Machine],
+    machines: &[&VmMachine],
 ) -> Result<BTreeMap<(String, String), [String; 2]>> {
     let mut programs = BTreeMap::new();
     for test in machines.iter().flat_map(|machine| tests(machine)) {
@@ -192,7 +192,7 @@ fn programs(
 }
 
 /// The programs that a machine runs: package, program, and filters.
-fn tests(machine: &Machine) -> Vec<Vec<String>> {
+fn tests(machine: &VmMachine) -> Vec<Vec<String>> {
     let program = ["mpps", "machine"].map(str::to_owned);
     let own = [&program, &machine.only[..]].concat();
     [&[own], &machine.tests[..]].concat()
@@ -201,12 +201,12 @@ fn tests(machine: &Machine) -> Vec<Vec<String>> {
 /// Runs one machine's programs.
 fn tried(
     hall: &Hall<'_>,
-    machine: &Machine,
-    kernel: &Kernel,
+    machine: &VmMachine,
+    kernel: &VmKernel,
     programs: &BTreeMap<(String, String), [String; 2]>,
     deadline: Instant,
-) -> Outcome {
-    let run = || -> Result<Outcome> {
+) -> MachineResult {
+    let run = || -> Result<MachineResult> {
         let output = hall.output(machine);
         if output.exists() {
             fs::remove_file(&output)?;
@@ -242,14 +242,17 @@ fn tried(
             }
             _ => Err(error),
         })?;
-        Ok(Outcome::Ran(counted(&fs::read_to_string(output)?), status))
+        Ok(MachineResult::Ran(
+            counted(&fs::read_to_string(output)?),
+            status,
+        ))
     };
-    run().unwrap_or_else(|error| Outcome::Lost(format!("{error:#}")))
+    run().unwrap_or_else(|error| MachineResult::Lost(format!("{error:#}")))
 }
 
 /// Adds up the results that test programs printed at their end.
-fn counted(output: &str) -> Count {
-    let mut count = Count::default();
+fn counted(output: &str) -> TestCounts {
+    let mut count = TestCounts::default();
     for line in output
         .lines()
         .filter_map(|line| line.strip_prefix("test result:"))
@@ -269,17 +272,17 @@ fn counted(output: &str) -> Count {
 }
 
 /// Prints the result. Returns true if it is a failure.
-fn report(machine: &Machine, outcome: &Outcome, time: Duration) -> bool {
+fn report(machine: &VmMachine, outcome: &MachineResult, time: Duration) -> bool {
     let (name, seconds) = (&machine.name, time.as_secs());
     match outcome {
-        Outcome::Ran(count, 0) if count.passed > 0 && count.ignored == machine.ignored => {
-            let Count {
+        MachineResult::Ran(count, 0) if count.passed > 0 && count.ignored == machine.ignored => {
+            let TestCounts {
                 passed, ignored, ..
             } = count;
             println!("vm: {name}: {passed} passed, {ignored} ignored, {seconds} s");
             false
         }
-        Outcome::Ran(count, status) => {
+        MachineResult::Ran(count, status) => {
             let expected = machine.ignored;
             println!(
                 "vm: {name}: FAILED, status {status}, {count:?}, {expected} to be ignored, \
@@ -287,11 +290,11 @@ fn report(machine: &Machine, outcome: &Outcome, time: Duration) -> bool {
             );
             true
         }
-        Outcome::Absent(why) => {
+        MachineResult::Absent(why) => {
             println!("vm: {name}: FAILED, it cannot be had: {why}");
             true
         }
-        Outcome::Lost(why) => {
+        MachineResult::Lost(why) => {
             println!("vm: {name}: FAILED, {seconds} s: {why}");
             true
         }
@@ -299,7 +302,7 @@ fn report(machine: &Machine, outcome: &Outcome, time: Duration) -> bool {
 }
 
 /// The output of failed trials of a machine, and the file with the rest.
-fn told(hall: &Hall<'_>, machine: &Machine) -> String {
+fn told(hall: &Hall<'_>, machine: &VmMachine) -> String {
     let file = hall.output(machine);
     let text = fs::read_to_string(&file).unwrap_or_default();
     format!(
@@ -337,13 +340,13 @@ mod tests {
         let output = "test a ... ok\n\
             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 1.20s\n\
             test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
-        let count = Count {
+        let count = TestCounts {
             passed: 7,
             failed: 2,
             ignored: 1,
         };
         assert_eq!(counted(output), count);
-        assert_eq!(counted("nothing ran\n"), Count::default());
+        assert_eq!(counted("nothing ran\n"), TestCounts::default());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Losses between two hosts with known interfaces: in the sender's queue, and on the way between
 //! the interfaces.
 
-use super::{Account, Departure, Route, link, loss, snmp, total, unsigned};
+use super::{Account, Departure, PacketRoute, link, loss, snmp, total, unsigned};
 use crate::delta::LinkDelta;
 use crate::{Delta, Ledger, Loss, Scope, Station};
 
@@ -11,7 +11,7 @@ impl<'a> Account<'a> {
     /// the flow instead of the new one. It reports nothing (`fq_codel_enqueue` in
     /// net/sched/sch_fq_codel.c).
     pub(super) fn enter_queue(&self, ledger: &mut Ledger) {
-        let Route::Cards { sender, .. } = self.route else {
+        let PacketRoute::Cards { sender, .. } = self.route else {
             return;
         };
         let link = self.sender.and_then(|delta| delta.links.get(sender));
@@ -37,7 +37,7 @@ impl<'a> Account<'a> {
     /// Enters the packets that left one card and did not reach the other, if both cards count. This
     /// is not a remainder. The run's own figures only decide whether the counters can be trusted.
     pub(super) fn enter_gap(&self, ledger: &mut Ledger) {
-        let Route::Cards { sender, receiver } = self.route else {
+        let PacketRoute::Cards { sender, receiver } = self.route else {
             return;
         };
         let link = |delta: Option<&'a Delta>, name| delta.and_then(|delta| delta.links.get(name));

@@ -85,7 +85,7 @@ fn delta(counters: &Counters, taken_unix_ns: [u64; 2]) -> Delta {
 }
 
 impl Scenario {
-    fn run(&self, route: Route<'_>) -> Ledger {
+    fn run(&self, route: PacketRoute<'_>) -> Ledger {
         let end = |counters: &Option<Counters>, taken: Option<_>, usual| {
             let counters = counters.as_ref();
             counters.map(|counters| delta(counters, taken.unwrap_or(usual)))
@@ -173,7 +173,7 @@ fn shown(ledger: &Ledger) -> String {
     lines.join("\n")
 }
 
-fn check(file: &str, route: Route<'_>) {
+fn check(file: &str, route: PacketRoute<'_>) {
     #[derive(Deserialize)]
     struct File {
         scenario: Vec<Scenario>,
@@ -194,26 +194,26 @@ fn check(file: &str, route: Route<'_>) {
 #[test]
 fn through_a_ring() {
     let (sender, receiver) = ("tx", "rx");
-    let route = Route::VethRing { sender, receiver };
+    let route = PacketRoute::VethRing { sender, receiver };
     check(include_str!("scenarios/ring.toml"), route);
 }
 
 #[test]
 fn through_a_backlog() {
     let (sender, receiver) = ("tx", "rx");
-    let route = Route::VethBacklog { sender, receiver };
+    let route = PacketRoute::VethBacklog { sender, receiver };
     check(include_str!("scenarios/backlog.toml"), route);
 }
 
 #[test]
 fn between_hosts() {
-    check(include_str!("scenarios/hosts.toml"), Route::Hosts);
+    check(include_str!("scenarios/hosts.toml"), PacketRoute::Hosts);
 }
 
 #[test]
 fn between_cards() {
     let (sender, receiver) = ("eth0", "eth1");
-    let route = Route::Cards { sender, receiver };
+    let route = PacketRoute::Cards { sender, receiver };
     check(include_str!("scenarios/cards.toml"), route);
 }
 
@@ -236,7 +236,7 @@ fn of_any_program() {
         ("Udp.MemErrors", 1),
         ("Udp.NoPorts", 2),
     ]);
-    let route = Route::VethRing {
+    let route = PacketRoute::VethRing {
         sender: "tx",
         receiver: "rx",
     };
@@ -284,7 +284,7 @@ proptest! {
             ]),
             ..Scenario::default()
         };
-        let route = Route::VethRing { sender: "tx", receiver: "rx" };
+        let route = PacketRoute::VethRing { sender: "tx", receiver: "rx" };
         prop_assert_eq!(scenario.run(route).unaccounted, hidden as i64);
     }
 }

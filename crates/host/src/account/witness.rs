@@ -1,7 +1,7 @@
 //! Second counts of what the ledger says: each is kept, agreeing or not.
 
 use super::{
-    Account, Arrival, Departure, Route, SEQUENCE_NUMBERS, SOCKET_REASONS, link, lost_for,
+    Account, Arrival, Departure, PacketRoute, SEQUENCE_NUMBERS, SOCKET_REASONS, link, lost_for,
     queue_counters, total, udp, unsigned,
 };
 use crate::{Delta, Ledger};
@@ -37,7 +37,7 @@ impl Account<'_> {
 
     fn hear_wire(&self, ledger: &mut Ledger, refused: u64) {
         match self.route {
-            Route::VethRing { sender, receiver } => {
+            PacketRoute::VethRing { sender, receiver } => {
                 let lost = lost_for(ledger, "receive ring full");
                 // Of redirected frames it is the same counter.
                 if !self.gso && self.departure == Departure::Socket {
@@ -55,12 +55,12 @@ impl Account<'_> {
                     ledger.witness("dropped by rings", source, rings, dropped);
                 }
             }
-            Route::VethBacklog { sender, .. } => {
+            PacketRoute::VethBacklog { sender, .. } => {
                 let lost = lost_for(ledger, "per-CPU backlog full");
                 let dropped = link(self.sender, sender, |link| link.tx_dropped);
                 ledger.witness("per-CPU backlog full", "sender tx_dropped", lost, dropped);
             }
-            Route::Hosts | Route::Cards { .. } => return,
+            PacketRoute::Hosts | PacketRoute::Cards { .. } => return,
         }
         let lost = lost_for(ledger, "per-CPU backlog full");
         let softnet = self.receiver.map(Delta::softnet_dropped);

@@ -6,14 +6,14 @@ mod tests;
 use mpps_os::text::ShellWord;
 use std::collections::BTreeSet;
 
-use crate::rss::{Flow, Hashed};
-use crate::{Error, Hashing, Result};
+use crate::rss::{Hashed, RssFlow};
+use crate::{Hashing, HostError, HostResult};
 
 /// A flow, and the entry of the RSS table that its hash names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InSlot {
     /// The flow.
-    pub flow: Flow,
+    pub flow: RssFlow,
     /// The hashed fields of the flow.
     pub hashed: Hashed,
     /// The entry.
@@ -22,7 +22,7 @@ pub struct InSlot {
 
 /// Which entries of an RSS table some flows need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slots {
+pub struct RssSlots {
     /// The flows, each with its entry.
     pub flows: Vec<InSlot>,
     /// How many entries the table has.
@@ -33,14 +33,14 @@ pub struct Slots {
     pub ports: Vec<u16>,
 }
 
-impl Slots {
+impl RssSlots {
     pub(super) fn new(
         interface: &str,
-        flows: &[Flow],
+        flows: &[RssFlow],
         entries: usize,
         hashing: &Hashing,
-    ) -> Result<Self> {
-        let in_slot = |flow: &Flow| InSlot {
+    ) -> HostResult<Self> {
+        let in_slot = |flow: &RssFlow| InSlot {
             flow: *flow,
             hashed: hashing.hashed(flow),
             slot: hashing.entry(flow, entries),
@@ -55,7 +55,7 @@ impl Slots {
         if taken.is_empty() {
             let why = "no flow says which entry of its RSS table is to be taken";
             let remedy = "name it: --flow SOURCE:PORT-DESTINATION:PORT";
-            return Err(Error::impossible(interface, why, remedy));
+            return Err(HostError::impossible(interface, why, remedy));
         }
         if taken.len() * 2 > entries {
             let why = format!(
@@ -68,7 +68,7 @@ impl Slots {
                  ports are told; `mpps steer --flow ... {}` shows the hash of each",
                 ShellWord::operand(interface)
             );
-            return Err(Error::impossible(interface, why, remedy));
+            return Err(HostError::impossible(interface, why, remedy));
         }
         if let Some(first) = slots.by_ports() {
             let here = Hashing::by_ports(first)
@@ -89,7 +89,7 @@ impl Slots {
     }
 
     /// The first flow whose ports are hashed.
-    pub fn by_ports(&self) -> Option<Flow> {
+    pub fn by_ports(&self) -> Option<RssFlow> {
         let mut flows = self.flows.iter();
         let first = flows.find(|flow| flow.hashed == Hashed::Ports)?;
         Some(first.flow)

@@ -9,17 +9,17 @@ use proptest::prelude::*;
 use super::*;
 use crate::setting::applied::undo_edits;
 use crate::setting::fake::{
-    End, Fake, Machine, died, directory, found, journals, plain, results, table,
+    EndsAt, Fake, FakeMachine, died, directory, found, journals, plain, results, table,
 };
 use crate::setting::journal::Record;
-use crate::setting::{Applied, Outcome, Owner, Undone};
+use crate::setting::{Applied, Owner, Undone, UndoneStep};
 
 fn flow() -> SocketAddr {
     "192.0.2.1:4321".parse().expect("an address")
 }
 
-fn other_rule() -> ntuple::Rule {
-    ntuple::Rule {
+fn other_rule() -> ntuple::NtupleRule {
+    ntuple::NtupleRule {
         destination: "192.0.2.1:53".parse().expect("an address"),
         queue: 0,
     }
@@ -29,7 +29,7 @@ fn plan(fake: &Fake) -> CarveOut {
     CarveOut::by_rule_on(fake, "eth9", flow(), None).expect("possible")
 }
 
-fn apply(fake: &Fake, directory: &Path) -> Result<Applied> {
+fn apply(fake: &Fake, directory: &Path) -> HostResult<Applied> {
     fake.apply(&plan(fake).change, directory)
 }
 
@@ -51,7 +51,7 @@ fn a_queue_is_taken_and_given_back() {
     assert_eq!(during.values[&Setting::Filters], Value::text("on"));
     let without = table([0, 1, 2, 0, 0, 1, 2, 1]);
     assert_eq!(during.values[&Setting::RssTable], without);
-    let rule = ntuple::Rule {
+    let rule = ntuple::NtupleRule {
         destination: flow(),
         queue: 3,
     };
@@ -74,7 +74,7 @@ fn dropping_gives_it_back_too() {
 #[test]
 fn what_is_already_so_is_left_so() {
     let (_guard, directory) = directory();
-    let card = Machine {
+    let card = FakeMachine {
         rules: BTreeMap::from([(3, other_rule())]),
         driver_chooses: true,
         ..plain()
@@ -100,7 +100,7 @@ fn one_interface_has_one_carve_out() {
     let left = died(&directory);
     let text = apply(&fake, &directory).expect_err("taken").to_string();
     assert!(text.contains("mpps undo"), "{text}");
-    assert!(left.undo(&fake, false).iter().all(Outcome::clean));
+    assert!(left.undo(&fake, false).iter().all(UndoneStep::clean));
     drop(apply(&fake, &directory).expect("free again"));
     assert_eq!(fake.machine(), plain());
 }
@@ -237,16 +237,16 @@ fn an_interface_that_is_gone_renamed_or_elsewhere() {
 #[test]
 fn what_cannot_be_is_told_with_a_remedy() {
     let tabled = |value: Option<Value>| plain().with(Setting::RssTable, value);
-    let cases: [(Machine, &str); 7] = [
+    let cases: [(FakeMachine, &str); 7] = [
         (
-            Machine {
+            FakeMachine {
                 rings: 0,
                 ..plain()
             },
             "mpps backends eth9",
         ),
         (
-            Machine {
+            FakeMachine {
                 rings: 1,
                 ..plain()
             },
@@ -257,7 +257,7 @@ fn what_cannot_be_is_told_with_a_remedy() {
         (tabled(Some(table([]))), "no RSS table"),
         (tabled(Some(table([3, 3]))), "ethtool -X eth9 default"),
         (
-            Machine {
+            FakeMachine {
                 name: "eth8",
                 ..plain()
             },
@@ -278,7 +278,7 @@ fn what_cannot_be_is_told_with_a_remedy() {
 #[test]
 fn a_driver_that_takes_another_table_is_found_out() {
     let (_guard, directory) = directory();
-    let card = Machine {
+    let card = FakeMachine {
         alters_tables: true,
         ..plain()
     };
@@ -292,7 +292,7 @@ fn a_driver_that_takes_another_table_is_found_out() {
 #[test]
 fn a_rule_that_cannot_be_read_back_is_none() {
     let (_guard, directory) = directory();
-    let card = Machine {
+    let card = FakeMachine {
         forgets_rules: true,
         ..plain()
     };
@@ -304,11 +304,11 @@ fn a_rule_that_cannot_be_read_back_is_none() {
 
 #[test]
 fn what_changed_since_the_plan_stops_it() {
-    let disturb: [fn(&mut Machine); 4] = [
+    let disturb: [fn(&mut FakeMachine); 4] = [
         |card| drop(card.values.insert(Setting::Filters, Value::text("on"))),
         |card| drop(card.values.insert(Setting::RssTable, table([1; 8]))),
         |card| {
-            let rule = ntuple::Rule {
+            let rule = ntuple::NtupleRule {
                 destination: flow(),
                 queue: 0,
             };
@@ -340,9 +340,9 @@ prop_compose! {
         shows_otherwise: bool,
         own_table in prop::option::of(prop::collection::vec(0_u32..2, 2..20)),
         others in 0_u32..5,
-    ) -> Machine {
+    ) -> FakeMachine {
         let default = (0..rings).cycle().take(rings as usize * entries).collect();
-        let card = Machine {
+        let card = FakeMachine {
             rings,
             rules: (0..if on { others } else { 0 }).map(|place| (place, other_rule())).collect(),
             driver_chooses,
@@ -367,7 +367,7 @@ proptest! {
             return Ok(());
         };
         prop_assume!(!(card.shows_otherwise && done && change + 1 == plan.change.edits.len()));
-        fake.state().end = Some(End { change, done });
+        fake.state().end = Some(EndsAt { change, done });
         match fake.apply(&plan.change, &directory) {
             Ok(carve_out) => std::mem::forget(carve_out),
             Err(error) => prop_assert!(error.to_string().contains("mpps undo"), "{}", error),
@@ -375,7 +375,7 @@ proptest! {
         fake.state().ended = false;
         fake.state().end = None;
         let outcomes = died(&directory).undo(&fake, false);
-        prop_assert!(outcomes.iter().all(Outcome::clean), "{:?}", outcomes);
+        prop_assert!(outcomes.iter().all(UndoneStep::clean), "{:?}", outcomes);
         prop_assert_eq!(fake.machine(), card);
         prop_assert_eq!(journals(&directory), 0);
     }

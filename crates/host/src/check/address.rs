@@ -1,6 +1,6 @@
 //! Packets for an address that this host does not have.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const NAMES: &[&str] = &["Ip.InAddrErrors", "Ip6.InAddrErrors"];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
         found.says(
             "packets came for an IP address that this host does not have",

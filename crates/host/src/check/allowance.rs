@@ -1,6 +1,6 @@
 //! Packets that a cloud's allowance of the machine's size dropped.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
 use crate::driver_counters::Meaning;
 
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let evidence = seen.losses(Meaning::Allowance);
     let found = Finding::lost(seen, &CHECK, Station::Wire, evidence).map(|found| {
         found.says(

@@ -1,6 +1,6 @@
 //! Packets that a CPU's backlog had no room for.
 
-use super::{Check, Evidence, Finding, Seen};
+use super::{Check, Evidence, Finding, Observed};
 use crate::{CpuBusy, Station};
 
 pub(super) const CHECK: Check = Check {
@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
+pub(super) fn losses(seen: &Observed) -> Vec<Evidence> {
     let rows = seen.after.snapshot.softnet.rows.iter();
     let both = rows.filter_map(|now| {
         let before = seen.before.snapshot.softnet.row(now.cpu)?;
@@ -24,11 +24,11 @@ pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
 }
 
 /// True if one of them was full.
-pub(super) fn loses(seen: &Seen) -> bool {
+pub(super) fn loses(seen: &Observed) -> bool {
     Evidence::sum(&losses(seen)) > 0
 }
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Backlog, losses(seen)).map(|found| {
         let numbers = found.evidence.iter();
         let numbers: Vec<&str> = numbers.filter_map(|one| one.source.rsplit(' ').next()).collect();

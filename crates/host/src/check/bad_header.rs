@@ -1,6 +1,6 @@
 //! Packets whose IP header is damaged.
 
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const NAMES: &[&str] = &["Ip.InHdrErrors", "Ip6.InHdrErrors"];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
         let is_v6 = seen.grown(&NAMES[1..]) > 0;
         // Of IPv6 whole headers are among them (ip6_rcv_core, ipv6_rthdr_rcv).

@@ -1,6 +1,6 @@
 //! Datagrams with a wrong checksum.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const NAMES: &[&str] = &["Udp.InCsumErrors", "Udp6.InCsumErrors"];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
         found.says(
             "datagrams came with a wrong checksum: a sender that makes packets itself, a device on the way, \

@@ -1,7 +1,7 @@
 //! Datagrams that a closed socket took along.
 
 use super::vanished::unread;
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     // The kernel no longer knows the namespace of these; what IP delivered here bounds them.
     let closed = seen.drops_closed.iter().map(|drop| {
         let source = format!("drop reason {}, in a socket", drop.reason);

@@ -1,6 +1,6 @@
 //! A card that waits so long before it interrupts that its ring overflows.
 
-use super::{Check, Confidence, Finding, Seen, nic_no_room};
+use super::{Check, Confidence, Finding, Observed, nic_no_room};
 use crate::Station;
 use mpps_os::text::ShellWord;
 
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let cards = seen.after.cards.iter();
     let found = cards.filter_map(|(interface, card)| {
         let (ring, wait_us) = (card.ring?.size, card.coalescing_us?);

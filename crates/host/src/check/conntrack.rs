@@ -1,6 +1,6 @@
 //! A full table of connections.
 
-use super::{Check, Evidence, Finding, Seen};
+use super::{Check, Evidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -15,7 +15,7 @@ pub(super) const REASON: &str = "NETFILTER_DROP";
 
 /// How much of what connection tracking dropped can have been on its way in: the drop probe calls it the
 /// packet filter's, and knows the way.
-pub(super) fn came(seen: &Seen) -> u64 {
+pub(super) fn came(seen: &Observed) -> u64 {
     let all = dropped(seen).map_or(0, |one| one.grown());
     let filtered = seen.reason(REASON);
     filtered.map_or(all, |ours| {
@@ -23,7 +23,7 @@ pub(super) fn came(seen: &Seen) -> u64 {
     })
 }
 
-fn dropped(seen: &Seen) -> Option<Evidence> {
+fn dropped(seen: &Observed) -> Option<Evidence> {
     let (before, after) = (seen.before.conntrack?, seen.after.conntrack?);
     Some(Evidence::new(
         "nf_conntrack drop",
@@ -32,7 +32,7 @@ fn dropped(seen: &Seen) -> Option<Evidence> {
     ))
 }
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let (Some(evidence), Some(table)) = (dropped(seen), seen.after.conntrack) else {
         return Vec::new();
     };

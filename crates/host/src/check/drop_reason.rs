@@ -2,7 +2,7 @@
 
 use super::drop_reasons::{self, Fate};
 use super::unspecified::{self, Unspecified};
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -78,7 +78,7 @@ const KNOWN: [(&str, Station, &str, &str); 9] = [
 ];
 
 /// The reasons that this check reports, each with what it lost.
-fn reported<'s>(seen: &'s Seen) -> Vec<(&'s str, Evidence, Fate)> {
+fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, Fate)> {
     let drops = seen.drops.iter().flatten();
     let mut names: Vec<&str> = drops.map(|drop| &*drop.reason).collect();
     names.sort_unstable();
@@ -110,7 +110,7 @@ fn known(name: &str) -> Option<&'static (&'static str, Station, &'static str, &'
 }
 
 /// Losses that no counter has: the station, the count, and whether UDP counted them as delivered.
-pub(super) fn losses(seen: &Seen) -> Vec<(Station, Evidence, bool)> {
+pub(super) fn losses(seen: &Observed) -> Vec<(Station, Evidence, bool)> {
     let losses = reported(seen).into_iter().map(|(name, lost, fate)| {
         let station = known(name).map_or(Station::Ip, |&(_, station, ..)| station);
         let lost = match fate {
@@ -125,13 +125,13 @@ pub(super) fn losses(seen: &Seen) -> Vec<(Station, Evidence, bool)> {
     losses.collect()
 }
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let reported = reported(seen).into_iter();
     let found = reported.filter_map(|(name, lost, _)| finding(seen, name, lost));
     found.collect()
 }
 
-fn finding(seen: &Seen, name: &str, lost: Evidence) -> Option<Finding> {
+fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     let unknown = (
         name,
         Station::Ip,

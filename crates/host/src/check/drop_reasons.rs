@@ -1,7 +1,9 @@
 //! Where the packets of each kernel drop reason also appear: in a counter, in a check, or nowhere.
 
 use super::seen::{COPIES, is_outward};
-use super::{Evidence, Seen, address, bad_header, checksum, firewall, ip_discards, reverse_path};
+use super::{
+    Evidence, Observed, address, bad_header, checksum, firewall, ip_discards, reverse_path,
+};
 
 /// Where the packets of a drop reason also appear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,14 +128,14 @@ fn known(reason: &str) -> Option<Fate> {
 
 /// How many of a reason's packets these counters do not have. A train is one for some counters and
 /// several for others: the lower count decides.
-pub(super) fn beyond(seen: &Seen, reason: &str, names: &[&[&str]]) -> u64 {
+pub(super) fn beyond(seen: &Observed, reason: &str, names: &[&[&str]]) -> u64 {
     let counted = names.iter().map(|names| seen.grown(names));
     let counted = counted.fold(0, u64::saturating_add);
     seen.buffers(reason).saturating_sub(counted)
 }
 
 /// How many of these counters' packets have no reason of their own, whichever port they were to.
-pub(super) fn nameless(seen: &Seen, names: &'static [&'static str]) -> u64 {
+pub(super) fn nameless(seen: &Observed, names: &'static [&'static str]) -> u64 {
     let has = |fate: Fate| match fate {
         Counted(all) => all.contains(&names),
         Explains(these) => these == names,
@@ -147,7 +149,7 @@ pub(super) fn nameless(seen: &Seen, names: &'static [&'static str]) -> u64 {
 }
 
 /// How many of these counters' packets a drop reason explains better.
-pub(super) fn told_by_reason(seen: &Seen, names: &'static [&'static str]) -> u64 {
+pub(super) fn told_by_reason(seen: &Observed, names: &'static [&'static str]) -> u64 {
     let better = FATES.iter().filter(|(_, fate)| *fate == Explains(names));
     let told = better.filter_map(|(reason, _)| seen.reason(reason));
     Evidence::sum(&told.collect::<Vec<_>>())

@@ -1,8 +1,8 @@
 //! Packets that cross from one NUMA node to another on their way to the program.
 
 use super::overrun::overruns;
-use super::{Check, Confidence, Evidence, Finding, Seen, lacks_time};
-use crate::{Card, Interrupt, Station};
+use super::{Check, Confidence, Evidence, Finding, Observed, lacks_time};
+use crate::{Interrupt, NetworkCard, Station};
 use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
@@ -16,7 +16,7 @@ pub(super) const CHECK: Check = Check {
 /// Fewer interrupts than this are no load.
 const MIN: u64 = 100;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     if seen.after.topology.nodes().len() < 2 || !lacks_time(seen) {
         return Vec::new();
     }
@@ -33,24 +33,29 @@ fn run(seen: &Seen) -> Vec<Finding> {
     found.chain(readers).collect()
 }
 
-fn node(seen: &Seen, cpu: usize) -> Option<usize> {
+fn node(seen: &Observed, cpu: usize) -> Option<usize> {
     seen.after.topology.cpu(cpu).map(|cpu| cpu.node)
 }
 
 /// The CPUs of a node, as `taskset` takes them.
-fn cpus_of(seen: &Seen, node: usize) -> String {
+fn cpus_of(seen: &Observed, node: usize) -> String {
     let cpus = seen.after.topology.cpus.iter();
     let cpus = cpus.filter(|cpu| cpu.node == node);
     let cpus: Vec<String> = cpus.map(|cpu| cpu.id.to_string()).collect();
     cpus.join(",")
 }
 
-fn finding(seen: &Seen, what: String, remedy: String, evidence: Vec<Evidence>) -> Finding {
+fn finding(seen: &Observed, what: String, remedy: String, evidence: Vec<Evidence>) -> Finding {
     let found = Finding::noticed(seen, &CHECK, Station::Wire, evidence);
     found.says(what, remedy).with(Confidence::Possible)
 }
 
-fn far_interrupts(seen: &Seen, interface: &str, card: &Card, home: usize) -> Option<Finding> {
+fn far_interrupts(
+    seen: &Observed,
+    interface: &str,
+    card: &NetworkCard,
+    home: usize,
+) -> Option<Finding> {
     let far = card.interrupts.iter().filter_map(|interrupt| {
         let (cpu, taken) = busiest(seen, interface, interrupt)?;
         (taken.grown() >= MIN && node(seen, cpu)? != home).then_some((interrupt.number, taken))
@@ -70,7 +75,7 @@ fn far_interrupts(seen: &Seen, interface: &str, card: &Card, home: usize) -> Opt
     Some(finding(seen, what, remedy, taken))
 }
 
-fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {
+fn far_steering(seen: &Observed, interface: &str, home: usize) -> Option<Finding> {
     let steered = seen.after.steering.get(interface)?.iter();
     let mut cpus = steered.flat_map(|list| &list.0);
     let cpu = cpus.find(|&&cpu| node(seen, cpu).is_some_and(|at| at != home))?;
@@ -85,7 +90,7 @@ fn far_steering(seen: &Seen, interface: &str, home: usize) -> Option<Finding> {
     Some(finding(seen, what, remedy, evidence.into_iter().collect()))
 }
 
-fn far_readers(seen: &Seen, interface: &str, home: usize) -> Vec<Finding> {
+fn far_readers(seen: &Observed, interface: &str, home: usize) -> Vec<Finding> {
     // With cards at several nodes, the card that a socket's packets come by is unknown.
     let mut homes = seen.after.cards.values().filter_map(|card| card.node);
     if homes.any(|other| other != home) {
@@ -116,7 +121,7 @@ fn far_readers(seen: &Seen, interface: &str, home: usize) -> Vec<Finding> {
 }
 
 /// The CPU that took most of an interrupt meanwhile, and how many.
-fn busiest(seen: &Seen, interface: &str, now: &Interrupt) -> Option<(usize, Evidence)> {
+fn busiest(seen: &Observed, interface: &str, now: &Interrupt) -> Option<(usize, Evidence)> {
     let earlier = &seen.before.cards.get(interface)?.interrupts;
     let earlier = earlier.iter().find(|one| one.number == now.number)?;
     let counts = now.counts.iter().filter_map(|(&cpu, &count)| {

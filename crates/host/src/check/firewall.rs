@@ -1,6 +1,6 @@
 //! Datagrams that a rule of the packet filter dropped.
 
-use super::{Check, Finding, Seen, conntrack};
+use super::{Check, Finding, Observed, conntrack};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const REASON: &str = conntrack::REASON;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let Some(dropped) = seen.reason(REASON) else {
         return Vec::new();
     };

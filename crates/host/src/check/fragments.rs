@@ -1,8 +1,8 @@
 //! Datagrams that miss a fragment.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
-use crate::facts::Facts;
+use crate::facts::Observation;
 
 pub(super) const CHECK: Check = Check {
     name: "fragments",
@@ -24,23 +24,23 @@ const WAITING: [&str; 2] = ["FRAG", "FRAG6"];
 /// The fragments of a datagram come within this time, in seconds, on whichever CPUs.
 const PASSING: f64 = 0.02;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let failed = failed(seen).into_iter();
     failed.chain(earlier(seen)).chain(waiting(seen)).collect()
 }
 
 /// How many datagrams waited for fragments.
-fn waits(facts: &Facts, at: usize) -> u64 {
+fn waits(facts: &Observation, at: usize) -> u64 {
     facts.reassembling.get(WAITING[at]).copied().unwrap_or(0)
 }
 
 /// Of those that failed, how many waited at the first moment: their fragments came before it.
-fn old(seen: &Seen, at: usize) -> u64 {
+fn old(seen: &Observed, at: usize) -> u64 {
     seen.grown(&NAMES[at..=at]).min(waits(seen.before, at))
 }
 
 /// Datagrams that failed, as far as their fragments came meanwhile.
-pub(super) fn lost(seen: &Seen) -> u64 {
+pub(super) fn lost(seen: &Observed) -> u64 {
     let old = [0, 1].map(|at| old(seen, at));
     let old = old.iter().fold(0, |sum: u64, &one| sum.saturating_add(one));
     seen.grown(NAMES).saturating_sub(old)
@@ -54,7 +54,7 @@ fn remedy() -> String {
 }
 
 /// The kernel gives up a datagram 30 s after its first fragment, and counts it only then.
-fn earlier(seen: &Seen) -> Option<Finding> {
+fn earlier(seen: &Observed) -> Option<Finding> {
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for (at, name) in WAITING.into_iter().enumerate() {
         let old = old(seen, at);
@@ -77,7 +77,7 @@ fn earlier(seen: &Seen) -> Option<Finding> {
     Some(found?.says(what, remedy()).with(Confidence::Likely))
 }
 
-fn failed(seen: &Seen) -> Option<Finding> {
+fn failed(seen: &Observed) -> Option<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES))?;
     let mut found = found.of(lost(seen), seen);
     if found.count == 0 {
@@ -117,7 +117,7 @@ fn failed(seen: &Seen) -> Option<Finding> {
 /// The kernel counts a datagram as failed only when its time is over. `ReasmReqds` counts fragments
 /// and `ReasmOKs` counts datagrams. So they do not show how many datagrams still wait; sockstat
 /// does.
-fn waiting(seen: &Seen) -> Option<Finding> {
+fn waiting(seen: &Observed) -> Option<Finding> {
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for (at, name) in WAITING.into_iter().enumerate() {
         let [before, now] = [seen.before, seen.after].map(|facts| waits(facts, at));

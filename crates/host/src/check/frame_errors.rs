@@ -1,6 +1,6 @@
 //! Frames that arrived damaged.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
 use crate::driver_counters::Meaning;
 
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let evidence = seen.counting_interfaces().flat_map(|name| {
         let own = seen.losses_of(name, Meaning::Damaged);
         if !own.is_empty() {

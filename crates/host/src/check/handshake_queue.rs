@@ -1,8 +1,8 @@
 //! Connections that found the SYN queue of a listener full.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
-use crate::facts::Facts;
+use crate::facts::Observation;
 
 pub(super) const CHECK: Check = Check {
     name: "handshake_queue",
@@ -11,11 +11,11 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let names = ["TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"];
     let dropped = seen.grown(&names[1..]);
     // With 2 each handshake has a cookie, and is counted so, however short the queue is.
-    let setting = |facts: &Facts| facts.settings.get("net.ipv4.tcp_syncookies").copied();
+    let setting = |facts: &Observation| facts.settings.get("net.ipv4.tcp_syncookies").copied();
     let is_always = [seen.before, seen.after].map(setting).contains(&Some(2));
     let told = &names[usize::from(is_always)..];
     let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(told)).map(|found| {

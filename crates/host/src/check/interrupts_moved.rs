@@ -1,6 +1,6 @@
 //! Interrupts of a card that went to other CPUs while the host was looked at.
 
-use super::{Check, Confidence, Evidence, Finding, Seen, lacks_time};
+use super::{Check, Confidence, Evidence, Finding, Observed, lacks_time};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     if !lacks_time(seen) {
         return Vec::new();
     }

@@ -1,6 +1,6 @@
 //! Packets that IP discards, each kind with a counter of its own.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -34,7 +34,7 @@ const KINDS: [(&[&str], &str, &str); 3] = [
     ),
 ];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = KINDS.iter().filter_map(|&(names, what, remedy)| {
         let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(names))?;
         Some(found.says(what, remedy))

@@ -3,7 +3,7 @@
 use super::unspecified::{IGNORED, Unspecified};
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::{
-    Check, Evidence, Seen, address, allowance, backlog, bad_header, checksum, closed_unread,
+    Check, Evidence, Observed, address, allowance, backlog, bad_header, checksum, closed_unread,
     conntrack, drop_reason, firewall, fragments, frame_errors, ip_discards, nic_no_memory,
     nic_no_room, nic_refused, no_listener, overrun, reverse_path, udp_errors, udp_memory, unrouted,
     xdp_drop, xdp_socket,
@@ -143,7 +143,7 @@ fn row(station: Station, reason: &str, scope: Scope, evidence: &[Evidence]) -> L
 }
 
 /// The losses that these checks find: one count for their findings and for the ledger.
-fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Check]) -> Loss {
+fn found(seen: &Observed, station: Station, reason: &str, scope: Scope, checks: &[Check]) -> Loss {
     let found = checks.iter().flat_map(|check| (check.run)(seen));
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for finding in found {
@@ -160,7 +160,7 @@ fn found(seen: &Seen, station: Station, reason: &str, scope: Scope, checks: &[Ch
 
 /// Losses that no counter of IP or UDP has: by checks, and by drop reasons. Also returns how many
 /// of the latter UDP counted as delivered.
-fn reasoned(seen: &Seen) -> (Vec<Loss>, u64) {
+fn reasoned(seen: &Observed) -> (Vec<Loss>, u64) {
     let rows = REASONED.iter().map(|(station, reason, checks)| Loss {
         // The kernel counts those of all namespaces; what IP delivered to this one bounds them.
         by_difference: *station == Station::Socket,
@@ -193,7 +193,7 @@ fn sum(rows: &[Loss]) -> u64 {
 ///
 /// The counters of a busy host are read one after the other. Packets that come meanwhile are in
 /// UNACCOUNTED. On an idle host it is zero.
-pub fn ledger(seen: &Seen) -> Ledger {
+pub fn ledger(seen: &Observed) -> Ledger {
     let early =
         EARLY.map(|(station, scope, reason, checks)| found(seen, station, reason, scope, checks));
     let counted = LOSSES.map(|(station, reason, names)| {
@@ -238,7 +238,7 @@ pub fn ledger(seen: &Seen) -> Ledger {
 
 /// The part of UNACCOUNTED that is neither another protocol nor waiting in a socket. IP received
 /// it, and neither delivered nor counted it. Kernel drops of other packets are not part of it.
-pub(super) fn adrift(seen: &Seen) -> u64 {
+pub(super) fn adrift(seen: &Observed) -> u64 {
     let unaccounted = u64::try_from(ledger(seen).unaccounted).unwrap_or(0);
     let (mut rows, _) = reasoned(seen);
     // A packet dropped by a socket was delivered.
@@ -248,7 +248,7 @@ pub(super) fn adrift(seen: &Seen) -> u64 {
 }
 
 /// Says what is not in its rows; `to_groups` is of [`to_strange_groups`].
-fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
+fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     if to_groups > 0 {
         ledger.note(format!(
             "{to_groups} packets came to IPv6 groups that no program here has joined (Ip6.InMcastPkts), as \
@@ -293,7 +293,7 @@ fn note(ledger: &mut Ledger, seen: &Seen, to_groups: u64) {
 }
 
 /// The part of UNACCOUNTED that may be delivered IGMP.
-fn joined(seen: &Seen) -> Option<String> {
+fn joined(seen: &Observed) -> Option<String> {
     let multicast = seen.grown(&["IpExt.InMcastPkts"]);
     let said = format!(
         "IGMP may be in UNACCOUNTED, because the kernel does not count it: IPv4 got {multicast} packets to \
@@ -304,7 +304,7 @@ fn joined(seen: &Seen) -> Option<String> {
 
 /// The part of UNACCOUNTED that IPv4 received and no counter has, with the dropper if drops are
 /// visible. The check `unrouted` already reports its own part.
-fn unseen(seen: &Seen) -> Option<String> {
+fn unseen(seen: &Observed) -> Option<String> {
     let unseen = vanished(seen).saturating_sub(Unspecified::of(seen).unrouted);
     if unseen == 0 {
         return None;

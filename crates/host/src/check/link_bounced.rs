@@ -1,6 +1,6 @@
 //! An interface whose carrier went while it was looked at.
 
-use super::{Check, Evidence, Finding, Seen};
+use super::{Check, Evidence, Finding, Observed};
 use crate::Station;
 use mpps_os::text::ShellWord;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     // The carrier of a bridge or a tap comes with the first that uses it and goes with the last.
     let is_line = |name: &str| {
         let card = seen.after.cards.get(name);

@@ -1,6 +1,6 @@
 //! Connections that found the accept queue of a listener full.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let overflows = seen.counters(&["TcpExt.ListenOverflows"]);
     let found = Finding::lost(seen, &CHECK, Station::Socket, overflows).map(|found| {
         let remedy = format!(

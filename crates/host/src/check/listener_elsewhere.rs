@@ -1,6 +1,6 @@
 //! Datagrams whose port has a listener, but at another address.
 
-use super::{Check, Confidence, Finding, Seen, no_listener};
+use super::{Check, Confidence, Finding, Observed, no_listener};
 
 pub(super) const CHECK: Check = Check {
     name: "listener_elsewhere",
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let places = no_listener::elsewhere(seen).join(", ");
     let (Some(port), false) = (seen.asked.port, places.is_empty()) else {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! Packets lost because a NIC's driver found no memory.
 
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 use crate::driver_counters::Meaning;
 
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let lost = seen.losses(Meaning::NoMemory);
     let found = Finding::lost(seen, &CHECK, Station::Wire, lost).map(|found| {
         found

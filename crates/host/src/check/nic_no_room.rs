@@ -1,6 +1,6 @@
 //! Packets lost because the NIC had no room.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use crate::driver_counters::Meaning;
 use mpps_os::text::ShellWord;
@@ -14,13 +14,13 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// Packets lost because no descriptor was free, or the card had no room.
-pub(super) fn losses(seen: &Seen) -> Vec<Evidence> {
+pub(super) fn losses(seen: &Observed) -> Vec<Evidence> {
     let names = seen.counting_interfaces();
     names.flat_map(|name| losses_of(seen, name)).collect()
 }
 
 /// The same of one interface.
-pub(crate) fn losses_of(seen: &Seen, interface: &str) -> Vec<Evidence> {
+pub(crate) fn losses_of(seen: &Observed, interface: &str) -> Vec<Evidence> {
     let mut losses = seen.losses_of(interface, Meaning::NoRoom);
     if losses.is_empty() {
         let missed = seen.link(interface, "rx_missed_errors", |link| link.rx_missed_errors);
@@ -33,11 +33,11 @@ pub(crate) fn losses_of(seen: &Seen, interface: &str) -> Vec<Evidence> {
 }
 
 /// True if packets found no room.
-pub(super) fn loses(seen: &Seen) -> bool {
+pub(super) fn loses(seen: &Observed) -> bool {
     Evidence::sum(&losses(seen)) > 0
 }
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Wire, losses(seen));
     let found = found.map(|found| {
         let most = |name: &&str| losses_of(seen, name).iter().map(Evidence::grown).max();

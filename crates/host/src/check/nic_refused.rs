@@ -1,6 +1,6 @@
 //! Packets that the card or its driver dropped for other causes than want of room.
 
-use super::{Check, Confidence, Evidence, Finding, Seen, xdp_socket};
+use super::{Check, Confidence, Evidence, Finding, Observed, xdp_socket};
 use crate::Station;
 use crate::driver_counters::Meaning;
 use mpps_os::text::ShellWord;
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = seen.counting_interfaces().filter_map(|interface| {
         let refused = seen.losses_of(interface, Meaning::Refused);
         // virtio_net counts what an XDP program dropped in both (virtnet_receive_xdp); of other drivers

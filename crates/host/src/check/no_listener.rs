@@ -1,7 +1,7 @@
 //! Datagrams for a port without a listener.
 
 use super::unspecified::{self, IGNORED};
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 use mpps_os::netlink::sock_diag::UdpEntry;
 
@@ -15,7 +15,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const NAMES: &[&str] = &["Udp.NoPorts", "Udp6.NoPorts"];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let own = match elsewhere(seen).is_empty() {
         true => finding(seen, &CHECK),
         false => None,
@@ -25,7 +25,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
 
 /// Datagrams to all hosts or a group, which the kernel ignores without a socket: nothing is wrong,
 /// unless they came to the port in question.
-fn ignored(seen: &Seen) -> Option<Finding> {
+fn ignored(seen: &Observed) -> Option<Finding> {
     let mut found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(IGNORED))?;
     let ours = seen
         .reason(unspecified::REASON)
@@ -51,7 +51,7 @@ fn ignored(seen: &Seen) -> Option<Finding> {
 }
 
 /// The sockets in question that take only some of what comes to their port, as a half sentence.
-fn some(seen: &Seen) -> String {
+fn some(seen: &Observed) -> String {
     let entries = seen.sockets.iter().map(|socket| socket.entry);
     let takes_all = |entry: &&UdpEntry| {
         entry.local.ip().is_unspecified() && entry.remote.is_none() && entry.interface == 0
@@ -67,7 +67,7 @@ const PLACES: usize = 4;
 
 /// The sockets with the port in question, if none of them takes all datagrams of an address family.
 /// Only a family with datagrams that found no socket counts. Empty without a port.
-pub(super) fn elsewhere(seen: &Seen) -> Vec<String> {
+pub(super) fn elsewhere(seen: &Observed) -> Vec<String> {
     if seen.asked.port.is_none() || seen.sockets.is_empty() {
         return Vec::new();
     }
@@ -105,7 +105,7 @@ fn places<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> Vec<String> {
 }
 
 /// The finding about datagrams that found no socket.
-pub(super) fn finding(seen: &Seen, check: &Check) -> Option<Finding> {
+pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
         let found = Finding::lost(seen, check, Station::Udp, seen.counters(NAMES))?;
         return Some(found.says(

@@ -1,7 +1,7 @@
 //! No packet at all: where they stop.
 
 use super::vanished::{is_udp_silent, unread};
-use super::{Check, Confidence, Evidence, Finding, Seen, fragments};
+use super::{Check, Confidence, Evidence, Finding, Observed, fragments};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let Some(port) = seen.asked.port.filter(|_| is_silent(seen)) else {
         return Vec::new();
     };
@@ -87,7 +87,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
 }
 
 /// Which of the interfaces that were looked at cannot receive.
-fn without_carrier(seen: &Seen) -> String {
+fn without_carrier(seen: &Observed) -> String {
     let asked = |name: &str| name != "lo" && seen.after.snapshot.links.contains_key(name);
     let links = seen.after.links.iter().filter(|link| asked(&link.name));
     let states = links.filter_map(|link| match (link.up, link.carrier) {
@@ -99,7 +99,7 @@ fn without_carrier(seen: &Seen) -> String {
 }
 
 /// True if nothing of UDP was received, read or not, and nothing of it was lost on the way, as far as is known.
-fn is_silent(seen: &Seen) -> bool {
+fn is_silent(seen: &Observed) -> bool {
     let drops = seen.drops.iter().flatten().chain(&seen.drops_closed);
     let dropped = drops.into_iter().any(|drop| drop.datagrams > 0);
     let lost = seen

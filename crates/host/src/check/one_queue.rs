@@ -1,6 +1,6 @@
 //! One receive queue of several that gets nearly all packets.
 
-use super::{Check, Confidence, Evidence, Finding, Seen, nic_no_room};
+use super::{Check, Confidence, Evidence, Finding, Observed, nic_no_room};
 use crate::{QueuePackets, Station};
 use mpps_os::text::ShellWord;
 
@@ -16,7 +16,7 @@ const NEARLY_ALL: f64 = 0.8;
 /// Fewer packets than this say nothing of how they are spread.
 const MIN: i64 = 1000;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let lossy = seen.counting_interfaces().filter(|name| {
         let lost = nic_no_room::losses_of(seen, name);
         Evidence::sum(&lost) > 0
@@ -24,7 +24,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
     lossy.filter_map(|name| of(seen, name)).collect()
 }
 
-fn of(seen: &Seen, interface: &str) -> Option<Finding> {
+fn of(seen: &Observed, interface: &str) -> Option<Finding> {
     let queues = seen.delta.queue_packets(interface);
     let packets = queues.iter().map(|queue| queue.packets.max(0));
     let all = packets.fold(0, i64::saturating_add);

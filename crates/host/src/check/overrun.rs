@@ -1,6 +1,6 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
-use super::{Evidence, Seen, SeenSocket, checksum, udp_errors, udp_memory};
+use super::{Evidence, Observed, SeenSocket, checksum, udp_errors, udp_memory};
 use crate::facts::{Busy, Quota};
 use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
@@ -47,10 +47,10 @@ pub(super) struct Overrun<'s, 'a> {
 }
 
 /// The local address of a socket, and its interface.
-type Place = (SocketAddr, u32);
+type SocketPlace = (SocketAddr, u32);
 
 /// All of them, in the order of the sockets.
-pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
+pub(super) fn overruns<'s, 'a>(seen: &'s Observed<'a>) -> Vec<Overrun<'s, 'a>> {
     let is_lossy = |socket: &&SeenSocket| socket.drops.grown() > 0;
     let mut lossy = seen.sockets.iter().filter(is_lossy).peekable();
     if lossy.peek().is_none() {
@@ -81,7 +81,7 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
         })
         .filter(|overrun| overrun.lost > 0)
         .collect();
-    let mut groups: BTreeMap<Place, Vec<&SeenSocket>> = BTreeMap::new();
+    let mut groups: BTreeMap<SocketPlace, Vec<&SeenSocket>> = BTreeMap::new();
     for socket in seen.sockets.iter().filter(|socket| may_share(socket)) {
         groups.entry(place(socket)).or_default().push(socket);
     }
@@ -97,7 +97,7 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Seen<'a>) -> Vec<Overrun<'s, 'a>> {
     overruns
 }
 
-pub(super) fn place(socket: &SeenSocket) -> Place {
+pub(super) fn place(socket: &SeenSocket) -> SocketPlace {
     (socket.entry.local, socket.entry.interface)
 }
 
@@ -124,7 +124,7 @@ fn is_uneven(group: &[&SeenSocket]) -> bool {
     sum >= DROPS_MIN && twice_the_mean && !others.is_empty() && !is_reader
 }
 
-fn cause(seen: &Seen, socket: &SeenSocket, at: &BTreeMap<Place, usize>) -> Cause {
+fn cause(seen: &Observed, socket: &SeenSocket, at: &BTreeMap<SocketPlace, usize>) -> Cause {
     let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
     match (quota(socket), shared_cpu(seen, socket)) {
         _ if is_stopped => Cause::Reader,
@@ -136,7 +136,7 @@ fn cause(seen: &Seen, socket: &SeenSocket, at: &BTreeMap<Place, usize>) -> Cause
 
 /// How many threads of its program are busy, if the busiest always had work, and no other socket takes
 /// what comes there.
-fn shared_socket(socket: &SeenSocket, at: &BTreeMap<Place, usize>) -> Option<usize> {
+fn shared_socket(socket: &SeenSocket, at: &BTreeMap<SocketPlace, usize>) -> Option<usize> {
     let busy = socket.busy.filter(never_slept)?;
     let is_alone = at.get(&place(socket)) == Some(&1);
     (busy.threads > 1 && is_alone).then_some(busy.threads)
@@ -163,7 +163,7 @@ fn quota(socket: &SeenSocket) -> Option<Quota> {
     Quota::worst_between(before, &both).filter(Quota::is_limit)
 }
 
-fn shared_cpu(seen: &Seen, socket: &SeenSocket) -> Option<CpuBusy> {
+fn shared_cpu(seen: &Observed, socket: &SeenSocket) -> Option<CpuBusy> {
     let cpu = socket.busy?.cpu?;
     let shares = seen.cpus.iter().find(|one| one.cpu == cpu)?;
     let is_shared = shares.busy >= FULL && shares.softirq >= SOFT_MIN;
@@ -171,7 +171,7 @@ fn shared_cpu(seen: &Seen, socket: &SeenSocket) -> Option<CpuBusy> {
 }
 
 /// A CPU's time in soft interrupts at both moments.
-pub(super) fn soft_interrupts(seen: &Seen, cpu: usize) -> Evidence {
+pub(super) fn soft_interrupts(seen: &Observed, cpu: usize) -> Evidence {
     let ticks = |stat: &ProcStat| stat.cpus.get(&cpu).map_or(0, |ticks| ticks.softirq);
     Evidence::new(
         format!("soft interrupts of CPU {cpu} (/proc/stat, ticks)"),

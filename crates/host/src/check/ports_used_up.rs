@@ -1,6 +1,6 @@
 //! A range of client ports that is almost used up.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ pub(super) const CHECK: Check = Check {
 /// From this share on a program may find none.
 const SHARE: f64 = 0.95;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let Some(range) = seen.after.client_ports.clone() else {
         return Vec::new();
     };
-    let used = |facts: &crate::Facts| {
+    let used = |facts: &crate::Observation| {
         let ports = facts.sockets.iter().map(|socket| socket.local.port());
         let ports: BTreeSet<u16> = ports.filter(|port| range.contains(port)).collect();
         ports.len()

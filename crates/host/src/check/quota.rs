@@ -1,7 +1,7 @@
 //! A program that its cgroup's CPU quota holds back.
 
 use super::overrun::{Cause, overruns};
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = overruns(seen).into_iter().filter_map(|overrun| {
         let (Cause::Quota(grown), socket) = (overrun.cause, overrun.socket) else {
             return None;

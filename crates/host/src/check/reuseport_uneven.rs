@@ -1,7 +1,7 @@
 //! A group of sockets at one port: some are overrun and others are not.
 
 use super::overrun::{Cause, may_share, overruns, place};
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let mut groups = BTreeMap::new();
     let uneven = overruns(seen).into_iter();
     for overrun in uneven.filter(|overrun| overrun.cause == Cause::Uneven) {

@@ -1,6 +1,6 @@
 //! Packets whose source address this host would answer by another interface.
 
-use super::{Check, Finding, Seen};
+use super::{Check, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const NAMES: &[&str] = &["TcpExt.IPReversePathFilter"];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
         found.says(
             "the reverse path filter dropped packets: this host would not answer their sender by the \

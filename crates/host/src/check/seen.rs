@@ -3,7 +3,7 @@
 use super::Evidence;
 use crate::driver_counters::{self, Meaning};
 use crate::drop_probe::DropCount;
-use crate::facts::{Busy, Facts, Process};
+use crate::facts::{Busy, Observation, Process};
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(super) fn is_outward(reason: &str) -> bool {
 
 /// The request: the port or process to look at.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct DoctorRequest {
     /// The UDP port in question; none for all.
     pub port: Option<u16>,
     /// The process in question, whose sockets are looked at; none for all.
@@ -40,13 +40,13 @@ pub struct Asked {
 
 /// A host at two moments.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct Observed<'a> {
     /// The first.
-    pub before: &'a Facts,
+    pub before: &'a Observation,
     /// The second.
-    pub after: &'a Facts,
+    pub after: &'a Observation,
     /// The request.
-    pub asked: Asked,
+    pub asked: DoctorRequest,
     /// The difference of both snapshots.
     pub delta: Delta,
     /// UDP packets of this namespace that the kernel dropped on their way in, by reason. If a port
@@ -79,15 +79,15 @@ pub struct SeenSocket<'a> {
     pub busy: Option<Busy>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> Observed<'a> {
     /// A host at two moments; `drops` are the counts of a probe at both, and the namespace's number.
     pub fn new(
-        before: &'a Facts,
-        after: &'a Facts,
+        before: &'a Observation,
+        after: &'a Observation,
         drops: Option<(&[DropCount], &[DropCount], u32)>,
-        asked: Asked,
+        asked: DoctorRequest,
     ) -> Self {
-        let of = |facts: &'a Facts| {
+        let of = |facts: &'a Observation| {
             let entries = facts.sockets.iter().map(|entry| (entry.inode, entry));
             entries.collect::<BTreeMap<u32, &UdpEntry>>()
         };
@@ -146,7 +146,7 @@ impl<'a> Seen<'a> {
 
     /// A protocol counter, where the kernel has it at both moments.
     pub fn counter(&self, name: &str) -> Option<Evidence> {
-        let value = |facts: &Facts| match name.strip_suffix(BEYOND) {
+        let value = |facts: &Observation| match name.strip_suffix(BEYOND) {
             Some(all) => beyond_parts(&facts.snapshot.snmp, all),
             None => facts.snapshot.snmp.value(name),
         };
@@ -187,7 +187,7 @@ impl<'a> Seen<'a> {
 
     /// The name of the interface with this number.
     pub(crate) fn interface_name(&self, index: u32) -> Option<&'a str> {
-        let links: &'a [mpps_os::netlink::link::Link] = &self.after.links;
+        let links: &'a [mpps_os::netlink::link::NetlinkLink] = &self.after.links;
         let link = links.iter().find(|link| link.index == index);
         link.map(|link| &*link.name)
     }
@@ -243,7 +243,7 @@ impl<'a> Seen<'a> {
     /// An interface at both moments. None if another interface has taken its name meanwhile. None
     /// for a bond, because it adds up the counters of others.
     fn both(&self, interface: &str) -> Option<(&LinkSnapshot, &LinkSnapshot)> {
-        let of = |facts: &'a Facts| facts.snapshot.links.get(interface);
+        let of = |facts: &'a Observation| facts.snapshot.links.get(interface);
         let (before, now) = (of(self.before)?, of(self.after)?);
         let card = self.after.cards.get(interface);
         let adds_up = card.is_some_and(|card| AGGREGATES.contains(&&*card.driver));
@@ -278,7 +278,7 @@ impl<'a> Seen<'a> {
     /// The bytes in the buffers of all UDP sockets, with the kernel's own overhead. It is the
     /// larger value of both moments.
     pub fn queued_bytes(&self) -> u64 {
-        let queued = |facts: &Facts| -> u64 {
+        let queued = |facts: &Observation| -> u64 {
             let sockets = facts.sockets.iter();
             sockets.map(|socket| u64::from(socket.queued_bytes)).sum()
         };
@@ -313,7 +313,12 @@ fn datagrams(drops: &[ReasonCount], reason: &str) -> u64 {
 }
 
 impl<'a> SeenSocket<'a> {
-    fn new(entry: &'a UdpEntry, drops: u32, before: &'a Facts, after: &'a Facts) -> Self {
+    fn new(
+        entry: &'a UdpEntry,
+        drops: u32,
+        before: &'a Observation,
+        after: &'a Observation,
+    ) -> Self {
         let (local, inode) = (entry.local, entry.inode);
         let source = format!("drops of socket {local} (sock_diag, inode {inode})");
         let pids = after.owners.get(&inode).into_iter().flatten();

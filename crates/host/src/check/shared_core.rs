@@ -1,7 +1,7 @@
 //! A program on the other hyper-thread of the core that takes its packets in.
 
 use super::overrun::{overruns, soft_interrupts};
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -17,7 +17,7 @@ const BUSY: f64 = 0.8;
 /// From this share on soft interrupts have most of a CPU.
 const MOST: f64 = 0.5;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = overruns(seen).into_iter().filter_map(|overrun| {
         let busy = overrun.socket.busy.filter(|busy| busy.ran >= BUSY)?;
         let own = seen.after.topology.cpu(busy.cpu?)?;

@@ -1,7 +1,7 @@
 //! A program on the CPU that also takes its packets in.
 
 use super::overrun::{Cause, overruns, soft_interrupts};
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = overruns(seen).into_iter().filter_map(|overrun| {
         let (Cause::SharedCpu(shares), socket) = (overrun.cause, overrun.socket) else {
             return None;

@@ -1,7 +1,7 @@
 //! One socket that several threads of a program have in common.
 
 use super::overrun::{Cause, overruns};
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = overruns(seen).into_iter().filter_map(|overrun| {
         let Cause::SharedSocket(threads) = overrun.cause else {
             return None;

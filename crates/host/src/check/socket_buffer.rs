@@ -1,7 +1,7 @@
 //! A socket with a full buffer, and why it was not emptied.
 
 use super::overrun::{Cause, IDLE, Overrun, WAITS, never_slept, overruns};
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 use crate::facts::Busy;
 
@@ -13,13 +13,13 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let own = overruns(seen).into_iter();
     let own = own.filter(|overrun| overrun.cause == Cause::Reader);
     own.filter_map(|overrun| finding(seen, &overrun)).collect()
 }
 
-fn finding(seen: &Seen, overrun: &Overrun) -> Option<Finding> {
+fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let socket = overrun.socket;
     let drops = vec![socket.drops.clone()];
     let found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);

@@ -1,7 +1,7 @@
 //! Full buffers of sockets that are not there to be asked.
 
 use super::overrun::NAMES;
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 /// Fewer may come between the reading of two counters.
 const MIN: u64 = 100;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     if seen.asked.port.is_some() || seen.asked.pid.is_some() {
         return Vec::new();
     }

@@ -1,7 +1,7 @@
 //! A CPU that soft interrupts fill.
 
 use super::overrun::{FULL, soft_interrupts};
-use super::{Check, Confidence, Finding, Seen, loses_early};
+use super::{Check, Confidence, Finding, Observed, loses_early};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 /// From this share on soft interrupts have most of a CPU.
 const MOST: f64 = 0.5;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     if !loses_early(seen) {
         return Vec::new();
     }

@@ -1,6 +1,6 @@
 //! CPU time that the hypervisor gave to others while packets were lost.
 
-use super::{Check, Confidence, Evidence, Finding, Seen, lacks_time};
+use super::{Check, Confidence, Evidence, Finding, Observed, lacks_time};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
 /// Below this share the guest lacks no time to speak of.
 const SHARE_MIN: f64 = 0.1;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let most = seen.cpus.iter().max_by(|a, b| a.steal.total_cmp(&b.steal));
     let Some(most) = most.filter(|cpu| cpu.steal >= SHARE_MIN && lacks_time(seen)) else {
         return Vec::new();

@@ -10,9 +10,9 @@ mod sockets;
 use self::sockets::starved;
 use super::*;
 use crate::drop_probe::DropCount;
-use crate::facts::{Conntrack, Facts, Process, ThreadTime};
+use crate::facts::{Conntrack, Observation, Process, ThreadTime};
 use crate::{Ledger, LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
-use mpps_os::netlink::link::Link;
+use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use mpps_os::text::ShellWord;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const SECOND: u64 = 1_000_000_000;
 
 /// A host: protocol counters as `Udp.NoPorts 7`, and what a test adds.
-fn host(counters: &[(&str, u64)]) -> Facts {
+fn host(counters: &[(&str, u64)]) -> Observation {
     let lines: String = counters
         .iter()
         .filter_map(|(name, value)| {
@@ -30,17 +30,17 @@ fn host(counters: &[(&str, u64)]) -> Facts {
             Some(format!("{protocol}: {name}\n{protocol}: {value}\n"))
         })
         .collect();
-    Facts {
+    Observation {
         snapshot: Snapshot {
             snmp: Snmp::parse_pairs(&lines).expect("counters of a test"),
             ..Snapshot::default()
         },
-        ..Facts::default()
+        ..Observation::default()
     }
 }
 
 /// The same host a second later.
-fn later(mut facts: Facts) -> Facts {
+fn later(mut facts: Observation) -> Observation {
     facts.snapshot.monotonic_ns += SECOND;
     for process in facts.processes.values_mut() {
         process.read_ns += SECOND;
@@ -48,8 +48,8 @@ fn later(mut facts: Facts) -> Facts {
     facts
 }
 
-fn asked(port: Option<u16>) -> Asked {
-    Asked {
+fn asked(port: Option<u16>) -> DoctorRequest {
+    DoctorRequest {
         port,
         pid: None,
         again: "look again".to_owned(),
@@ -57,7 +57,7 @@ fn asked(port: Option<u16>) -> Asked {
 }
 
 /// Gives this socket to a process.
-fn has(facts: &mut Facts, inode: u32, process: Process) {
+fn has(facts: &mut Observation, inode: u32, process: Process) {
     facts.owners.entry(inode).or_default().push(process.pid);
     facts.processes.insert(process.pid, process);
 }
@@ -119,10 +119,10 @@ const HOSTILE: &str = "a;$(id)\x1b]0;b\n\u{202e}'";
 
 /// All that is wrong. The same host is looked at once more, as if a user had chosen the names of
 /// its interface and its programs: words stay clean, and commands quote the name.
-fn findings(seen: &Seen) -> Vec<Finding> {
+fn findings(seen: &Observed) -> Vec<Finding> {
     let found = super::findings(seen);
     let [before, after] = [seen.before, seen.after].map(renamed);
-    let mut twin = Seen::new(&before, &after, None, seen.asked.clone());
+    let mut twin = Observed::new(&before, &after, None, seen.asked.clone());
     twin.drops.clone_from(&seen.drops);
     twin.other_drops.clone_from(&seen.other_drops);
     twin.drops_out.clone_from(&seen.drops_out);
@@ -157,7 +157,7 @@ fn words(finding: &Finding) -> [String; 3] {
     ]
 }
 
-fn renamed(facts: &Facts) -> Facts {
+fn renamed(facts: &Observation) -> Observation {
     fn all<T: Clone>(map: &BTreeMap<String, T>) -> BTreeMap<String, T> {
         let all = map.iter();
         all.map(|(name, value)| (name.replace("eth0", HOSTILE), value.clone()))
@@ -177,8 +177,8 @@ fn renamed(facts: &Facts) -> Facts {
 }
 
 /// The findings, as checks and counts.
-fn found(before: &Facts, after: &Facts) -> Vec<(String, u64)> {
-    told(&findings(&Seen::new(before, after, None, asked(None))))
+fn found(before: &Observation, after: &Observation) -> Vec<(String, u64)> {
+    told(&findings(&Observed::new(before, after, None, asked(None))))
 }
 
 fn told(findings: &[Finding]) -> Vec<(String, u64)> {
@@ -227,7 +227,7 @@ fn each_counter_has_its_check() {
     ] {
         let (before, after) = (host(&[(counter, 5)]), later(host(&[(counter, 15)])));
         assert_eq!(found(&before, &after), is(&[(check, 10)]), "{counter}");
-        let seen = Seen::new(&before, &after, None, asked(None));
+        let seen = Observed::new(&before, &after, None, asked(None));
         let finding = &findings(&seen)[0];
         let evidence = &finding.evidence[0];
         assert_eq!(
@@ -272,7 +272,7 @@ fn a_backlog_wraps_and_names_its_cpus() {
         softnet("1 fffffff0 0\n1 0 0"),
         later(softnet("1 5 0\n1 0 0")),
     );
-    let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+    let findings = findings(&Observed::new(&before, &after, None, asked(None)));
     assert_eq!(told(&findings), is(&[("backlog", 21)]));
     assert!(
         findings[0].what.contains("CPU 0 was full"),
@@ -283,7 +283,7 @@ fn a_backlog_wraps_and_names_its_cpus() {
 
 #[test]
 fn a_full_table_of_connections_is_told() {
-    let table = |dropped| Facts {
+    let table = |dropped| Observation {
         conntrack: Some(Conntrack {
             entries: 9,
             entries_max: 10,
@@ -300,7 +300,7 @@ fn a_full_table_of_connections_is_told() {
         (7, &[("conntrack", 5), ("firewall", 2)]),
     ] {
         let drops = [dropped("NETFILTER_DROP", filtered)];
-        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
         assert_eq!(told(&findings(&seen)), is(expected), "{filtered}");
     }
 }
@@ -310,7 +310,7 @@ fn reasons_without_a_check_are_told_as_they_are() {
     let ask = |reason: &str| {
         let (before, after) = (host(&[]), later(host(&[])));
         let (then, now) = ([dropped(reason, 2)], [dropped(reason, 12)]);
-        findings(&Seen::new(
+        findings(&Observed::new(
             &before,
             &after,
             Some((&then, &now, 1)),
@@ -359,7 +359,7 @@ fn what_has_no_reason_is_what_other_counters_say() {
     ] {
         let (before, after) = (at(0, 0), later(at(unrouted, fails)));
         let drops = [dropped("NOT_SPECIFIED", 10)];
-        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
         assert_eq!(told(&findings(&seen)), is(expected), "{unrouted} {fails}");
     }
     // Without a reason the fate of these packets is unknown.
@@ -369,7 +369,7 @@ fn what_has_no_reason_is_what_other_counters_say() {
     let at = |ignored| host(&[("Udp.IgnoredMulti", ignored), ("Ip.InReceives", ignored)]);
     let (before, after) = (at(0), later(at(10)));
     let drops = [dropped("NOT_SPECIFIED", 10)];
-    let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+    let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
     let ignored = findings(&seen);
     assert_eq!(told(&ignored), is(&[("no_listener", 10)]));
     assert!(ignored[0].is_remark);
@@ -383,7 +383,7 @@ fn what_has_no_reason_is_what_other_counters_say() {
         reason: one.datagrams as u32,
         ..one
     });
-    let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+    let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
     let expected = is(&[("firewall", 30), ("drop_reason", 10)]);
     assert_eq!(told(&findings(&seen)), expected);
 }
@@ -393,18 +393,18 @@ fn little_that_may_be_meant_is_a_remark() {
     let at = |came, missed| host(&[("Ip.InReceives", came), ("Udp.NoPorts", missed)]);
     for (came, missed, is_remark) in [(10, 1, false), (1000, 1, false), (1001, 1, true)] {
         let (before, after) = (at(0, 0), later(at(came, missed)));
-        let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
         let told = (findings[0].count, findings[0].is_remark);
         assert_eq!(told, (1, is_remark), "{came}");
     }
     // Half a packet a second.
     let (before, after) = (at(0, 0), later(later(at(10, 1))));
-    assert!(findings(&Seen::new(&before, &after, None, asked(None)))[0].is_remark);
+    assert!(findings(&Observed::new(&before, &after, None, asked(None)))[0].is_remark);
     // A loss at a socket is never on purpose.
     let (mut before, mut after) = starved(4, 0);
     before.snapshot.snmp = at(0, 0).snapshot.snmp;
     after.snapshot.snmp = at(10_000_000, 0).snapshot.snmp;
-    assert!(!findings(&Seen::new(&before, &after, None, asked(None)))[0].is_remark);
+    assert!(!findings(&Observed::new(&before, &after, None, asked(None)))[0].is_remark);
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn stolen_time_is_told_where_packets_were_lost() {
         ProcStat::parse(&format!("cpu0 0 0 0 {idle} 0 0 0 {steal} 0 0")).expect("a line of a test")
     };
     let (before, mut after) = starved(900, 0);
-    let before = Facts {
+    let before = Observation {
         cpus: stat(0, 0),
         ..before
     };
@@ -424,11 +424,11 @@ fn stolen_time_is_told_where_packets_were_lost() {
     );
     after.cpus = stat(91, 9);
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
-    let idle = Facts {
+    let idle = Observation {
         cpus: stat(0, 0),
         ..host(&[])
     };
-    let stolen = later(Facts {
+    let stolen = later(Observation {
         cpus: stat(50, 50),
         ..host(&[])
     });
@@ -449,9 +449,9 @@ fn where_nothing_arrives_the_first_silent_station_is_named() {
             .insert("eth0".to_owned(), link(&[], counters));
         facts
     };
-    let ask = |after: Facts, port| {
+    let ask = |after: Observation, port| {
         let before = at(0, 0, 0);
-        let findings = findings(&Seen::new(&before, &later(after), None, asked(port)));
+        let findings = findings(&Observed::new(&before, &later(after), None, asked(port)));
         findings.first().map(|one| (one.station, one.what.clone()))
     };
     for (after, station, words) in [
@@ -478,23 +478,23 @@ fn where_nothing_arrives_the_first_silent_station_is_named() {
     assert_eq!(ask(at(5, 5, 5), Some(53)), None);
     let counters = host(&[("Ip.InReceives", 0), ("Udp.InDatagrams", 0)]);
     let after = later(counters.clone());
-    let alone = findings(&Seen::new(&counters, &after, None, asked(Some(53))));
+    let alone = findings(&Observed::new(&counters, &after, None, asked(Some(53))));
     let what = &alone[0].what;
     assert!(what.contains("no interface here but loopback"), "{what}");
     // Loopback that was asked for is an interface like any other.
-    let link_of = |name: &str| Link {
+    let link_of = |name: &str| NetlinkLink {
         name: name.to_owned(),
         index: 1,
         up: true,
         carrier: true,
-        ..Link::default()
+        ..NetlinkLink::default()
     };
     let mut before = counters.clone();
     before.links = vec![link_of("lo"), link_of("eth0")];
     let loopback = link(&[], LinkCounters::default());
     before.snapshot.links.insert("lo".to_owned(), loopback);
     let after = later(before.clone());
-    let silent = findings(&Seen::new(&before, &after, None, asked(Some(53))));
+    let silent = findings(&Observed::new(&before, &after, None, asked(Some(53))));
     let what = &silent[0].what;
     assert!(what.contains("no interface received any packet"), "{what}");
 }
@@ -528,7 +528,7 @@ fn the_ledger_takes_each_loss_once() {
         .insert("eth0".to_owned(), link(&[], missed(7)));
     let drops = [dropped("NETFILTER_DROP", 10)];
     let of = |port| {
-        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(port));
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(port));
         ledger(&seen)
     };
     let all = of(None);
@@ -540,7 +540,7 @@ fn the_ledger_takes_each_loss_once() {
     assert_eq!(all.lost(), 397);
     // A rule before IP drops what IP never received.
     let drops = [dropped("NETFILTER_DROP", 1010)];
-    let beside = ledger(&Seen::new(
+    let beside = ledger(&Observed::new(
         &before,
         &after,
         Some((&[], &drops, 1)),
@@ -575,7 +575,7 @@ fn ledger_of(grown: &[(&str, u64)], drops: &[DropCount]) -> Ledger {
     let value = |name| grown.iter().find(|(known, _)| *known == name);
     let after = names.map(|name| (name, value(name).map_or(0, |(_, value)| *value)));
     let after = later(host(&after));
-    ledger(&Seen::new(
+    ledger(&Observed::new(
         &before,
         &after,
         Some((&[], drops, 1)),
@@ -674,7 +674,7 @@ proptest! {
         let before = at(earlier);
         let mut after = later(at(values));
         after.sockets = vec![socket("0.0.0.0:53", 1, drops)];
-        let seen = Seen::new(&before, &after, None, asked(port));
+        let seen = Observed::new(&before, &after, None, asked(port));
         for finding in findings(&seen) {
             prop_assert!(finding.check == "nothing_arrives" || finding.evidence.iter().any(|one| one.grown() > 0));
             prop_assert!(!finding.what.is_empty() && !finding.remedy.is_empty());

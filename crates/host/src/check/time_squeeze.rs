@@ -1,7 +1,7 @@
 //! Soft interrupts that end with work left, though their CPU has time.
 
 use super::overrun::FULL;
-use super::{Check, Confidence, Evidence, Finding, Seen, nic_no_room};
+use super::{Check, Confidence, Evidence, Finding, Observed, nic_no_room};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 /// So many a second come and go with the load.
 const MIN_PER_SECOND: f64 = 10.0;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let rows = seen.after.snapshot.softnet.rows.iter();
     let squeezes = rows.filter_map(|now| {
         let before = seen.before.snapshot.softnet.row(now.cpu)?;

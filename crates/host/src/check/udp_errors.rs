@@ -1,7 +1,7 @@
 //! Datagrams that UDP refused, and counts only as errors.
 
 use super::drop_reasons::{UDP_ERRORS, told_by_reason};
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const NAMES: &[&str] = UDP_ERRORS;
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
         let left = found.count.saturating_sub(told_by_reason(seen, NAMES));
         let short = seen.reason("PKT_TOO_SMALL").map_or(0, |one| one.grown());

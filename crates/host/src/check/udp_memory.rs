@@ -1,6 +1,6 @@
 //! Datagrams dropped because all UDP sockets together have too much memory.
 
-use super::{Check, Confidence, Finding, Seen};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 
 pub(super) const NAMES: &[&str] = &["Udp.MemErrors", "Udp6.MemErrors"];
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
         found
             .says(

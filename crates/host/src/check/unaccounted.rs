@@ -1,6 +1,6 @@
 //! Packets that IP received, and that no counter and no drop reason has.
 
-use super::{Check, Confidence, Finding, Seen, is_little, ledger, vanished};
+use super::{Check, Confidence, Finding, Observed, is_little, ledger, vanished};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let count = ledger::adrift(seen);
     if count == 0 || is_little(seen, count) || seen.counter("Ip.InDelivers").is_none() {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! Packets that IP delivers nowhere, such as packets for a group without members here.
 
 use super::unspecified::{REASON, Unspecified};
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let Unspecified {
         unrouted,
         unrouted_v6,
@@ -25,7 +25,7 @@ fn run(seen: &Seen) -> Vec<Finding> {
 }
 
 /// By IPv6's counter they were to groups, and so for others: that is nothing wrong, however many.
-fn v6(seen: &Seen, count: u64) -> Option<Finding> {
+fn v6(seen: &Observed, count: u64) -> Option<Finding> {
     let evidence = vec![Evidence::new(format!("drop reason {REASON}"), 0, count)];
     let mut found = Finding::lost(seen, &CHECK, Station::Ip, evidence)?;
     found.evidence.extend(seen.counter("Ip6.InMcastPkts"));
@@ -39,7 +39,7 @@ fn v6(seen: &Seen, count: u64) -> Option<Finding> {
     Some(found.with(Confidence::Likely))
 }
 
-fn v4(seen: &Seen, count: u64) -> Option<Finding> {
+fn v4(seen: &Observed, count: u64) -> Option<Finding> {
     let evidence = vec![Evidence::new(format!("drop reason {REASON}"), 0, count)];
     Finding::lost(seen, &CHECK, Station::Ip, evidence).map(|mut found| {
         found.evidence.extend(seen.counter("Ip.InReceives"));

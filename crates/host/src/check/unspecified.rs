@@ -3,7 +3,8 @@
 use super::drop_reasons::{NOT_SPECIFIED, UDP_ERRORS, nameless};
 use super::vanished::datagrams_to_strange_groups;
 use super::{
-    Evidence, Seen, address, bad_header, checksum, firewall, fragments, ip_discards, reverse_path,
+    Evidence, Observed, address, bad_header, checksum, firewall, fragments, ip_discards,
+    reverse_path,
 };
 use crate::driver_counters::Meaning;
 
@@ -50,7 +51,7 @@ pub(super) struct Unspecified {
 
 impl Unspecified {
     /// Computes the counts; all are zero if drops cannot be watched.
-    pub(super) fn of(seen: &Seen) -> Self {
+    pub(super) fn of(seen: &Observed) -> Self {
         let all = seen.reason(REASON).map_or(0, |all| all.grown());
         // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb), the
         // first fragment of a datagram goes so (ip_frag_queue), and so does what is for all hosts or

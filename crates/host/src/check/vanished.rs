@@ -1,6 +1,6 @@
 //! Packets that IP received and whose fate no IP counter shows.
 
-use super::{Seen, firewall};
+use super::{Observed, firewall};
 
 /// Received packets, and packets whose fate is known. The difference has vanished.
 type Fates = (&'static [&'static str], &'static [&'static str]);
@@ -45,14 +45,14 @@ pub(super) const SHOWN: [&str; 4] = [
 
 /// Packets that IP neither delivered nor counted as lost, without those to IPv6 groups that nothing here
 /// has joined.
-pub(super) fn gap(seen: &Seen) -> u64 {
+pub(super) fn gap(seen: &Observed) -> u64 {
     let gap = not_delivered(seen, &V4).saturating_add(not_delivered(seen, &V6));
     gap.saturating_sub(packets_to_strange_groups(seen))
 }
 
 /// Packets that IP received and that no counter of it has: to groups that this host has not joined, or
 /// dropped by a firewall.
-fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
+fn not_delivered(seen: &Observed, (received, counted): &Fates) -> u64 {
     seen.grown(received).saturating_sub(seen.grown(counted))
 }
 
@@ -61,7 +61,7 @@ fn not_delivered(seen: &Seen, (received, counted): &Fates) -> u64 {
 /// joined group.
 ///
 /// Zero if the firewall's drops are not seen, or only those of one port.
-pub(super) fn to_strange_groups(seen: &Seen) -> u64 {
+pub(super) fn to_strange_groups(seen: &Observed) -> u64 {
     match seen.drops.is_none() || seen.asked.port.is_some() {
         true => 0,
         false => packets_to_strange_groups(seen),
@@ -71,11 +71,11 @@ pub(super) fn to_strange_groups(seen: &Seen) -> u64 {
 /// The UDP packets among them; only those of the port, if one was asked for. `others` are packets
 /// of other protocols that the kernel dropped without a reason. They are listener reports, unless
 /// they were of IPv4.
-pub(super) fn datagrams_to_strange_groups(seen: &Seen, others: u64) -> u64 {
+pub(super) fn datagrams_to_strange_groups(seen: &Observed, others: u64) -> u64 {
     packets_to_strange_groups(seen).saturating_sub(others.saturating_sub(vanished(seen)))
 }
 
-fn packets_to_strange_groups(seen: &Seen) -> u64 {
+fn packets_to_strange_groups(seen: &Observed) -> u64 {
     let multicast = seen.grown(&["Ip6.InMcastPkts"]);
     // As many of them as IPv4 does not miss were of IPv6.
     let filtered = filtered(seen).saturating_sub(not_delivered(seen, &V4));
@@ -85,7 +85,7 @@ fn packets_to_strange_groups(seen: &Seen) -> u64 {
 }
 
 /// The UDP packets that a firewall dropped. With a port it is packets of all protocols.
-fn filtered(seen: &Seen) -> u64 {
+fn filtered(seen: &Observed) -> u64 {
     let filtered = seen.reason(firewall::REASON);
     let filtered = filtered.map_or(0, |filtered| filtered.grown());
     let others = seen.asked.port.map_or(0, |_| seen.others(firewall::REASON));
@@ -93,7 +93,7 @@ fn filtered(seen: &Seen) -> u64 {
 }
 
 /// Packets that IPv4 received and no counter has, without UDP packets that a firewall dropped.
-pub(super) fn vanished(seen: &Seen) -> u64 {
+pub(super) fn vanished(seen: &Observed) -> u64 {
     not_delivered(seen, &V4).saturating_sub(filtered(seen))
 }
 
@@ -110,13 +110,13 @@ const UDP: [&str; 8] = [
 ];
 
 /// True if UDP neither gave any datagram to a reader nor refused one.
-pub(super) fn is_udp_silent(seen: &Seen) -> bool {
+pub(super) fn is_udp_silent(seen: &Observed) -> bool {
     seen.grown(&UDP) == 0
 }
 
 /// Packets that IP delivered and no counter has. Each was in a socket that closed, or is of a
 /// protocol other than UDP, TCP and ICMP. UDP counts a datagram only when it is read.
-pub(super) fn unread(seen: &Seen) -> u64 {
+pub(super) fn unread(seen: &Observed) -> u64 {
     let delivered = seen.grown(&["Ip.InDelivers", "Ip6.InDelivers"]);
     let others = seen.grown(&["Tcp.InSegs", "Icmp.InMsgs", "Icmp6.InMsgs"]);
     // Each that waits in a socket is charged more than this (`SKB_TRUESIZE` in linux/skbuff.h).

@@ -1,6 +1,6 @@
 //! Datagrams that this host dropped on their way out.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let out = seen.drops_out.iter().map(|drop| {
         let source = format!("drop reason {}, on the way out", drop.reason);
         Evidence::new(source, 0, drop.datagrams)

@@ -1,6 +1,6 @@
 //! Packets that an XDP program dropped.
 
-use super::{Check, Finding, Seen, xdp_socket};
+use super::{Check, Finding, Observed, xdp_socket};
 use crate::Station;
 use crate::driver_counters::Meaning;
 
@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let mut evidence = seen.losses(Meaning::Xdp);
     evidence.extend(seen.reason("XDP"));
     // A driver may count what a socket of AF_XDP did not take as the program's.

@@ -1,6 +1,6 @@
 //! Sockets of AF_XDP that had no place for packets.
 
-use super::{Check, Confidence, Evidence, Finding, Seen};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use mpps_os::netlink::sock_diag::XdpEntry;
 
@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// The drops of one socket: for want of a place in its memory, and in its ring.
-fn losses(seen: &Seen, now: &XdpEntry) -> Option<[Evidence; 2]> {
+fn losses(seen: &Observed, now: &XdpEntry) -> Option<[Evidence; 2]> {
     let mut earlier = seen.before.xdp_sockets.iter();
     let before = earlier.find(|before| before.inode == now.inode)?;
     let counter = |name: &str, value: fn(&XdpEntry) -> u64| {
@@ -26,14 +26,14 @@ fn losses(seen: &Seen, now: &XdpEntry) -> Option<[Evidence; 2]> {
     ])
 }
 
-fn at(seen: &Seen, now: &XdpEntry) -> String {
+fn at(seen: &Observed, now: &XdpEntry) -> String {
     let name = seen.interface_name(now.interface).unwrap_or("?");
     format!("{name} queue {}", now.queue)
 }
 
 /// The drops of AF_XDP sockets at an interface. Some drivers count them too, as their own or as the
 /// XDP program's.
-pub(super) fn lost_at(seen: &Seen, interface: &str) -> u64 {
+pub(super) fn lost_at(seen: &Observed, interface: &str) -> u64 {
     let own = bound_to(seen, interface);
     let lost = own.filter_map(|one| losses(seen, one));
     lost.fold(0, |sum, lost| sum.saturating_add(Evidence::sum(&lost)))
@@ -41,14 +41,14 @@ pub(super) fn lost_at(seen: &Seen, interface: &str) -> u64 {
 
 /// The sockets of AF_XDP at an interface.
 pub(super) fn bound_to<'s>(
-    seen: &'s Seen,
+    seen: &'s Observed,
     interface: &'s str,
 ) -> impl Iterator<Item = &'s XdpEntry> {
     let all = seen.after.xdp_sockets.iter();
     all.filter(move |one| seen.interface_name(one.interface) == Some(interface))
 }
 
-fn run(seen: &Seen) -> Vec<Finding> {
+fn run(seen: &Observed) -> Vec<Finding> {
     let found = seen.after.xdp_sockets.iter().filter_map(|now| {
         let lost = losses(seen, now)?;
         let why = match [lost[0].grown(), lost[1].grown()] {

@@ -13,9 +13,9 @@ use super::DropFilter;
 use super::fields::{Fields, SKB_ROOM};
 
 /// Network namespace, reason, class, and 1 for what a socket of the namespace sent.
-pub(super) type Key = [u32; 4];
+pub(super) type DropKey = [u32; 4];
 /// Packets, datagrams.
-pub(super) type Count = [u64; 2];
+pub(super) type DropTotal = [u64; 2];
 
 /// The class of datagrams to the filter's ports, and the class of all other packets.
 pub(super) const OURS: u32 = 0;
@@ -30,7 +30,7 @@ pub(super) struct Maps<'a> {
 
 impl<'a> Maps<'a> {
     pub(super) fn new(
-        counts: &'a PerCpuMap<Key, Count>,
+        counts: &'a PerCpuMap<DropKey, DropTotal>,
         lost: &'a PerCpuMap<[u32; 1], [u64; 1]>,
     ) -> Self {
         Self::from_descriptors([counts.as_fd(), lost.as_fd()])

@@ -405,7 +405,7 @@ fn the_port_range_includes_both_ends() {
 fn a_limit_of_the_process_is_not_told_as_an_old_kernel() {
     for (errno, helps) in [(24, "RLIMIT_NOFILE"), (22, "Linux 5.17")] {
         let source = std::io::Error::from_raw_os_error(errno);
-        let refusal = mpps_os::Error::new("bpf BPF_MAP_CREATE", "x", source);
+        let refusal = mpps_os::CallError::new("bpf BPF_MAP_CREATE", "x", source);
         let remedy = DropProbeError::from_kernel(refusal).remedy();
         assert!(remedy.contains(helps), "{remedy}");
     }

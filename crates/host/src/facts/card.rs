@@ -1,8 +1,8 @@
 //! An interface's driver. For a network card also its node, its interrupts and its settings.
 
 use crate::root::Root;
-use mpps_os::ethtool::{self, RxRing, coalesce, rss};
-use mpps_os::interrupts::{self, Interrupt, Lines};
+use mpps_os::ethtool::{self, RingSizes, coalesce, rss};
+use mpps_os::interrupts::{self, Interrupt, InterruptLines};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An interface's driver and its network card: the CPUs that serve its queues, and its NUMA node.
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// # Ok::<(), mpps_host::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Card {
+pub struct NetworkCard {
     /// The driver, as `ethtool -i` names it: `mlx5_core`, `veth`.
     pub driver: String,
     /// The NUMA node that the card sits at, where the machine has nodes and says so.
@@ -27,7 +27,7 @@ pub struct Card {
     /// Its interrupts, in the order of their numbers; none without a card.
     pub interrupts: Vec<Interrupt>,
     /// The size of its receive rings, if the driver shows it.
-    pub ring: Option<RxRing>,
+    pub ring: Option<RingSizes>,
     /// How long it waits before it interrupts, where that is fixed and no number of packets ends it.
     pub coalescing_us: Option<u32>,
     /// The number of its receive queues, if the driver shows it.
@@ -43,14 +43,15 @@ pub struct Card {
 pub(super) fn of<'a>(
     root: &Root,
     interfaces: impl Iterator<Item = &'a str>,
-    earlier: Option<&BTreeMap<String, Card>>,
-) -> BTreeMap<String, Card> {
+    earlier: Option<&BTreeMap<String, NetworkCard>>,
+) -> BTreeMap<String, NetworkCard> {
     let mut lines = None;
     let cards = interfaces.filter_map(|name| {
         let known = earlier.and_then(|earlier| earlier.get(name)).cloned();
-        let mut card = known.or_else(|| Card::read(root, name))?;
+        let mut card = known.or_else(|| NetworkCard::read(root, name))?;
         if let Some(device) = &card.device {
-            let lines: &Lines = lines.get_or_insert_with(|| interrupts::lines(root.path()));
+            let lines: &InterruptLines =
+                lines.get_or_insert_with(|| interrupts::lines(root.path()));
             card.interrupts = interrupts::of(root.path(), device, lines, name);
         }
         Some((name.to_owned(), card))
@@ -68,7 +69,7 @@ pub(crate) fn virtio_feature(root: &Root, device: &str, number: usize) -> Option
     Some(*bits.as_bytes().get(number)? == b'1')
 }
 
-impl Card {
+impl NetworkCard {
     /// Reads the driver and the card of one interface.
     pub(crate) fn of_one(root: &Root, interface: &str) -> Option<Self> {
         of(root, std::iter::once(interface), None).remove(interface)

@@ -3,7 +3,7 @@
 use super::*;
 use crate::setting::Journal;
 use crate::setting::fake::{
-    Fake, Machine, died, directory, found, journals, plain as machine, results,
+    Fake, FakeMachine, died, directory, found, journals, plain as machine, results,
 };
 use crate::setting::journal::Record;
 use crate::setting::{Owner, Undone};
@@ -34,14 +34,14 @@ fn told(fake: &Fake) -> Coalescing {
     }
 }
 
-fn plain() -> Machine {
+fn plain() -> FakeMachine {
     machine()
         .with(flush(), Value::text(0))
         .with(defer(), Value::text(0))
         .with(WHOLE, coalescing(3, 1))
 }
 
-fn planned(fake: &Fake, time: Duration, throttle: Throttle) -> Result<Moderation> {
+fn planned(fake: &Fake, time: Duration, throttle: Throttle) -> HostResult<Moderation> {
     Moderation::plan_on(fake, "eth9", time, throttle)
 }
 
@@ -132,7 +132,7 @@ fn an_interface_without_queues_is_refused() {
     // An older kernel does not show its polled queues. The plan assumes that it has them.
     fake.state().machine.polled = None;
     planned(&fake, TIME, Throttle::Kernel).expect("it may");
-    let error = Moderation::plan_on(&Kernel::default(), "lo", TIME, Throttle::Kernel);
+    let error = Moderation::plan_on(&LiveKernel::default(), "lo", TIME, Throttle::Kernel);
     assert!(error.is_err(), "loopback has none");
 }
 
@@ -336,7 +336,7 @@ fn queues_that_do_not_differ_wait_together() {
 
 const SUSPENDED: Duration = Duration::from_millis(20);
 
-fn suspended(fake: &Fake) -> Result<Change> {
+fn suspended(fake: &Fake) -> HostResult<SettingChange> {
     irq_suspension_on(fake, "eth9", SUSPENDED)
 }
 

@@ -1,6 +1,6 @@
 //! Settings that drivers are known to set anew when an XDP program comes, before and after.
 
-use crate::setting::{Edit, Host, Kernel, Setting, Value};
+use crate::setting::{Edit, LiveKernel, Setting, SettingHost, Value};
 
 /// The settings of an interface: channels, rings, hashing, coalescing and merging, as the driver
 /// shows them.
@@ -10,10 +10,10 @@ pub struct Settings(Vec<(Setting, Value)>);
 impl Settings {
     /// Reads those that can be read, of an interface of the calling thread's network namespace.
     pub fn read(interface: &str) -> Self {
-        Self::of(&Kernel::default(), interface)
+        Self::of(&LiveKernel::default(), interface)
     }
 
-    fn of(host: &dyn Host, interface: &str) -> Self {
+    fn of(host: &dyn SettingHost, interface: &str) -> Self {
         let fields = |flow: &str| Setting::HashFields {
             flow: flow.to_owned(),
         };

@@ -1,12 +1,12 @@
 //! Predictions for cards without an obstacle, and with one.
 
 use super::*;
-use crate::technique::{Answer, HostFacts, NicFacts, VirtualFunctions};
+use crate::technique::{HostFacts, KernelAnswer, NicFacts, VirtualFunctions};
 use std::collections::BTreeMap;
 
 /// A card without an obstacle for root.
-fn facts(driver: &str) -> Facts {
-    Facts {
+fn facts(driver: &str) -> TechniqueFacts {
+    TechniqueFacts {
         host: HostFacts {
             kernel: "6.17.0".to_owned(),
             capabilities: u64::MAX,
@@ -24,14 +24,14 @@ fn facts(driver: &str) -> Facts {
             rx_queues_max: 8,
             rx_ring: Some(512),
             queue_cpus: (0..4).map(|queue| (queue, vec![queue])).collect(),
-            xdp_features: Answer::Is(vec!["basic", "redirect", "xsk-zerocopy"]),
+            xdp_features: KernelAnswer::Is(vec!["basic", "redirect", "xsk-zerocopy"]),
             ..NicFacts::default()
         },
     }
 }
 
 #[track_caller]
-fn expect(facts: &Facts, check: &str, state: State, said: &str, remedy: Option<&str>) {
+fn expect(facts: &TechniqueFacts, check: &str, state: Obstacle, said: &str, remedy: Option<&str>) {
     let rows = of_af_xdp(facts);
     // The same under a name that a user chose.
     let hostile = "a;$(id)\x1b]0;b'";
@@ -48,7 +48,7 @@ fn expect(facts: &Facts, check: &str, state: State, said: &str, remedy: Option<&
     assert_eq!(row.state, state, "{row:#?}");
     assert!(row.finding.contains(said), "{row:#?}");
     assert_eq!(row.remedy.as_deref(), remedy, "{row:#?}");
-    assert!(state != State::Refused || !is_ready(&rows), "{rows:#?}");
+    assert!(state != Obstacle::Refused || !is_ready(&rows), "{rows:#?}");
 }
 
 #[test]
@@ -56,19 +56,25 @@ fn a_card_that_can_is_ready_and_its_link_goes_down() {
     let facts = facts("igb");
     for row in of_af_xdp(&facts) {
         let expected = match row.check {
-            "link bounce" => State::Note,
-            _ => State::Fine,
+            "link bounce" => Obstacle::Note,
+            _ => Obstacle::Fine,
         };
         assert_eq!(row.state, expected, "{row:#?}");
     }
-    expect(&facts, "link bounce", State::Note, "closes and opens", None);
+    expect(
+        &facts,
+        "link bounce",
+        Obstacle::Note,
+        "closes and opens",
+        None,
+    );
     let mut only = facts.clone();
     only.nic.default_route = true;
     let remedy = Some("have another way into this host, such as a console");
     expect(
         &only,
         "link bounce",
-        State::Note,
+        Obstacle::Note,
         "the default route goes by it",
         remedy,
     );
@@ -76,7 +82,7 @@ fn a_card_that_can_is_ready_and_its_link_goes_down() {
 
 #[test]
 fn what_stands_in_the_way_has_its_remedy() {
-    use State::Refused;
+    use Obstacle::Refused;
     let mut down = facts("igb");
     down.nic.up = false;
     expect(
@@ -86,7 +92,7 @@ fn what_stands_in_the_way_has_its_remedy() {
         "is down",
         Some("ip link set dev eth2 up"),
     );
-    expect(&down, "kernel, rights", State::Fine, "6.17.0", None);
+    expect(&down, "kernel, rights", Obstacle::Fine, "6.17.0", None);
     let mut unplugged = facts("igb");
     unplugged.nic.carrier = false;
     let remedy = Some("plug it in, or set its other end up");
@@ -105,7 +111,7 @@ fn what_stands_in_the_way_has_its_remedy() {
     user.host.capabilities = 0;
     let remedy = Some("sudo mpps recv --backend af_xdp --interface eth2 ADDR:PORT");
     expect(&user, "kernel, rights", Refused, "CAP_NET_ADMIN", remedy);
-    expect(&user, "native XDP", State::Fine, "driver igb", None);
+    expect(&user, "native XDP", Obstacle::Fine, "driver igb", None);
     let remedy = Some("raise ulimit -l, or take fewer frames by --ring");
     let finding = "32 MiB for the frames of all queues, and this user may lock 8192 KiB";
     expect(&user, "locked memory", Refused, finding, remedy);
@@ -113,12 +119,12 @@ fn what_stands_in_the_way_has_its_remedy() {
     expect(&user, "locked memory", Refused, "64 MiB", remedy);
     user.host.locked_memory_bytes = None;
     user.nic.mtu_bytes = 1500;
-    expect(&user, "locked memory", State::Fine, "32 MiB", None);
+    expect(&user, "locked memory", Obstacle::Fine, "32 MiB", None);
 }
 
 #[test]
 fn what_a_driver_refuses_is_told_before_it_does() {
-    use State::Refused;
+    use Obstacle::Refused;
     let mut functions = facts("ixgbe");
     functions.nic.virtual_functions = Some(VirtualFunctions { total: 63, now: 2 });
     let remedy = Some("echo 0 > /sys/class/net/eth2/device/sriov_numvfs");
@@ -131,29 +137,29 @@ fn what_a_driver_refuses_is_told_before_it_does() {
     );
     functions.nic.driver = "igb".to_owned();
     let found = "2: what goes to them";
-    expect(&functions, "virtual functions", State::Note, found, None);
+    expect(&functions, "virtual functions", Obstacle::Note, found, None);
     let mut merging = facts("mlx5_core");
     merging.nic.merging = vec!["rx-lro", "rx-gro-hw"];
     // That driver offers no XDP meanwhile (mlx5e_set_xdp_feature()).
-    merging.nic.xdp_features = Answer::Is(vec![]);
+    merging.nic.xdp_features = KernelAnswer::Is(vec![]);
     expect(
         &merging,
         "native XDP",
-        State::Unknown,
+        Obstacle::Unknown,
         "not as it is set now",
         Some("mpps recv --backend af_xdp --xdp generic --interface eth2 ADDR:PORT"),
     );
     let remedy = Some("ethtool -K eth2 rx-lro off rx-gro-hw off");
     let check = "merging by the card";
     expect(&merging, check, Refused, "on: rx-lro, rx-gro-hw", remedy);
-    merging.nic.xdp_features = Answer::Is(vec!["basic", "redirect"]);
+    merging.nic.xdp_features = KernelAnswer::Is(vec!["basic", "redirect"]);
     merging.nic.driver = "bnxt_en".to_owned();
-    expect(&merging, check, State::Note, "it switches", remedy);
+    expect(&merging, check, Obstacle::Note, "it switches", remedy);
     merging.nic.driver = "unheard_of".to_owned();
     expect(
         &merging,
         check,
-        State::Unknown,
+        Obstacle::Unknown,
         "nothing is known of unheard_of",
         remedy,
     );
@@ -176,27 +182,33 @@ fn what_a_driver_refuses_is_told_before_it_does() {
         Some("ethtool -L eth2 combined 4"),
     );
     ena.nic.rx_queues = 4;
-    expect(&ena, "channels", State::Fine, "4 of at most 8", None);
+    expect(&ena, "channels", Obstacle::Fine, "4 of at most 8", None);
 }
 
 #[test]
 fn what_only_trying_tells_is_unknown() {
-    use State::Unknown;
+    use Obstacle::Unknown;
     let mut ring = facts("ice");
     ring.nic.rx_ring = Some(511);
     let remedy = Some("ethtool -G eth2 rx 256");
     expect(&ring, "receive ring", Unknown, "511 descriptors", remedy);
     ring.nic.driver = "igb".to_owned();
-    expect(&ring, "receive ring", State::Fine, "511", None);
+    expect(&ring, "receive ring", Obstacle::Fine, "511", None);
     let mut long = facts("ice");
     long.nic.mtu_bytes = 3046;
-    expect(&long, "MTU", State::Fine, "at most 3046", None);
+    expect(&long, "MTU", Obstacle::Fine, "at most 3046", None);
     long.nic.mtu_bytes = 3047;
     let remedy = Some("ip link set dev eth2 mtu 1500");
-    expect(&long, "MTU", State::Note, "it is generic XDP then", remedy);
+    expect(
+        &long,
+        "MTU",
+        Obstacle::Note,
+        "it is generic XDP then",
+        remedy,
+    );
     long.nic.driver = "i40e".to_owned();
-    expect(&long, "MTU", State::Refused, "3047", remedy);
-    long.nic.xdp_features = Answer::Is(vec!["basic", "redirect", "rx-sg"]);
+    expect(&long, "MTU", Obstacle::Refused, "3047", remedy);
+    long.nic.xdp_features = KernelAnswer::Is(vec!["basic", "redirect", "rx-sg"]);
     expect(&long, "MTU", Unknown, "3047", remedy);
     let other = facts("unheard_of");
     let remedy = Some("mpps backends --try eth2 shows it, and may cause it");
@@ -212,25 +224,31 @@ fn what_only_trying_tells_is_unknown() {
 #[test]
 fn a_driver_without_xdp_has_no_limits() {
     let mut generic = facts("e1000e");
-    generic.nic.xdp_features = Answer::Is(vec![]);
+    generic.nic.xdp_features = KernelAnswer::Is(vec![]);
     generic.nic.mtu_bytes = 9000;
     generic.nic.merging = vec!["rx-lro"];
     expect(
         &generic,
         "link bounce",
-        State::Fine,
+        Obstacle::Fine,
         "leaves the driver alone",
         None,
     );
     let merging = "rx-lro; the kernel switches it off for generic XDP";
-    expect(&generic, "merging by the card", State::Note, merging, None);
-    expect(&generic, "MTU", State::Fine, "9000", None);
+    expect(
+        &generic,
+        "merging by the card",
+        Obstacle::Note,
+        merging,
+        None,
+    );
+    expect(&generic, "MTU", Obstacle::Fine, "9000", None);
     let rows = of_af_xdp(&generic);
     let native = rows
         .iter()
         .find(|row| row.check == "native XDP")
         .expect("it is judged");
-    assert_eq!(native.state, State::Note);
+    assert_eq!(native.state, Obstacle::Note);
     assert!(is_ready(&rows), "{rows:#?}");
 }
 
@@ -242,7 +260,7 @@ fn queues_on_one_cpu_are_told() {
     expect(
         &shared,
         "queues",
-        State::Note,
+        Obstacle::Note,
         "0 on 0, 1 on 0: some share",
         remedy,
     );
@@ -250,9 +268,15 @@ fn queues_on_one_cpu_are_told() {
 
 #[test]
 fn what_the_host_does_not_tell_is_unknown_of_drivers_that_are_known_for_it() {
-    use State::Unknown;
+    use Obstacle::Unknown;
     expect(&facts("ixgbe"), "other refusals", Unknown, "DCB", None);
-    expect(&facts("igb"), "other refusals", State::Fine, "none", None);
+    expect(
+        &facts("igb"),
+        "other refusals",
+        Obstacle::Fine,
+        "none",
+        None,
+    );
     expect(
         &facts("hv_netvsc"),
         "link bounce",
@@ -268,11 +292,17 @@ fn what_the_host_does_not_tell_is_unknown_of_drivers_that_are_known_for_it() {
     expect(
         &google,
         "channels",
-        State::Refused,
+        Obstacle::Refused,
         "8 of at most 8",
         remedy,
     );
     google.nic.rx_queues = 1;
     google.nic.rx_queues_max = 1;
-    expect(&google, "channels", State::Refused, "1 of at most 1", None);
+    expect(
+        &google,
+        "channels",
+        Obstacle::Refused,
+        "1 of at most 1",
+        None,
+    );
 }

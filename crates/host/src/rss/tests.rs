@@ -72,7 +72,7 @@ fn by_bits(key: &[u8; KEY_BYTES], input: &[u8]) -> u32 {
 #[test]
 fn microsofts_vectors() {
     for (destination, source, addresses, ports) in VECTORS {
-        let flow: Flow = format!("{source}-{destination}").parse().unwrap();
+        let flow: RssFlow = format!("{source}-{destination}").parse().unwrap();
         let hash = |hashed| microsoft().hash(&flow, hashed);
         let hashes = (hash(Hashed::Addresses), hash(Hashed::Ports));
         assert_eq!(hashes, (addresses, ports), "{flow}");
@@ -82,7 +82,7 @@ fn microsofts_vectors() {
 #[test]
 fn flows_are_read_as_they_are_written() {
     for text in ["10.0.0.1:1-10.0.0.2:65535", "[fe80::1]:0-[::]:9"] {
-        assert_eq!(text.parse::<Flow>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<RssFlow>().unwrap().to_string(), text);
     }
     for text in [
         "",
@@ -91,7 +91,7 @@ fn flows_are_read_as_they_are_written() {
         "10.0.0.1:1-[::1]:1",
         "a:1-b:2",
     ] {
-        assert!(text.parse::<Flow>().is_err(), "{text}");
+        assert!(text.parse::<RssFlow>().is_err(), "{text}");
     }
 }
 
@@ -114,7 +114,7 @@ fn a_short_key_is_refused_and_a_long_one_is_cut() {
     // i40e and ice have 52 bytes.
     let mut long = MICROSOFT_KEY.to_vec();
     long.extend([0xff; 12]);
-    let flow: Flow = "[ff02::1]:1-[::2]:3".parse().unwrap();
+    let flow: RssFlow = "[ff02::1]:1-[::2]:3".parse().unwrap();
     let long = Toeplitz::new(&long).unwrap();
     assert_eq!(
         long.hash(&flow, Hashed::Ports),
@@ -145,7 +145,7 @@ proptest! {
         ports in any::<[u16; 2]>(),
     ) {
         let socket = |address: [u8; 16], port| SocketAddr::new(address.into(), port);
-        let flow = Flow::new(socket(source, ports[0]), socket(destination, ports[1])).unwrap();
+        let flow = RssFlow::new(socket(source, ports[0]), socket(destination, ports[1])).unwrap();
         let mut input = [source, destination].concat();
         let toeplitz = Toeplitz::new(&key).unwrap();
         prop_assert_eq!(toeplitz.hash(&flow, Hashed::Addresses), by_bits(&key, &input));
@@ -173,14 +173,14 @@ proptest! {
 
     #[test]
     fn no_text_is_a_panic(text in "\\PC{0,60}") {
-        let _ = text.parse::<Flow>();
+        let _ = text.parse::<RssFlow>();
     }
 }
 
 /// Documentation/networking/scaling.rst, "RSS Configuration".
 #[test]
 fn symmetric_hashes_take_what_linux_documents() {
-    let flow: Flow = "10.0.0.1:1000-10.0.0.6:53".parse().unwrap();
+    let flow: RssFlow = "10.0.0.1:1000-10.0.0.6:53".parse().unwrap();
     let hashed = |symmetry: Symmetry| symmetry.of(&flow).to_string();
     // 1 ^ 6 is 7, and 1 | 6 too; 1000 ^ 53 is 989, 1000 | 53 is 1021.
     assert_eq!(hashed(Symmetry::SymmetricXor), "0.0.0.7:989-0.0.0.7:989");
@@ -188,7 +188,7 @@ fn symmetric_hashes_take_what_linux_documents() {
         hashed(Symmetry::SymmetricOrXor),
         "10.0.0.7:1021-0.0.0.7:989"
     );
-    let flow: Flow = "[fd00::1]:1000-[fd00::6]:53".parse().unwrap();
+    let flow: RssFlow = "[fd00::1]:1000-[fd00::6]:53".parse().unwrap();
     let both = Symmetry::SymmetricOrXor.of(&flow).to_string();
     assert_eq!(both, "[fd00::7]:1021-[::7]:989");
     assert_eq!("symmetric-xor".parse(), Ok(Symmetry::SymmetricXor));
@@ -204,8 +204,8 @@ proptest! {
             false => SocketAddr::from((bits.to_be_bytes(), port)),
         };
         let [source, destination] = [end(from, ports[0]), end(to, ports[1])];
-        let there = Flow { source, destination };
-        let back = Flow { source: destination, destination: source };
+        let there = RssFlow { source, destination };
+        let back = RssFlow { source: destination, destination: source };
         for symmetry in [Symmetry::SymmetricXor, Symmetry::SymmetricOrXor] {
             for hashed in [Hashed::Addresses, Hashed::Ports] {
                 let hash = |flow| microsoft().hash(&symmetry.of(flow), hashed);

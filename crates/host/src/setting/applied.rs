@@ -2,20 +2,20 @@
 
 use std::path::Path;
 
-use super::change::Change;
+use super::change::SettingChange;
 use super::edit::Backward;
-use super::host::{Host, Kernel};
+use super::host::{LiveKernel, SettingHost};
 use super::journal::{self, Journal, Record};
-use super::outcome::{Outcome, Undone};
+use super::outcome::{Undone, UndoneStep};
 use super::owner::Owner;
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// A change that is made. Dropping it puts the settings back.
 #[derive(Debug)]
 pub struct Applied {
     pub(crate) record: Record,
     pub(crate) journal: Journal,
-    host: Box<dyn Host>,
+    host: Box<dyn SettingHost>,
     ended: bool,
 }
 
@@ -27,17 +27,21 @@ impl Applied {
     /// does not take a value, or a setting has changed since it was planned. [`Error::Kernel`] for
     /// a refusal, also of the journal's file. Edits made before the error are put back.
     /// [`Error::PutBack`] says where that failed.
-    pub fn new(change: &Change) -> Result<Self> {
-        Self::on(Box::new(Kernel::default()), change, &journal::directory())
+    pub fn new(change: &SettingChange) -> HostResult<Self> {
+        Self::on(
+            Box::new(LiveKernel::default()),
+            change,
+            &journal::directory(),
+        )
     }
 
     /// Makes a change as far as the driver takes it. A refused edit is put back, left out, and
     /// returned with the refusal. Otherwise as [`Applied::new`].
     pub(crate) fn far_on(
-        host: Box<dyn Host>,
-        change: &Change,
+        host: Box<dyn SettingHost>,
+        change: &SettingChange,
         directory: &Path,
-    ) -> Result<(Self, Vec<(String, Error)>)> {
+    ) -> HostResult<(Self, Vec<(String, HostError)>)> {
         let mut made = Self::written_down(host, change, directory)?;
         let mut refused = Vec::new();
         while made.record.begun < made.record.change.edits.len() {
@@ -64,11 +68,15 @@ impl Applied {
     }
 
     /// Creates the journal of a change, before any edit is made.
-    fn written_down(host: Box<dyn Host>, change: &Change, directory: &Path) -> Result<Self> {
+    fn written_down(
+        host: Box<dyn SettingHost>,
+        change: &SettingChange,
+        directory: &Path,
+    ) -> HostResult<Self> {
         // A change that undo would refuse must not be written.
         if let Some(why) = change.fault() {
             let remedy = "this is a fault of mpps: please report it";
-            return Err(Error::impossible(&change.object, why, remedy));
+            return Err(HostError::impossible(&change.object, why, remedy));
         }
         let record = Record::new(Owner::current()?, change.clone());
         Ok(Self {
@@ -80,7 +88,11 @@ impl Applied {
     }
 
     /// As [`Applied::new`], with anything that has settings.
-    pub(crate) fn on(host: Box<dyn Host>, change: &Change, directory: &Path) -> Result<Self> {
+    pub(crate) fn on(
+        host: Box<dyn SettingHost>,
+        change: &SettingChange,
+        directory: &Path,
+    ) -> HostResult<Self> {
         let mut made = Self::written_down(host, change, directory)?;
         let Err(cause) = made.make_edits() else {
             return Ok(made);
@@ -91,22 +103,22 @@ impl Applied {
         if bad.is_empty() {
             return Err(cause);
         }
-        Err(Error::PutBack {
+        Err(HostError::PutBack {
             cause: Box::new(cause),
             rest: bad.join("; "),
         })
     }
 
-    fn make_edits(&mut self) -> Result<()> {
+    fn make_edits(&mut self) -> HostResult<()> {
         (0..self.record.change.edits.len()).try_for_each(|at| self.make_edit(at))
     }
 
-    fn make_edit(&mut self, at: usize) -> Result<()> {
-        let Change { edits, object, .. } = &mut self.record.change;
+    fn make_edit(&mut self, at: usize) -> HostResult<()> {
+        let SettingChange { edits, object, .. } = &mut self.record.change;
         edits[at].prepare(&*self.host, object)?;
         self.record.begun = at + 1;
         self.journal.write(&self.record)?;
-        let Change { edits, object, .. } = &mut self.record.change;
+        let SettingChange { edits, object, .. } = &mut self.record.change;
         let made = edits[at].make(&*self.host, object);
         // Only now it is known what the driver made of it, even if that is not the wanted value.
         self.journal.write(&self.record)?;
@@ -118,7 +130,7 @@ impl Applied {
     ///
     /// # Errors
     /// The journal cannot be written.
-    pub(crate) fn set_waiting(&mut self, waits: bool) -> Result<()> {
+    pub(crate) fn set_waiting(&mut self, waits: bool) -> HostResult<()> {
         self.record.waits = waits;
         self.journal.write(&self.record)
     }
@@ -133,7 +145,7 @@ impl Applied {
     ///
     /// # Errors
     /// The journal cannot be written; the change is put back then.
-    pub(crate) fn keep(mut self) -> Result<()> {
+    pub(crate) fn keep(mut self) -> HostResult<()> {
         self.record.kept = true;
         self.journal.write(&self.record)?;
         self.ended = true;
@@ -147,18 +159,18 @@ impl Applied {
 
     /// Puts the settings back, the last one first, and says of each what came of it. After a
     /// failure it goes on with the others, and keeps the journal for `mpps undo`.
-    pub fn undo(mut self) -> Vec<Outcome> {
+    pub fn undo(mut self) -> Vec<UndoneStep> {
         self.end(true)
     }
 
     /// `told`: the caller reads the outcomes, so a foreign change need not be reported again.
-    fn end(&mut self, told: bool) -> Vec<Outcome> {
+    fn end(&mut self, told: bool) -> Vec<UndoneStep> {
         self.ended = true;
         let outcomes = undo_edits(&mut self.record, &self.journal, &*self.host);
         let finished = if told {
-            outcomes.iter().all(Outcome::finished)
+            outcomes.iter().all(UndoneStep::finished)
         } else {
-            outcomes.iter().all(Outcome::clean)
+            outcomes.iter().all(UndoneStep::clean)
         };
         if finished {
             // If this fails, the journal that stays has nothing left to undo.
@@ -181,9 +193,9 @@ fn edit_undone(
     record: &mut Record,
     journal: &Journal,
     at: usize,
-    host: &dyn Host,
+    host: &dyn SettingHost,
     object: &str,
-) -> Outcome {
+) -> UndoneStep {
     let failed = |why: String| Undone::Failed(why);
     let written = match record.change.edits[at].prepare_undo(host, object) {
         Ok(true) => journal.write(record).map_err(|error| error.to_string()),
@@ -194,8 +206,8 @@ fn edit_undone(
     let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
     let result = undone.unwrap_or_else(failed);
     let outcome = match result {
-        Undone::Restored | Undone::Partly(_) => Outcome::new(&Backward(edit), result),
-        _ => Outcome::new(edit, result),
+        Undone::Restored | Undone::Partly(_) => UndoneStep::new(&Backward(edit), result),
+        _ => UndoneStep::new(edit, result),
     };
     if edit.end_undo(host, object) {
         // The next undo must not put back a setting that is changed in between.
@@ -205,12 +217,16 @@ fn edit_undone(
 }
 
 /// Undoes the edits that were begun, the last one first.
-pub(crate) fn undo_edits(record: &mut Record, journal: &Journal, host: &dyn Host) -> Vec<Outcome> {
+pub(crate) fn undo_edits(
+    record: &mut Record,
+    journal: &Journal,
+    host: &dyn SettingHost,
+) -> Vec<UndoneStep> {
     let change = &record.change;
     let begun = record.begun.min(change.edits.len());
     let all = |result: Undone| {
         let begun = change.edits.iter().take(begun).rev();
-        let outcome = |edit| Outcome::new(edit, result.clone());
+        let outcome = |edit| UndoneStep::new(edit, result.clone());
         begun.map(outcome).collect()
     };
     let present = match host.namespace() {
@@ -238,7 +254,7 @@ pub(crate) fn undo_edits(record: &mut Record, journal: &Journal, host: &dyn Host
         let edit = &record.change.edits[at];
         // Its settings went with it; those of the machine did not.
         outcomes.push(match is_gone && !edit.setting.is_of_machine() {
-            true => Outcome::new(edit, Undone::Nothing),
+            true => UndoneStep::new(edit, Undone::Nothing),
             false => edit_undone(record, journal, at, host, &object),
         });
     }

@@ -7,7 +7,7 @@ use super::primitive::{SKB_DEFER_MAX, Setting};
 
 /// A list of settings to be changed, found by reading only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct SettingChange {
     /// Its name: `carve-out`. Two changes of one name are not made on one object at a time.
     pub name: String,
     /// The object that is changed, as messages name it: an interface or a setting.
@@ -23,7 +23,7 @@ pub struct Change {
     pub edits: Vec<Edit>,
 }
 
-impl Change {
+impl SettingChange {
     /// The edits, in a few words each.
     pub fn steps(&self) -> Vec<String> {
         self.edits.iter().map(ToString::to_string).collect()

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use mpps_os::{Error, Result, sched};
+use mpps_os::{CallError, CallResult, sched};
 
 use crate::cpu::Topology;
 
@@ -16,28 +16,28 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// A CPU that is kept from this process, or no loopback.
-pub(super) fn wake() -> Result<()> {
+pub(super) fn wake() -> CallResult<()> {
     let topology = Topology::read().map_err(refusal)?;
     // The affinity of the calling thread is not ours to change.
     thread::scope(|scope| {
         let visitor = thread::Builder::new()
             .spawn_scoped(scope, || visits(&topology).iter().try_for_each(Visit::make))
-            .map_err(|source| Error::new("clone", "a thread", source))?;
+            .map_err(|source| CallError::new("clone", "a thread", source))?;
         let panicked = |_| {
             let source = io::Error::other("the thread panicked");
-            Err(Error::new("send", "127.0.0.1", source))
+            Err(CallError::new("send", "127.0.0.1", source))
         };
         visitor.join().unwrap_or_else(panicked)
     })
 }
 
 /// The kernel's answer in an error of this crate.
-fn refusal(error: crate::Error) -> Error {
+fn refusal(error: crate::HostError) -> CallError {
     match error {
-        crate::Error::Kernel(refusal) => refusal,
+        crate::HostError::Kernel(refusal) => refusal,
         other => {
             let source = io::Error::new(io::ErrorKind::InvalidData, other.to_string());
-            Error::new("read", "the CPUs of this machine", source)
+            CallError::new("read", "the CPUs of this machine", source)
         }
     }
 }
@@ -72,11 +72,11 @@ impl Visit {
     /// Sends a byte from one CPU to another over loopback, twice. The first one's packet gets on
     /// the list; what the second one sets off on the sending CPU clears it (`net_rx_action` in
     /// net/core/dev.c).
-    fn make(&self) -> Result<()> {
+    fn make(&self) -> CallResult<()> {
         // The list of a CPU that a cpuset keeps from us may be full of others' packets.
         pin(self.owner)?;
         let other = first_usable(&self.others, pin)?;
-        let failed = |call| move |source: io::Error| Error::new(call, "127.0.0.1", source);
+        let failed = |call| move |source: io::Error| CallError::new(call, "127.0.0.1", source);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed("bind"))?;
         let address = listener.local_addr().map_err(failed("getsockname"))?;
         let mut from = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed("connect"))?;
@@ -95,15 +95,15 @@ impl Visit {
 }
 
 /// Confines this thread to a CPU.
-fn pin(cpu: usize) -> Result<()> {
+fn pin(cpu: usize) -> CallResult<()> {
     sched::pin_current(&[cpu])
-        .map_err(|error| Error::new(error.call, format!("CPU {cpu}"), error.source))
+        .map_err(|error| CallError::new(error.call, format!("CPU {cpu}"), error.source))
 }
 
 /// Returns the first of these CPUs that this thread can be confined to. The error is that of the
 /// last CPU.
-fn first_usable(cpus: &[usize], pin: impl Fn(usize) -> Result<()>) -> Result<usize> {
-    let mut refused = Error::new(
+fn first_usable(cpus: &[usize], pin: impl Fn(usize) -> CallResult<()>) -> CallResult<usize> {
+    let mut refused = CallError::new(
         "sched_setaffinity",
         "no CPU",
         io::ErrorKind::NotFound.into(),
@@ -156,7 +156,7 @@ mod tests {
             6.. => Ok(()),
             _ => {
                 let source = io::Error::from_raw_os_error(22);
-                Err(Error::new(
+                Err(CallError::new(
                     "sched_setaffinity",
                     format!("CPU {cpu}"),
                     source,

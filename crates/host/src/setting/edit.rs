@@ -3,14 +3,14 @@
 use mpps_os::text::ShellWord;
 use std::fmt;
 
-use mpps_os::ethtool::ntuple::{Rule, Shown};
+use mpps_os::ethtool::ntuple::{NtupleRule, Shown};
 use serde::{Deserialize, Serialize};
 
-use super::host::{Host, coalescings_of};
+use super::host::{SettingHost, coalescings_of};
 use super::outcome::Undone;
 use super::primitive::{Setting, Value};
 use super::queues::Queues;
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// The value of [`Setting::SkbDefer`] while sleeping lists are woken: no list is full then. It is
 /// the largest that `proc_dointvec_minmax` takes.
@@ -57,14 +57,14 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::Impossible`] if it is not as it was when the edit was planned; [`Error::Kernel`].
-    pub(super) fn prepare(&mut self, host: &dyn Host, object: &str) -> Result<()> {
+    pub(super) fn prepare(&mut self, host: &dyn SettingHost, object: &str) -> HostResult<()> {
         if let Setting::Rule { .. } = self.setting {
             return self.prepare_rule(host, object);
         }
         let now = host.read(&self.setting, object)?;
         if !now.is_some_and(|now| self.setting.is(&self.old, &now)) {
             let why = format!("another program changed {} just now", self.setting.noun());
-            return Err(Error::impossible(object, why, "try again"));
+            return Err(HostError::impossible(object, why, "try again"));
         }
         if self.setting.remakes_queues() {
             self.queues = Some(Queues::new(host, object)?);
@@ -76,14 +76,14 @@ impl Edit {
                 let why = format!("its lists could not be woken afterwards ({refusal})");
                 let remedy =
                     "this needs every CPU, and so no cpuset, and the loopback interface up";
-                Error::impossible(object, why, remedy)
+                HostError::impossible(object, why, remedy)
             })?;
         }
         Ok(())
     }
 
     /// Finds a place for the rule.
-    fn prepare_rule(&mut self, host: &dyn Host, interface: &str) -> Result<()> {
+    fn prepare_rule(&mut self, host: &dyn SettingHost, interface: &str) -> HostResult<()> {
         let Some(ours) = self.rule() else {
             return Ok(());
         };
@@ -92,7 +92,7 @@ impl Edit {
         for &place in &table.locations {
             let rule = host.rule(interface, place)?.rule;
             if rule.is_some_and(|rule| rule.destination == destination) {
-                return Err(Error::impossible(
+                return Err(HostError::impossible(
                     interface,
                     format!("there is a rule for {destination} already, at {place}"),
                     format!(
@@ -106,7 +106,7 @@ impl Edit {
         // A driver that shows neither a size nor that it chooses is asked to choose.
         if !table.driver_chooses && table.size > 0 {
             if location.is_none() {
-                return Err(Error::impossible(
+                return Err(HostError::impossible(
                     interface,
                     format!("all {} places for rules are taken", table.size),
                     format!("`ethtool -n {}` lists them", ShellWord::new(interface)),
@@ -123,7 +123,7 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::Kernel`]; [`Error::Impossible`] where the driver accepts a value and has another.
-    pub(super) fn make(&mut self, host: &dyn Host, object: &str) -> Result<()> {
+    pub(super) fn make(&mut self, host: &dyn SettingHost, object: &str) -> HostResult<()> {
         if let (Some(rule), Value::Rule { location, .. }) = (self.rule(), &self.new) {
             let place = host.insert(object, &rule, *location)?;
             let found = host.rule(object, place);
@@ -132,7 +132,7 @@ impl Edit {
             let location = Some(place);
             self.became = Some(Value::Rule { location, shown });
             return match found?.rule {
-                Some(other) if other != rule => Err(Error::impossible(
+                Some(other) if other != rule => Err(HostError::impossible(
                     object,
                     format!("its driver accepted a rule and shows another at {place}"),
                     format!("`ethtool -n {}` lists them", ShellWord::new(object)),
@@ -154,12 +154,17 @@ impl Edit {
         }
         let became = self.became.as_ref();
         match became.and_then(|became| self.setting.fault(&self.new, became)) {
-            Some((why, remedy)) => Err(Error::impossible(object, why, remedy)),
+            Some((why, remedy)) => Err(HostError::impossible(object, why, remedy)),
             None => Ok(()),
         }
     }
 
-    fn write(&self, host: &dyn Host, object: &str, value: &Value) -> mpps_os::Result<()> {
+    fn write(
+        &self,
+        host: &dyn SettingHost,
+        object: &str,
+        value: &Value,
+    ) -> mpps_os::CallResult<()> {
         if let (Setting::RssTable, Value::Numbers(table)) = (&self.setting, value) {
             // A table that the kernel would choose is left to the kernel, which will then also adapt
             // it to a change of the number of queues (ethtool_rxfh_indir_default() is the remainder).
@@ -182,7 +187,11 @@ impl Edit {
     ///
     /// # Errors
     /// The message for the user.
-    pub(super) fn prepare_undo(&mut self, host: &dyn Host, object: &str) -> Result<bool, String> {
+    pub(super) fn prepare_undo(
+        &mut self,
+        host: &dyn SettingHost,
+        object: &str,
+    ) -> HostResult<bool, String> {
         let effect = self.effect().clone();
         let Some(queues) = &mut self.queues else {
             return Ok(false);
@@ -196,7 +205,7 @@ impl Edit {
     }
 
     /// After an undo: true if what was written down for it is another now.
-    pub(super) fn end_undo(&mut self, host: &dyn Host, object: &str) -> bool {
+    pub(super) fn end_undo(&mut self, host: &dyn SettingHost, object: &str) -> bool {
         let effect = self.effect().clone();
         let Some(queues) = self.queues.as_mut().filter(|queues| queues.is_wanted()) else {
             return false;
@@ -209,7 +218,7 @@ impl Edit {
     }
 
     /// Takes the present value for the result of the edit.
-    pub(super) fn take_as_made(&mut self, host: &dyn Host, object: &str) {
+    pub(super) fn take_as_made(&mut self, host: &dyn SettingHost, object: &str) {
         let now = host.read(&self.setting, object).ok().flatten();
         self.became = now.or(self.became.take());
         if let Some(queues) = &mut self.queues {
@@ -222,7 +231,11 @@ impl Edit {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(super) fn undo(&mut self, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
+    pub(super) fn undo(
+        &mut self,
+        host: &dyn SettingHost,
+        object: &str,
+    ) -> mpps_os::CallResult<Undone> {
         let setting = &self.setting;
         if let Some(rule) = self.rule() {
             return self.undo_rule(&rule, host, object);
@@ -293,7 +306,12 @@ impl Edit {
     /// empty and counted full. It stays so under any limit that is not above its count. So the
     /// limit is lifted, each list gets a packet and loses it, and the limit is restored. The
     /// program that wrote the old value before us may not have known that.
-    fn undo_defer(&self, now: &Value, host: &dyn Host, object: &str) -> mpps_os::Result<Undone> {
+    fn undo_defer(
+        &self,
+        now: &Value,
+        host: &dyn SettingHost,
+        object: &str,
+    ) -> mpps_os::CallResult<Undone> {
         let lifted = Value::text(UNLIMITED);
         if ![&self.new, &lifted, &self.old].contains(&now) {
             return Ok(Undone::Changed(self.setting.told(now)));
@@ -307,7 +325,12 @@ impl Edit {
 
     /// Takes the rule away. Where its place never came to be written down, because the process died
     /// in between, it is looked for.
-    fn undo_rule(&self, rule: &Rule, host: &dyn Host, interface: &str) -> mpps_os::Result<Undone> {
+    fn undo_rule(
+        &self,
+        rule: &NtupleRule,
+        host: &dyn SettingHost,
+        interface: &str,
+    ) -> mpps_os::CallResult<Undone> {
         let (location, shown) = match self.effect() {
             Value::Rule { location, shown } => (*location, shown.as_ref()),
             _ => (None, None),
@@ -334,7 +357,7 @@ impl Edit {
     }
 
     /// The present value if it is not the edit's result; none if the edit stands.
-    pub(super) fn otherwise(&self, host: &dyn Host, object: &str) -> Option<String> {
+    pub(super) fn otherwise(&self, host: &dyn SettingHost, object: &str) -> Option<String> {
         if self.rule().is_some() {
             return None;
         }
@@ -349,11 +372,11 @@ impl Edit {
         }
     }
 
-    fn rule(&self) -> Option<Rule> {
+    fn rule(&self) -> Option<NtupleRule> {
         let Setting::Rule { destination, queue } = self.setting else {
             return None;
         };
-        Some(Rule { destination, queue })
+        Some(NtupleRule { destination, queue })
     }
 
     /// The value after the edit, as far as that is known.

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use mpps_os::ethtool::ntuple;
-use mpps_os::{Error, Result};
+use mpps_os::{CallError, CallResult};
 use tempfile::TempDir;
 
 use super::applied::Applied;
-use super::change::Change;
-use super::host::Host;
+use super::change::SettingChange;
+use super::host::SettingHost;
 use super::journal::Journal;
 use super::leftover::{Leftover, leftovers_in};
 use super::of_queue::OfQueue;
-use super::outcome::{Outcome, Undone};
+use super::outcome::{Undone, UndoneStep};
 use super::owner::Life;
 use super::primitive::{Setting, Value};
 
@@ -29,7 +29,7 @@ const FORBIDDEN: i32 = 13;
 
 /// The state of the kernel and of a card.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Machine {
+pub(crate) struct FakeMachine {
     /// The interface; without a name it is gone.
     pub(crate) name: &'static str,
     pub(crate) namespace: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Machine {
     pub(crate) fresh: Vec<(u32, OfQueue)>,
     /// It takes and forgets this many tables.
     pub(crate) forgets_tables: u32,
-    pub(crate) rules: BTreeMap<u32, ntuple::Rule>,
+    pub(crate) rules: BTreeMap<u32, ntuple::NtupleRule>,
     /// The places for rules.
     pub(crate) size: u32,
     pub(crate) driver_chooses: bool,
@@ -69,25 +69,25 @@ pub(crate) struct Machine {
 
 /// When the program ends: at this change, before or after it was made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct End {
+pub(crate) struct EndsAt {
     pub(crate) change: usize,
     pub(crate) done: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) machine: Machine,
+pub(crate) struct FakeState {
+    pub(crate) machine: FakeMachine,
     pub(crate) changes: usize,
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<EndsAt>,
     pub(crate) ended: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Fake(Rc<RefCell<State>>);
+pub(crate) struct Fake(Rc<RefCell<FakeState>>);
 
 /// A card with four queues, rules off, nothing special.
-pub(crate) fn plain() -> Machine {
-    Machine {
+pub(crate) fn plain() -> FakeMachine {
+    FakeMachine {
         name: "eth9",
         namespace: 7,
         rings: 4,
@@ -117,7 +117,7 @@ pub(crate) fn table<const N: usize>(queues: [u32; N]) -> Value {
     Value::Numbers(queues.to_vec())
 }
 
-impl Machine {
+impl FakeMachine {
     /// The same, set otherwise.
     pub(crate) fn with(mut self, setting: Setting, value: impl Into<Option<Value>>) -> Self {
         match value.into() {
@@ -152,8 +152,8 @@ fn dealt(rings: u32, length: usize) -> Vec<u32> {
 }
 
 impl Fake {
-    pub(crate) fn new(machine: Machine) -> Self {
-        Self(Rc::new(RefCell::new(State {
+    pub(crate) fn new(machine: FakeMachine) -> Self {
+        Self(Rc::new(RefCell::new(FakeState {
             machine,
             changes: 0,
             end: None,
@@ -161,11 +161,11 @@ impl Fake {
         })))
     }
 
-    pub(crate) fn state(&self) -> RefMut<'_, State> {
+    pub(crate) fn state(&self) -> RefMut<'_, FakeState> {
         self.0.borrow_mut()
     }
 
-    pub(crate) fn machine(&self) -> Machine {
+    pub(crate) fn machine(&self) -> FakeMachine {
         self.state().machine.clone()
     }
 
@@ -174,11 +174,15 @@ impl Fake {
         self.state().machine.values.insert(setting, value);
     }
 
-    pub(crate) fn apply(&self, change: &Change, directory: &Path) -> crate::Result<Applied> {
+    pub(crate) fn apply(
+        &self,
+        change: &SettingChange,
+        directory: &Path,
+    ) -> crate::HostResult<Applied> {
         Applied::on(Box::new(self.clone()), change, directory)
     }
 
-    fn look<R>(&self, look: impl FnOnce(&Machine) -> Result<R>) -> Result<R> {
+    fn look<R>(&self, look: impl FnOnce(&FakeMachine) -> CallResult<R>) -> CallResult<R> {
         let state = self.state();
         if state.ended {
             return refuse(BROKEN);
@@ -186,7 +190,7 @@ impl Fake {
         look(&state.machine)
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Machine) -> Result<R>) -> Result<R> {
+    fn change<R>(&self, change: impl FnOnce(&mut FakeMachine) -> CallResult<R>) -> CallResult<R> {
         let mut state = self.state();
         if state.ended {
             return refuse(BROKEN);
@@ -209,31 +213,31 @@ impl Fake {
     }
 }
 
-fn refuse<R>(errno: i32) -> Result<R> {
+fn refuse<R>(errno: i32) -> CallResult<R> {
     let source = io::Error::from_raw_os_error(errno);
-    Err(Error::new("fake", "eth9", source))
+    Err(CallError::new("fake", "eth9", source))
 }
 
-impl Host for Fake {
-    fn namespace(&self) -> Result<u32> {
+impl SettingHost for Fake {
+    fn namespace(&self) -> CallResult<u32> {
         self.look(|machine| Ok(machine.namespace))
     }
 
-    fn index(&self, interface: &str) -> Result<u32> {
+    fn index(&self, interface: &str) -> CallResult<u32> {
         self.look(|machine| match interface == machine.name {
             true => Ok(5),
             false => refuse(NO_DEVICE),
         })
     }
 
-    fn name(&self, index: u32) -> Result<Option<String>> {
+    fn name(&self, index: u32) -> CallResult<Option<String>> {
         self.look(|machine| {
             let found = index == 5 && !machine.name.is_empty();
             Ok(found.then(|| machine.name.to_owned()))
         })
     }
 
-    fn rings(&self, _: &str) -> Result<u32> {
+    fn rings(&self, _: &str) -> CallResult<u32> {
         self.look(|machine| match machine.rings {
             0 => refuse(UNSUPPORTED),
             rings => Ok(rings),
@@ -244,7 +248,7 @@ impl Host for Fake {
         self.state().machine.polled
     }
 
-    fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>> {
+    fn read(&self, setting: &Setting, interface: &str) -> CallResult<Option<Value>> {
         self.look(|machine| match (setting, machine.values.get(setting)) {
             _ if !setting.is_of_machine() && machine.name != interface => refuse(NO_DEVICE),
             (Setting::Coalescing { queue: Some(1..) }, None) => Ok(None),
@@ -253,7 +257,7 @@ impl Host for Fake {
         })
     }
 
-    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()> {
+    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> CallResult<()> {
         if self.state().machine.stuck.as_ref() == Some(setting) {
             return refuse(FORBIDDEN);
         }
@@ -305,7 +309,7 @@ impl Host for Fake {
         })
     }
 
-    fn of_queues(&self, interface: &str) -> Result<Vec<OfQueue>> {
+    fn of_queues(&self, interface: &str) -> CallResult<Vec<OfQueue>> {
         let fresh = self.look(|machine| Ok(machine.fresh.clone()))?;
         let table = OfQueue {
             interrupt: None,
@@ -320,9 +324,9 @@ impl Host for Fake {
         Ok(known.collect())
     }
 
-    fn rules(&self, _: &str) -> Result<ntuple::Table> {
+    fn rules(&self, _: &str) -> CallResult<ntuple::NtupleTable> {
         self.look(|machine| {
-            Ok(ntuple::Table {
+            Ok(ntuple::NtupleTable {
                 size: machine.size,
                 driver_chooses: machine.driver_chooses,
                 locations: machine.rules.keys().copied().collect(),
@@ -330,7 +334,7 @@ impl Host for Fake {
         })
     }
 
-    fn rule(&self, _: &str, location: u32) -> Result<ntuple::Shown> {
+    fn rule(&self, _: &str, location: u32) -> CallResult<ntuple::Shown> {
         self.look(|machine| match machine.rules.get(&location) {
             None => refuse(NO_ENTRY),
             Some(rule) => Ok(ntuple::Shown {
@@ -340,7 +344,7 @@ impl Host for Fake {
         })
     }
 
-    fn insert(&self, _: &str, rule: &ntuple::Rule, location: Option<u32>) -> Result<u32> {
+    fn insert(&self, _: &str, rule: &ntuple::NtupleRule, location: Option<u32>) -> CallResult<u32> {
         self.change(|machine| {
             let free = (0..).find(|place| !machine.rules.contains_key(place));
             let place = location.or(free).unwrap_or(0);
@@ -351,18 +355,18 @@ impl Host for Fake {
         })
     }
 
-    fn remove(&self, _: &str, location: u32) -> Result<()> {
+    fn remove(&self, _: &str, location: u32) -> CallResult<()> {
         self.change(|machine| match machine.rules.remove(&location) {
             Some(_) => Ok(()),
             None => refuse(NO_ENTRY),
         })
     }
 
-    fn wake(&self) -> Result<()> {
+    fn wake(&self) -> CallResult<()> {
         let machine = &mut self.state().machine;
         if machine.mute {
             let source = io::Error::from_raw_os_error(101);
-            return Err(Error::new("connect", "127.0.0.1", source));
+            return Err(CallError::new("connect", "127.0.0.1", source));
         }
         // Under a limit below its count a list stays as it is.
         if machine.values.get(&Setting::SkbDefer) == Some(&Value::text(i32::MAX)) {
@@ -412,6 +416,6 @@ pub(crate) fn all_died(directory: &Path) -> Vec<Leftover> {
     all
 }
 
-pub(crate) fn results(outcomes: Vec<Outcome>) -> Vec<Undone> {
+pub(crate) fn results(outcomes: Vec<UndoneStep>) -> Vec<Undone> {
     outcomes.into_iter().map(|outcome| outcome.result).collect()
 }

@@ -9,13 +9,13 @@ use mpps_os::interrupts;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, napi};
 use mpps_os::sysfs::Sysfs;
-use mpps_os::{Error, Result};
+use mpps_os::{CallError, CallResult};
 
 use super::defer_lists;
 use super::of_queue::OfQueue;
 use super::primitive::{FILTERS, OF_QUEUES, SKB_DEFER_MAX, Setting, Value, coalescings, hash_flow};
-use super::untracked::Packets;
-use crate::facts::{Card, virtio_feature};
+use super::untracked::PortPackets;
+use crate::facts::{NetworkCard, virtio_feature};
 use crate::root::Root;
 use crate::rss::hexadecimal;
 use crate::sysctl;
@@ -27,49 +27,54 @@ const VIRTIO_NET_F_VQ_NOTF_COAL: usize = 52;
 
 /// A host whose settings are changed. Every method fails as the call of `mpps-os` does that it
 /// stands for.
-pub(crate) trait Host: fmt::Debug {
+pub(crate) trait SettingHost: fmt::Debug {
     /// The network namespace of the other methods, by its inode number (`ns.inum`).
-    fn namespace(&self) -> Result<u32>;
+    fn namespace(&self) -> CallResult<u32>;
     /// The number of an interface.
-    fn index(&self, interface: &str) -> Result<u32>;
+    fn index(&self, interface: &str) -> CallResult<u32>;
     /// The present name of an interface; none where it is gone.
-    fn name(&self, index: u32) -> Result<Option<String>>;
+    fn name(&self, index: u32) -> CallResult<Option<String>>;
     /// How many receive queues rules and the RSS table may name.
-    fn rings(&self, interface: &str) -> Result<u32>;
+    fn rings(&self, interface: &str) -> CallResult<u32>;
     /// How many queues of an interface the kernel polls; none if it does not show them.
     fn polled_queues(&self, index: u32) -> Option<usize>;
     /// The value of a setting other than a rule; none if there is no such setting.
-    fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>>;
+    fn read(&self, setting: &Setting, interface: &str) -> CallResult<Option<Value>>;
     /// Sets it. An RSS table without entries lets the kernel choose.
-    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()>;
+    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> CallResult<()>;
     /// The settings of each of its queues, and those that spread packets by their hash.
-    fn of_queues(&self, interface: &str) -> Result<Vec<OfQueue>>;
+    fn of_queues(&self, interface: &str) -> CallResult<Vec<OfQueue>>;
     /// The places of the rules.
-    fn rules(&self, interface: &str) -> Result<ntuple::Table>;
+    fn rules(&self, interface: &str) -> CallResult<ntuple::NtupleTable>;
     /// The rule at a place.
-    fn rule(&self, interface: &str, location: u32) -> Result<ntuple::Shown>;
+    fn rule(&self, interface: &str, location: u32) -> CallResult<ntuple::Shown>;
     /// Adds a rule and returns its place.
-    fn insert(&self, interface: &str, rule: &ntuple::Rule, location: Option<u32>) -> Result<u32>;
+    fn insert(
+        &self,
+        interface: &str,
+        rule: &ntuple::NtupleRule,
+        location: Option<u32>,
+    ) -> CallResult<u32>;
     /// Takes a rule away.
-    fn remove(&self, interface: &str, location: u32) -> Result<()>;
+    fn remove(&self, interface: &str, location: u32) -> CallResult<()>;
     /// Lets every list of packet buffers to be freed get a packet and lose it again, so that its
     /// count begins anew unless it is full.
-    fn wake(&self) -> Result<()>;
+    fn wake(&self) -> CallResult<()>;
 }
 
 /// The kernel, in the network namespace of the calling thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Kernel(Root);
+pub(crate) struct LiveKernel(Root);
 
-impl Default for Kernel {
+impl Default for LiveKernel {
     fn default() -> Self {
         Self(Root::machine())
     }
 }
 
-impl Kernel {
+impl LiveKernel {
     /// The text of a file of the interface; none if it is of a queue that no longer exists.
-    fn file(&self, interface: &str, name: &str) -> Result<Option<String>> {
+    fn file(&self, interface: &str, name: &str) -> CallResult<Option<String>> {
         let mounted = |name: &str| self.0.read(&format!("sys/{}", file(interface, name)));
         let sysfs = match Sysfs::mount() {
             Ok(sysfs) => Some(sysfs),
@@ -98,7 +103,7 @@ impl Kernel {
         }
     }
 
-    fn coalescing(&self, interface: &str, queue: Option<u32>) -> Result<Option<Coalescing>> {
+    fn coalescing(&self, interface: &str, queue: Option<u32>) -> CallResult<Option<Coalescing>> {
         let (told, feature) = match queue {
             None => (coalesce::read(interface), VIRTIO_NET_F_NOTF_COAL),
             Some(queue) => (
@@ -128,7 +133,7 @@ impl Kernel {
         match has_feature {
             Some(false) => {
                 let source = io::ErrorKind::Unsupported.into();
-                Err(Error::new("virtio features", interface, source))
+                Err(CallError::new("virtio features", interface, source))
             }
             _ => told.map(Some),
         }
@@ -137,9 +142,9 @@ impl Kernel {
 
 /// How the card waits, to be changed ([`coalescings`]).
 pub(crate) fn coalescings_of(
-    host: &dyn Host,
+    host: &dyn SettingHost,
     interface: &str,
-) -> Result<Vec<(Setting, Coalescing)>> {
+) -> CallResult<Vec<(Setting, Coalescing)>> {
     let read = |setting: &Setting| match host.read(setting, interface) {
         Ok(told) => Ok(told.and_then(|told| told.coalescing())),
         // The driver has no settings per queue, or shows none while the link is down (mlx5).
@@ -161,20 +166,20 @@ pub(crate) fn coalescings_of(
     coalescings(read, sends)
 }
 
-impl Host for Kernel {
-    fn namespace(&self) -> Result<u32> {
+impl SettingHost for LiveKernel {
+    fn namespace(&self) -> CallResult<u32> {
         NetNamespace::current().map(|namespace| namespace.inode())
     }
 
-    fn index(&self, interface: &str) -> Result<u32> {
+    fn index(&self, interface: &str) -> CallResult<u32> {
         link::index(interface)
     }
 
-    fn name(&self, index: u32) -> Result<Option<String>> {
+    fn name(&self, index: u32) -> CallResult<Option<String>> {
         Ok(link::find(index)?.map(|link| link.name))
     }
 
-    fn rings(&self, interface: &str) -> Result<u32> {
+    fn rings(&self, interface: &str) -> CallResult<u32> {
         ntuple::rings(interface)
     }
 
@@ -183,7 +188,7 @@ impl Host for Kernel {
         napi::list(index).ok().map(|queues| queues.len())
     }
 
-    fn read(&self, setting: &Setting, interface: &str) -> Result<Option<Value>> {
+    fn read(&self, setting: &Setting, interface: &str) -> CallResult<Option<Value>> {
         Ok(match setting {
             Setting::File { name } => self.file(interface, name)?.map(Value::Text),
             Setting::Coalescing { queue } => {
@@ -227,7 +232,7 @@ impl Host for Kernel {
             }
             Setting::Untracked { protocol, port } => {
                 let port = *port;
-                let is_untracked = Packets { protocol, port }.read()?;
+                let is_untracked = PortPackets { protocol, port }.read()?;
                 is_untracked.map(|is| Value::text(["off", "on"][usize::from(is)]))
             }
             Setting::Sysctl { name } => {
@@ -241,7 +246,7 @@ impl Host for Kernel {
         })
     }
 
-    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> Result<()> {
+    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> CallResult<()> {
         match (setting, value) {
             (Setting::File { name }, Value::Text(text)) => {
                 Sysfs::mount()?.write(&file(interface, name), text)
@@ -271,7 +276,7 @@ impl Host for Kernel {
             }
             (Setting::Untracked { protocol, port }, Value::Text(text)) => {
                 let port = *port;
-                Packets { protocol, port }.write(text == "on")
+                PortPackets { protocol, port }.write(text == "on")
             }
             (Setting::Sysctl { name }, Value::Text(text)) => {
                 self.0.write(&sysctl::path(name), text)
@@ -307,7 +312,7 @@ impl Host for Kernel {
         }
     }
 
-    fn of_queues(&self, interface: &str) -> Result<Vec<OfQueue>> {
+    fn of_queues(&self, interface: &str) -> CallResult<Vec<OfQueue>> {
         let mut settings = vec![Setting::RssTable, Setting::RssKey];
         for (direction, files) in OF_QUEUES {
             let names = |queue| {
@@ -324,7 +329,7 @@ impl Host for Kernel {
         }
         let coalescings = known(coalescings_of(self, interface))?.unwrap_or_default();
         settings.extend(coalescings.into_iter().map(|(setting, _)| setting));
-        let card = Card::of_one(&self.0, interface).unwrap_or_default();
+        let card = NetworkCard::of_one(&self.0, interface).unwrap_or_default();
         let interrupts = card.interrupts.into_iter().map(|one| {
             let interrupt = one.number;
             // The interface may have another name by then.
@@ -346,29 +351,34 @@ impl Host for Kernel {
         Ok(known.collect())
     }
 
-    fn rules(&self, interface: &str) -> Result<ntuple::Table> {
+    fn rules(&self, interface: &str) -> CallResult<ntuple::NtupleTable> {
         ntuple::table(interface)
     }
 
-    fn rule(&self, interface: &str, location: u32) -> Result<ntuple::Shown> {
+    fn rule(&self, interface: &str, location: u32) -> CallResult<ntuple::Shown> {
         ntuple::rule(interface, location)
     }
 
-    fn insert(&self, interface: &str, rule: &ntuple::Rule, location: Option<u32>) -> Result<u32> {
+    fn insert(
+        &self,
+        interface: &str,
+        rule: &ntuple::NtupleRule,
+        location: Option<u32>,
+    ) -> CallResult<u32> {
         ntuple::insert(interface, rule, location)
     }
 
-    fn remove(&self, interface: &str, location: u32) -> Result<()> {
+    fn remove(&self, interface: &str, location: u32) -> CallResult<()> {
         ntuple::remove(interface, location)
     }
 
-    fn wake(&self) -> Result<()> {
+    fn wake(&self) -> CallResult<()> {
         defer_lists::wake()
     }
 }
 
 /// A driver that has no such notion has no such setting.
-fn known<T>(answer: Result<T>) -> Result<Option<T>> {
+fn known<T>(answer: CallResult<T>) -> CallResult<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(error)
@@ -401,9 +411,9 @@ fn switch(feature: Option<Feature>) -> Option<Value> {
 }
 
 /// No edit that was planned here has such a value.
-fn unfit(interface: &str) -> Error {
+fn unfit(interface: &str) -> CallError {
     let source = io::Error::from(io::ErrorKind::InvalidInput);
-    Error::new("set", interface, source)
+    CallError::new("set", interface, source)
 }
 
 #[cfg(test)]
@@ -433,21 +443,21 @@ mod tests {
     #[test]
     fn the_setting_is_read_and_written_where_the_kernel_has_it() {
         let tree = fixture::tree("proc/sys/net/core/skb_defer_max = 64");
-        let kernel = Kernel(tree.root.clone());
-        let read = |kernel: &Kernel| kernel.read(&Setting::SkbDefer, "").expect("readable");
+        let kernel = LiveKernel(tree.root.clone());
+        let read = |kernel: &LiveKernel| kernel.read(&Setting::SkbDefer, "").expect("readable");
         assert_eq!(read(&kernel), Some(Value::text(64)));
-        let write = |kernel: &Kernel| kernel.write(&Setting::SkbDefer, "", &Value::text(0));
+        let write = |kernel: &LiveKernel| kernel.write(&Setting::SkbDefer, "", &Value::text(0));
         write(&kernel).expect("writable");
         let written = tree.root.read("proc/sys/net/core/skb_defer_max");
         assert_eq!(written.expect("readable"), "0");
-        let none = Kernel(fixture::tree("").root.clone());
+        let none = LiveKernel(fixture::tree("").root.clone());
         assert_eq!(read(&none), None);
         write(&none).expect_err("a file that is not there is not made");
     }
 
     #[test]
     fn a_value_of_another_kind_is_refused() {
-        let kernel = Kernel::default();
+        let kernel = LiveKernel::default();
         let coalescing = Setting::Coalescing { queue: None };
         for setting in [coalescing, Setting::Filters, Setting::SkbDefer] {
             let error = kernel.write(&setting, "lo", &Value::Numbers(vec![1]));

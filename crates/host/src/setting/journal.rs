@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::private_directory::PrivateDirectory;
 use mpps_os::user::is_root;
-use mpps_os::{Error as Refusal, On};
+use mpps_os::{CallError as Refusal, On};
 use serde::{Deserialize, Serialize};
 
-use super::change::Change;
+use super::change::SettingChange;
 use super::owner::{Life, Owner};
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// The version of a journal's form. Version 1 had a form for each kind of change.
 const SCHEMA: u32 = 2;
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     #[serde(default)]
     pub(crate) began_ns: u64,
     /// All edits.
-    pub(crate) change: Change,
+    pub(crate) change: SettingChange,
     /// How many of them were at least begun.
     pub(crate) begun: usize,
     /// True if the edits stay when the process ends, until they are undone by name.
@@ -81,7 +81,7 @@ fn is_roots(directory: &Path) -> bool {
 }
 
 impl Record {
-    pub(crate) fn new(owner: Owner, change: Change) -> Self {
+    pub(crate) fn new(owner: Owner, change: SettingChange) -> Self {
         Self {
             schema: SCHEMA,
             owner,
@@ -99,13 +99,13 @@ impl Record {
 /// # Errors
 /// [`Error::Malformed`] if it is no journal; [`Error::Impossible`] for another form, and for a
 /// setting, a name or a value that mpps never writes.
-pub fn read_journal(file: &str, text: &[u8]) -> Result<Change> {
+pub fn read_journal(file: &str, text: &[u8]) -> HostResult<SettingChange> {
     Record::parse(file, text).map(|record| record.change)
 }
 
 impl Record {
-    fn parse(file: &str, text: &[u8]) -> Result<Self> {
-        let malformed = |error: serde_json::Error| Error::malformed(file, error.to_string());
+    fn parse(file: &str, text: &[u8]) -> HostResult<Self> {
+        let malformed = |error: serde_json::Error| HostError::malformed(file, error.to_string());
         let said: serde_json::Value = serde_json::from_slice(text).map_err(malformed)?;
         let schema = said.get("schema").and_then(serde_json::Value::as_u64);
         if schema.is_some_and(|schema| schema != u64::from(SCHEMA)) {
@@ -114,12 +114,12 @@ impl Record {
                 said["schema"]
             );
             let remedy = "`mpps undo` of the version that wrote it puts its settings back";
-            return Err(Error::impossible(file, why, remedy));
+            return Err(HostError::impossible(file, why, remedy));
         }
         let record: Self = serde_json::from_value(said).map_err(malformed)?;
         match record.change.fault() {
             None => Ok(record),
-            Some(why) => Err(Error::impossible(
+            Some(why) => Err(HostError::impossible(
                 file,
                 format!("mpps writes no such journal: {why}"),
                 "mpps changes nothing; look at the file, then remove it",
@@ -134,11 +134,15 @@ impl Journal {
     /// # Errors
     /// [`Error::Impossible`] if there is one for the same thing. [`Error::Kernel`] if the directory
     /// does not take it, or is not private to this user.
-    pub(crate) fn create(directory: &Path, record: &Record) -> Result<Self> {
+    pub(crate) fn create(directory: &Path, record: &Record) -> HostResult<Self> {
         if is_roots(directory) {
             let why =
                 "only root keeps what it changes in /run/mpps, and XDG_RUNTIME_DIR is not set";
-            return Err(Error::impossible(&record.change.object, why, "run as root"));
+            return Err(HostError::impossible(
+                &record.change.object,
+                why,
+                "run as root",
+            ));
         }
         let journal = Self::of(directory, &record.change);
         let place = PrivateDirectory::create(directory)?;
@@ -155,14 +159,14 @@ impl Journal {
         }
     }
 
-    fn of(directory: &Path, change: &Change) -> Self {
+    fn of(directory: &Path, change: &SettingChange) -> Self {
         Self {
             path: directory.join(change.file_name()),
         }
     }
 
     /// Why this change cannot be made now; none where no other is in the way.
-    pub(crate) fn obstacle(directory: &Path, change: &Change) -> Option<Error> {
+    pub(crate) fn obstacle(directory: &Path, change: &SettingChange) -> Option<HostError> {
         let journal = Self::of(directory, change);
         match journal.read() {
             Ok(None) => None,
@@ -170,7 +174,7 @@ impl Journal {
         }
     }
 
-    fn taken(&self, change: &Change) -> Error {
+    fn taken(&self, change: &SettingChange) -> HostError {
         let what = match change.interface_index {
             Some(_) => &change.name,
             None => "change",
@@ -193,14 +197,14 @@ impl Journal {
                 "`mpps undo --list` shows more".to_owned(),
             ),
         };
-        Error::impossible(&change.object, why, remedy)
+        HostError::impossible(&change.object, why, remedy)
     }
 
     /// Replaces what the file says.
     ///
     /// # Errors
     /// The refusal of the file system.
-    pub(crate) fn write(&self, record: &Record) -> Result<()> {
+    pub(crate) fn write(&self, record: &Record) -> HostResult<()> {
         let place = self.open()?;
         let beside = self.write_beside(&place, record)?;
         let renamed = place.rename(&beside, self.name(), true);
@@ -208,7 +212,7 @@ impl Journal {
     }
 
     /// Writes a new file next to the journal's place, flushed to the disk, and answers its name.
-    fn write_beside(&self, place: &PrivateDirectory, record: &Record) -> Result<OsString> {
+    fn write_beside(&self, place: &PrivateDirectory, record: &Record) -> HostResult<OsString> {
         let extension = format!("new-{}", std::process::id());
         let beside = Path::new(self.name()).with_extension(extension);
         let text = serde_json::to_vec(record)
@@ -226,7 +230,7 @@ impl Journal {
     /// [`Error::Kernel`] for a file that another user could have made. [`Error::Malformed`] for a
     /// file that is no journal. [`Error::Impossible`] for a file that mpps did not write. Otherwise
     /// the refusal of the file system.
-    pub(crate) fn read(&self) -> Result<Option<Record>> {
+    pub(crate) fn read(&self) -> HostResult<Option<Record>> {
         let read = self
             .open()
             .and_then(|place| place.read(self.name(), LENGTH_MAX));
@@ -242,12 +246,12 @@ impl Journal {
     ///
     /// # Errors
     /// The refusal of the file system, but not that the file has gone already.
-    pub(crate) fn remove(&self) -> Result<()> {
+    pub(crate) fn remove(&self) -> HostResult<()> {
         Ok(self.open()?.remove(self.name())?)
     }
 
     /// All journals in a directory, and why it cannot be read, unless there is none.
-    pub(crate) fn find(directory: &Path) -> (Vec<Self>, Vec<Error>) {
+    pub(crate) fn find(directory: &Path) -> (Vec<Self>, Vec<HostError>) {
         if is_roots(directory) {
             return Default::default();
         }
@@ -276,7 +280,7 @@ impl Journal {
     ///
     /// # Errors
     /// The refusal of the file system.
-    pub(crate) fn lock(&self) -> Result<File> {
+    pub(crate) fn lock(&self) -> HostResult<File> {
         Ok(self.open()?.lock()?)
     }
 
@@ -285,7 +289,7 @@ impl Journal {
         &self.path
     }
 
-    fn open(&self) -> Result<PrivateDirectory, Refusal> {
+    fn open(&self) -> HostResult<PrivateDirectory, Refusal> {
         PrivateDirectory::open(self.path.parent().unwrap_or(Path::new("/")))
     }
 
@@ -296,7 +300,7 @@ impl Journal {
 
 /// The names of the journals in a directory. A file that a dead process left before it was a
 /// journal is removed.
-fn names(directory: &Path) -> Result<Vec<OsString>, Refusal> {
+fn names(directory: &Path) -> HostResult<Vec<OsString>, Refusal> {
     let place = PrivateDirectory::open(directory)?;
     let mut names = place.names()?;
     names.retain(
@@ -329,7 +333,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn record(index: u32) -> Record {
-        let change = Change {
+        let change = SettingChange {
             name: "carve-out".to_owned(),
             object: "eth9".to_owned(),
             interface_index: Some(index),

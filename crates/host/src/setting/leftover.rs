@@ -8,12 +8,12 @@ use std::path::Path;
 use mpps_os::namespace::NetNamespace;
 
 use super::applied::undo_edits;
-use super::change::Change;
-use super::host::{Host, Kernel};
+use super::change::SettingChange;
+use super::host::{LiveKernel, SettingHost};
 use super::journal::{self, Journal, Record};
-use super::outcome::{Outcome, Undone};
+use super::outcome::{Undone, UndoneStep};
 use super::owner::Life;
-use crate::Error;
+use crate::HostError;
 
 /// A journal that was found.
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub struct Leftover {
 
 /// All journals of this user, the newest first, because a later change may stand on an earlier one; and
 /// the files and directory that could not be read as such.
-pub fn leftovers() -> (Vec<Leftover>, Vec<Error>) {
+pub fn leftovers() -> (Vec<Leftover>, Vec<HostError>) {
     leftovers_in(&journal::directory())
 }
 
-pub(crate) fn leftovers_in(directory: &Path) -> (Vec<Leftover>, Vec<Error>) {
+pub(crate) fn leftovers_in(directory: &Path) -> (Vec<Leftover>, Vec<HostError>) {
     let (journals, mut unreadable) = Journal::find(directory);
     let mut found = Vec::new();
     for journal in journals {
@@ -84,14 +84,14 @@ impl Leftover {
     ///
     /// # Errors
     /// A journal cannot be written.
-    pub fn keep_waiting(is_meant: impl Fn(&Self) -> bool) -> crate::Result<Vec<Self>> {
+    pub fn keep_waiting(is_meant: impl Fn(&Self) -> bool) -> crate::HostResult<Vec<Self>> {
         Self::keep_waiting_in(&journal::directory(), is_meant)
     }
 
     pub(crate) fn keep_waiting_in(
         directory: &Path,
         is_meant: impl Fn(&Self) -> bool,
-    ) -> crate::Result<Vec<Self>> {
+    ) -> crate::HostResult<Vec<Self>> {
         let (found, _) = leftovers_in(directory);
         let Some(first) = found.first() else {
             return Ok(Vec::new());
@@ -120,8 +120,8 @@ impl Leftover {
     /// The state of each edit that was begun, in the calling thread's network namespace. None if
     /// the edit stands, otherwise the present value.
     pub fn standing(&self) -> Vec<(String, Option<String>)> {
-        let host = Kernel::default();
-        let Change { edits, object, .. } = &self.record.change;
+        let host = LiveKernel::default();
+        let SettingChange { edits, object, .. } = &self.record.change;
         let begun = edits.iter().take(self.record.begun);
         begun
             .map(|edit| (edit.to_string(), edit.otherwise(&host, object)))
@@ -139,15 +139,15 @@ impl Leftover {
     /// since the journal was read.
     ///
     /// `force` also restores settings that another program has changed since.
-    pub fn undo_here(&self, force: bool) -> Vec<Outcome> {
-        self.undo(&Kernel::default(), force)
+    pub fn undo_here(&self, force: bool) -> Vec<UndoneStep> {
+        self.undo(&LiveKernel::default(), force)
     }
 
     /// The same in the change's network namespace, if a process or a name still holds it.
-    pub fn undo_there(&self) -> Vec<Outcome> {
+    pub fn undo_there(&self) -> Vec<UndoneStep> {
         let failed = |why: String| {
             let step = format!("enter net:[{}]", self.namespace());
-            vec![Outcome::new(&step, Undone::Failed(why))]
+            vec![UndoneStep::new(&step, Undone::Failed(why))]
         };
         let Some(path) = namespace_path(self.namespace()) else {
             return failed("no process is in it and no name holds it".to_owned());
@@ -158,12 +158,13 @@ impl Leftover {
     }
 
     /// As [`Leftover::undo_here`], with anything that has settings.
-    pub(crate) fn undo(&self, host: &dyn Host, force: bool) -> Vec<Outcome> {
+    pub(crate) fn undo(&self, host: &dyn SettingHost, force: bool) -> Vec<UndoneStep> {
         if self.life() != Life::Dead && !self.record.kept {
             return Vec::new();
         }
-        let failed =
-            |step: &str, error: Error| Outcome::new(&step, Undone::Failed(error.to_string()));
+        let failed = |step: &str, error: HostError| {
+            UndoneStep::new(&step, Undone::Failed(error.to_string()))
+        };
         // Two undos at once would undo each edit twice. Each would take the other's work for a
         // foreign change.
         let lock = match self.journal.lock() {
@@ -181,7 +182,7 @@ impl Leftover {
             take_as_made(&mut record, host);
         }
         let mut outcomes = undo_edits(&mut record, &self.journal, host);
-        if outcomes.iter().all(Outcome::finished)
+        if outcomes.iter().all(UndoneStep::finished)
             && let Err(error) = self.journal.remove()
         {
             outcomes.push(failed("remove the journal", error));
@@ -193,7 +194,7 @@ impl Leftover {
 
 /// Records each present value as the result of its edit. Undo then does not take it for a foreign
 /// change.
-fn take_as_made(record: &mut Record, host: &dyn Host) {
+fn take_as_made(record: &mut Record, host: &dyn SettingHost) {
     let change = &mut record.change;
     let name = change
         .interface_index

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// One step, and the outcome of undoing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct UndoneStep {
     /// The step that was to be undone.
     pub step: String,
     /// The outcome.
@@ -31,7 +31,7 @@ pub enum Undone {
     Failed(String),
 }
 
-impl Outcome {
+impl UndoneStep {
     pub(crate) fn new(step: &impl fmt::Display, result: Undone) -> Self {
         let step = step.to_string();
         Self { step, result }
@@ -48,7 +48,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for UndoneStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = &self.step;
         match &self.result {

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// A process, so described that a later one with the same number is not taken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,14 +47,14 @@ impl Owner {
     ///
     /// # Errors
     /// No `/proc`.
-    pub(crate) fn current() -> Result<Self> {
+    pub(crate) fn current() -> HostResult<Self> {
         Self::current_from(&Root::machine())
     }
 
-    fn current_from(root: &Root) -> Result<Self> {
+    fn current_from(root: &Root) -> HostResult<Self> {
         let file = "proc/self/stat";
         let stat = Stat::parse(&root.read(file)?)
-            .ok_or_else(|| Error::malformed(root.name(file), "no start time"))?;
+            .ok_or_else(|| HostError::malformed(root.name(file), "no start time"))?;
         Ok(Self {
             pid: stat.pid,
             start_time_ticks: stat.start_time_ticks,
@@ -113,18 +113,18 @@ impl Stat {
     }
 }
 
-fn pid_namespace(root: &Root) -> Result<u64> {
+fn pid_namespace(root: &Root) -> HostResult<u64> {
     Ok(namespace(root, "pid")?)
 }
 
-fn time_namespace(root: &Root) -> Result<u64> {
+fn time_namespace(root: &Root) -> HostResult<u64> {
     match namespace(root, "time") {
         Err(error) if error.source.kind() == ErrorKind::NotFound => Ok(first_time_namespace()),
         found => Ok(found?),
     }
 }
 
-fn namespace(root: &Root, kind: &str) -> Result<u64, mpps_os::Error> {
+fn namespace(root: &Root, kind: &str) -> HostResult<u64, mpps_os::CallError> {
     let name = root.name(&format!("proc/self/ns/{kind}"));
     Ok(fs::metadata(&name).on("stat", &name)?.ino())
 }

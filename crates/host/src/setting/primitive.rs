@@ -1,6 +1,6 @@
 //! Settings, and the values that they can have.
 
-use super::untracked::Packets;
+use super::untracked::PortPackets;
 use mpps_os::text::ShellWord;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use mpps_os::ethtool::{QUEUES_MAX, hash_fields};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, sysctl};
+use crate::{HostError, sysctl};
 
 /// The kernel's name for the switch that `ethtool -K` calls `ntuple` (net/ethtool/common.c).
 pub(crate) const FILTERS: &str = "rx-ntuple-filter";
@@ -270,7 +270,7 @@ impl Setting {
             }
             (Self::Untracked { protocol, port }, Value::Text(text)) => {
                 let port = *port;
-                Packets { protocol, port }.command(text == "on")
+                PortPackets { protocol, port }.command(text == "on")
             }
             (Self::Sysctl { name }, Value::Text(text)) => {
                 format!("sysctl -w {name}={}", ShellWord::new(text))
@@ -358,9 +358,9 @@ impl Setting {
     }
 
     /// Returns a plain sentence if the driver lacks the setting, and the refusal itself otherwise.
-    pub(crate) fn refused(&self, error: mpps_os::Error, interface: &str) -> Error {
+    pub(crate) fn refused(&self, error: mpps_os::CallError, interface: &str) -> HostError {
         if *self == Self::Channels && error.source.kind() == std::io::ErrorKind::ResourceBusy {
-            return Error::impossible(
+            return HostError::impossible(
                 interface,
                 format!("its driver is busy ({error})"),
                 "an XDP program or AF_XDP socket may hold its queues, and on ice RDMA (`rmmod irdma`)",
@@ -371,7 +371,7 @@ impl Setting {
         if !matches!(self, Self::Coalescing { .. }) || !unsupported {
             return error.into();
         }
-        Error::impossible(
+        HostError::impossible(
             interface,
             "its driver does not let a card wait before it interrupts",
             "the kernel can wait instead of the card",
@@ -458,7 +458,7 @@ fn is_mask(text: &str) -> bool {
 }
 
 /// The kind of traffic that `ethtool -N` gives this name.
-pub(super) fn hash_flow(name: &str) -> Option<hash_fields::Flow> {
+pub(super) fn hash_flow(name: &str) -> Option<hash_fields::HashFlow> {
     let mut flows = hash_fields::FLOWS.into_iter();
     flows.find(|flow| flow.name == name)
 }

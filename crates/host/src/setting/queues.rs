@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
 
-use super::host::Host;
+use super::host::SettingHost;
 use super::of_queue::OfQueue;
 use super::outcome::Undone;
 use super::primitive::Setting;
@@ -21,7 +21,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(host: &dyn Host, interface: &str) -> mpps_os::Result<Self> {
+    pub(super) fn new(host: &dyn SettingHost, interface: &str) -> mpps_os::CallResult<Self> {
         Ok(Self {
             before: host.of_queues(interface)?,
             after: None,
@@ -36,7 +36,11 @@ impl Queues {
     }
 
     /// Takes what they are set to now for what the driver made of them.
-    pub(super) fn changed(&mut self, host: &dyn Host, interface: &str) -> mpps_os::Result<()> {
+    pub(super) fn changed(
+        &mut self,
+        host: &dyn SettingHost,
+        interface: &str,
+    ) -> mpps_os::CallResult<()> {
         self.after = Some(host.of_queues(interface)?);
         Ok(())
     }
@@ -46,7 +50,7 @@ impl Queues {
     ///
     /// # Errors
     /// The message for the user.
-    pub(super) fn want(&mut self, host: &dyn Host, interface: &str) -> Result<(), String> {
+    pub(super) fn want(&mut self, host: &dyn SettingHost, interface: &str) -> Result<(), String> {
         let now = host
             .of_queues(interface)
             .map_err(|error| error.to_string())?;
@@ -88,7 +92,11 @@ impl Queues {
     }
 
     /// Sets the wanted values of the queues that exist. Values that fail stay wanted.
-    pub(super) fn restore(&mut self, host: &dyn Host, interface: &str) -> mpps_os::Result<Undone> {
+    pub(super) fn restore(
+        &mut self,
+        host: &dyn SettingHost,
+        interface: &str,
+    ) -> mpps_os::CallResult<Undone> {
         let there = host.of_queues(interface)?;
         let (mut told, mut failed, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for one in self.wanted.take().into_iter().flatten() {
@@ -133,7 +141,7 @@ impl Queues {
     }
 }
 
-fn is_unfit(error: &mpps_os::Error) -> bool {
+fn is_unfit(error: &mpps_os::CallError) -> bool {
     matches!(
         error.source.kind(),
         ErrorKind::Unsupported | ErrorKind::InvalidInput

@@ -4,20 +4,20 @@ use std::io;
 use std::process::Command;
 
 use mpps_os::process::end_with_us;
-use mpps_os::{Error, On, Result};
+use mpps_os::{CallError, CallResult, On};
 
 /// The program that talks to nftables (nft(8)).
 const PROGRAM: &str = "nft";
 
 /// The packets of a port.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Packets<'a> {
+pub(super) struct PortPackets<'a> {
     /// `udp` or `tcp`.
     pub(super) protocol: &'a str,
     pub(super) port: u16,
 }
 
-impl Packets<'_> {
+impl PortPackets<'_> {
     fn table(self) -> String {
         format!("inet mpps_untracked_{}_{}", self.protocol, self.port)
     }
@@ -47,7 +47,7 @@ impl Packets<'_> {
     }
 
     /// Whether there is such a table; none without nft.
-    pub(super) fn read(self) -> Result<Option<bool>> {
+    pub(super) fn read(self) -> CallResult<Option<bool>> {
         let listed = nft(&format!("list table {}", self.table()));
         match listed {
             Ok(()) => Ok(Some(true)),
@@ -57,13 +57,13 @@ impl Packets<'_> {
         }
     }
 
-    pub(super) fn write(self, is_untracked: bool) -> Result<()> {
+    pub(super) fn write(self, is_untracked: bool) -> CallResult<()> {
         nft(&self.statement(is_untracked))
     }
 }
 
 /// Runs a statement in the network namespace of the calling thread.
-fn nft(statement: &str) -> Result<()> {
+fn nft(statement: &str) -> CallResult<()> {
     let mut command = Command::new(PROGRAM);
     // Only the system's own directories (FHS 3.0). `su` keeps the path of the user who called it,
     // and an empty path is the current directory.
@@ -74,7 +74,7 @@ fn nft(statement: &str) -> Result<()> {
     if ended.status.success() {
         return Ok(());
     }
-    let mut error = Error::new(PROGRAM, statement, io::ErrorKind::Other.into());
+    let mut error = CallError::new(PROGRAM, statement, io::ErrorKind::Other.into());
     let said = String::from_utf8_lossy(&ended.stderr);
     said.lines()
         .next()

@@ -16,7 +16,7 @@ fn limit(fake: &Fake) -> Value {
     fake.machine().values[&Setting::SkbDefer].clone()
 }
 
-fn apply(fake: &Fake, directory: &Path) -> Result<Applied> {
+fn apply(fake: &Fake, directory: &Path) -> HostResult<Applied> {
     fake.apply(&SkbDefer::plan_on(fake, directory)?.change, directory)
 }
 

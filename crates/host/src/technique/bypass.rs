@@ -3,7 +3,7 @@
 use mpps_os::capability::CAP_SYS_ADMIN;
 use mpps_os::text::ShellWord;
 
-use super::{Copies, Facts, Takes, Verdict};
+use super::{Copies, StackPart, TechniqueFacts, TechniqueVerdict};
 
 /// PCI numbers of vendors (pci.ids).
 const INTEL: u16 = 0x8086;
@@ -17,11 +17,11 @@ const BINDING_MODULES: [(&str, &str); 3] = [
     ("igb_uio", "igb_uio"),
 ];
 
-pub(super) fn pf_ring(facts: &Facts) -> Verdict {
+pub(super) fn pf_ring(facts: &TechniqueFacts) -> TechniqueVerdict {
     // Without a licence for its zero-copy drivers it copies.
-    let verdict = Verdict::yes(
+    let verdict = TechniqueVerdict::yes(
         "module pf_ring is loaded; a libpcap built for it uses it (--backend pcap)",
-        Takes::Nothing,
+        StackPart::Nothing,
         Copies::Copy,
     );
     let host = &facts.host;
@@ -34,10 +34,10 @@ pub(super) fn pf_ring(facts: &Facts) -> Verdict {
     )
 }
 
-pub(super) fn netmap(facts: &Facts) -> Verdict {
-    let verdict = Verdict::yes(
+pub(super) fn netmap(facts: &TechniqueFacts) -> TechniqueVerdict {
+    let verdict = TechniqueVerdict::yes(
         "/dev/netmap is there; a libpcap built for it uses it (--backend pcap)",
-        Takes::Nic,
+        StackPart::Nic,
         Copies::ZeroCopy,
     );
     if facts.host.has_file("/dev/netmap") {
@@ -54,9 +54,9 @@ pub(super) fn netmap(facts: &Facts) -> Verdict {
     )
 }
 
-pub(super) fn onload(facts: &Facts) -> Verdict {
+pub(super) fn onload(facts: &TechniqueFacts) -> TechniqueVerdict {
     let (host, name) = (&facts.host, &facts.nic.name);
-    let verdict = Verdict::yes("", Takes::Flow, Copies::ZeroCopy);
+    let verdict = TechniqueVerdict::yes("", StackPart::Flow, Copies::ZeroCopy);
     let vendor = facts.nic.function.as_ref().map(|function| function.vendor);
     let loaded = host.has_module("onload") || host.has_file("/dev/onload");
     if vendor == Some(SOLARFLARE) {
@@ -86,8 +86,8 @@ pub(super) fn onload(facts: &Facts) -> Verdict {
     }
 }
 
-pub(super) fn snabb(facts: &Facts) -> Verdict {
-    let verdict = Verdict::yes("", Takes::Nic, Copies::ZeroCopy);
+pub(super) fn snabb(facts: &TechniqueFacts) -> TechniqueVerdict {
+    let verdict = TechniqueVerdict::yes("", StackPart::Nic, Copies::ZeroCopy);
     let Some(function) = &facts.nic.function else {
         return verdict.never(card(facts));
     };
@@ -115,9 +115,9 @@ pub(super) fn snabb(facts: &Facts) -> Verdict {
     verdict.because(format!("{program}, {}{}", card(facts), warning(facts)))
 }
 
-pub(super) fn dpdk(facts: &Facts) -> Verdict {
+pub(super) fn dpdk(facts: &TechniqueFacts) -> TechniqueVerdict {
     let (host, nic) = (&facts.host, &facts.nic);
-    let mut verdict = Verdict::yes("", Takes::Nic, Copies::ZeroCopy);
+    let mut verdict = TechniqueVerdict::yes("", StackPart::Nic, Copies::ZeroCopy);
     let Some(function) = &nic.function else {
         let arguments = format!("--no-pci --vdev=net_af_packet0,iface={}", nic.name);
         let why = format!(
@@ -125,7 +125,7 @@ pub(super) fn dpdk(facts: &Facts) -> Verdict {
             card(facts),
             ShellWord::new(&arguments)
         );
-        return Verdict::yes(why, Takes::Nothing, Copies::Copy);
+        return TechniqueVerdict::yes(why, StackPart::Nothing, Copies::Copy);
     };
     if !host.capable(CAP_SYS_ADMIN) {
         return verdict.no("this process has no CAP_SYS_ADMIN", "run as root");
@@ -136,7 +136,7 @@ pub(super) fn dpdk(facts: &Facts) -> Verdict {
     let pages = format!("{} huge pages", host.huge_pages.total);
     if function.vendor == MELLANOX && host.has_module("mlx5_core") {
         // Its poll mode driver works through the kernel's driver, which keeps the card.
-        verdict.takes = Takes::Flow;
+        verdict.takes = StackPart::Flow;
         let why = format!("{}, driver mlx5_core stays; {pages}", card(facts));
         return verdict.because(why);
     }
@@ -169,14 +169,14 @@ pub(super) fn dpdk(facts: &Facts) -> Verdict {
     )
 }
 
-fn no_huge_pages(verdict: &Verdict) -> Verdict {
+fn no_huge_pages(verdict: &TechniqueVerdict) -> TechniqueVerdict {
     verdict
         .clone()
         .no("HugePages_Total is 0", "sysctl vm.nr_hugepages=512")
 }
 
 /// The card's PCI numbers, in words.
-fn card(facts: &Facts) -> String {
+fn card(facts: &TechniqueFacts) -> String {
     match &facts.nic.function {
         Some(function) => format!(
             "{} is PCI {:04x}:{:04x}",
@@ -191,7 +191,7 @@ fn card(facts: &Facts) -> String {
 }
 
 /// To take the card that carries the host's traffic is to lose the host.
-fn warning(facts: &Facts) -> String {
+fn warning(facts: &TechniqueFacts) -> String {
     if facts.nic.default_route {
         format!(
             "; {} has the default route, which would be lost",

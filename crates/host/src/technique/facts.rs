@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mpps_os::ethtool::{self, ntuple, rss};
 use mpps_os::netlink::{link, napi, netdev};
-use mpps_os::{Error as Refusal, capability};
+use mpps_os::{CallError as Refusal, capability};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::facts::{Card, virtio_feature};
+use crate::facts::{NetworkCard, virtio_feature};
 use crate::root::Root;
 use crate::setting::FILTERS;
 use crate::uppers;
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// Kernel modules that stand for a technique. `/sys/module` has those that are built in as well,
 /// if they have parameters.
@@ -55,7 +55,7 @@ const VIRTIO_F_ACCESS_PLATFORM: usize = 33;
 
 /// All that is known of a host and one of its interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Facts {
+pub struct TechniqueFacts {
     /// The host.
     pub host: HostFacts,
     /// The interface.
@@ -147,13 +147,13 @@ pub struct NicFacts {
     /// Steering rules (`rx-ntuple-filter`): on, off, or fixed.
     pub filters: Option<Filters>,
     /// NAPI contexts: the kernel's receivers, which busy polling needs.
-    pub napi_contexts: Answer<usize>,
+    pub napi_contexts: KernelAnswer<usize>,
     /// The driver's XDP features, by the names of `netdev.yaml`.
-    pub xdp_features: Answer<Vec<&'static str>>,
+    pub xdp_features: KernelAnswer<Vec<&'static str>>,
     /// Entries of the RSS table.
-    pub rss_entries: Answer<usize>,
+    pub rss_entries: KernelAnswer<usize>,
     /// Steering rules that are there.
-    pub rules: Answer<usize>,
+    pub rules: KernelAnswer<usize>,
 }
 
 /// The switch for steering rules.
@@ -191,20 +191,20 @@ pub struct VirtualFunctions {
 /// The kernel's answer to a question, or the words of its refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer<T> {
+pub enum KernelAnswer<T> {
     /// The answer.
     Is(T),
     /// The refusal.
     Refused(String),
 }
 
-impl<T> Default for Answer<T> {
+impl<T> Default for KernelAnswer<T> {
     fn default() -> Self {
         Self::Refused("not asked".to_owned())
     }
 }
 
-impl<T> Answer<T> {
+impl<T> KernelAnswer<T> {
     /// The answer, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {
@@ -214,14 +214,14 @@ impl<T> Answer<T> {
     }
 
     /// Converts the answer.
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> KernelAnswer<U> {
         match self {
-            Self::Is(value) => Answer::Is(change(value)),
-            Self::Refused(why) => Answer::Refused(why),
+            Self::Is(value) => KernelAnswer::Is(change(value)),
+            Self::Refused(why) => KernelAnswer::Refused(why),
         }
     }
 
-    pub(crate) fn of(result: Result<T, Refusal>) -> Self {
+    pub(crate) fn of(result: HostResult<T, Refusal>) -> Self {
         match result {
             Ok(value) => Self::Is(value),
             Err(error) => Self::Refused(error.to_string()),
@@ -229,13 +229,13 @@ impl<T> Answer<T> {
     }
 }
 
-impl Facts {
+impl TechniqueFacts {
     /// Asks the host, and the interface in the calling thread's network namespace.
     ///
     /// # Errors
     /// [`Error::Impossible`] for an interface that is not there, with those that are;
     /// [`Error::Kernel`] where not even a list of interfaces can be had.
-    pub fn gather(interface: &str) -> Result<Self> {
+    pub fn gather(interface: &str) -> HostResult<Self> {
         Ok(Self {
             nic: NicFacts::gather(interface)?,
             host: HostFacts::gather(),
@@ -336,11 +336,11 @@ impl HostFacts {
 }
 
 impl NicFacts {
-    fn gather(name: &str) -> Result<Self> {
+    fn gather(name: &str) -> HostResult<Self> {
         let links = link::list()?;
         let Some(link) = links.iter().find(|link| link.name == name) else {
             let known: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-            return Err(Error::impossible(
+            return Err(HostError::impossible(
                 name,
                 "there is no such interface",
                 format!("this host has {}", known.join(", ")),
@@ -353,7 +353,7 @@ impl NicFacts {
         let most = channels.map(|channels| channels.rx_max.saturating_add(channels.combined_max));
         let driver = ethtool::driver(name).unwrap_or_default();
         let xdp = netdev::xdp_features(link.index);
-        let card = Card::of_one(&Root::machine(), name).unwrap_or_default();
+        let card = NetworkCard::of_one(&Root::machine(), name).unwrap_or_default();
         let queues = card.interrupts.into_iter();
         let queues = queues.filter(|one| !one.effective.is_empty());
         let queues = queues.filter_map(|one| Some((one.queue?, one.effective)));
@@ -378,10 +378,10 @@ impl NicFacts {
                 (false, true) => Filters::Off,
                 (false, false) => Filters::FixedOff,
             }),
-            napi_contexts: Answer::of(napi::list(link.index).map(|list| list.len())),
-            xdp_features: Answer::of(xdp.map(|x| x.map(|x| x.names()).unwrap_or_default())),
-            rss_entries: Answer::of(rss::read(name).map(|rss| rss.indirection.len())),
-            rules: Answer::of(ntuple::table(name).map(|table| table.locations.len())),
+            napi_contexts: KernelAnswer::of(napi::list(link.index).map(|list| list.len())),
+            xdp_features: KernelAnswer::of(xdp.map(|x| x.map(|x| x.names()).unwrap_or_default())),
+            rss_entries: KernelAnswer::of(rss::read(name).map(|rss| rss.indirection.len())),
+            rules: KernelAnswer::of(ntuple::table(name).map(|table| table.locations.len())),
             ..Self::default()
         };
         Ok(facts.with_device(&Root::machine(), &driver.bus))

@@ -4,16 +4,16 @@ use mpps_os::capability::CAP_NET_ADMIN;
 use mpps_os::text::ShellWord;
 
 use super::facts::Filters;
-use super::{Answer, Copies, Facts, Takes, Verdict, xdp};
+use super::{Copies, KernelAnswer, StackPart, TechniqueFacts, TechniqueVerdict, xdp};
 
 /// The driver keeps the card, and gives one queue with one flow away.
-pub(super) fn bifurcated(facts: &Facts) -> Verdict {
+pub(super) fn bifurcated(facts: &TechniqueFacts) -> TechniqueVerdict {
     let (nic, host) = (&facts.nic, &facts.host);
     let name = ShellWord::new(&nic.name);
     let zero_copy = nic.xdp("xsk-zerocopy");
-    let verdict = Verdict::yes(
+    let verdict = TechniqueVerdict::yes(
         "",
-        Takes::Queue,
+        StackPart::Queue,
         if zero_copy {
             Copies::ZeroCopy
         } else {
@@ -30,13 +30,13 @@ pub(super) fn bifurcated(facts: &Facts) -> Verdict {
         ),
     };
     let entries = match &nic.rss_entries {
-        Answer::Refused(why) => {
+        KernelAnswer::Refused(why) => {
             return verdict.never(format!("{no_rules}it shows no RSS table ({why})"));
         }
-        Answer::Is(0) => return verdict.never(format!("{no_rules}its RSS table is empty")),
-        Answer::Is(entries) => entries,
+        KernelAnswer::Is(0) => return verdict.never(format!("{no_rules}its RSS table is empty")),
+        KernelAnswer::Is(entries) => entries,
     };
-    if let (Answer::Refused(why), Some(Filters::On)) = (&nic.rules, nic.filters) {
+    if let (KernelAnswer::Refused(why), Some(Filters::On)) = (&nic.rules, nic.filters) {
         return verdict.never(format!("its steering rules cannot be read ({why})"));
     }
     if nic.rx_queues < 2 {
@@ -71,10 +71,10 @@ pub(super) fn bifurcated(facts: &Facts) -> Verdict {
     // The queue is of use only to what can receive from one: AF_XDP.
     let receiver = xdp::native(facts);
     if receiver.usable != super::Usable::Yes {
-        return Verdict {
+        return TechniqueVerdict {
             why: format!("{why}; but {}", receiver.why),
-            ..Verdict {
-                takes: Takes::Queue,
+            ..TechniqueVerdict {
+                takes: StackPart::Queue,
                 ..receiver
             }
         };
@@ -83,9 +83,9 @@ pub(super) fn bifurcated(facts: &Facts) -> Verdict {
 }
 
 /// The card shows a second one of itself, which can be taken while the first stays.
-pub(super) fn virtual_function(facts: &Facts) -> Verdict {
+pub(super) fn virtual_function(facts: &TechniqueFacts) -> TechniqueVerdict {
     let nic = &facts.nic;
-    let verdict = Verdict::yes("", Takes::VirtualFunction, Copies::Depends);
+    let verdict = TechniqueVerdict::yes("", StackPart::VirtualFunction, Copies::Depends);
     match nic.virtual_functions {
         None => {
             let device = match &nic.function {

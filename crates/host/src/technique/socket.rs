@@ -3,17 +3,17 @@
 use mpps_os::capability::{CAP_NET_RAW, CAP_SYS_ADMIN};
 use mpps_os::text::ShellWord;
 
-use super::{Answer, Copies, Facts, Takes, Usable, Verdict};
+use super::{Copies, KernelAnswer, StackPart, TechniqueFacts, TechniqueVerdict, Usable};
 
-fn plain(why: impl Into<String>) -> Verdict {
-    Verdict::yes(why, Takes::Nothing, Copies::Copy)
+fn plain(why: impl Into<String>) -> TechniqueVerdict {
+    TechniqueVerdict::yes(why, StackPart::Nothing, Copies::Copy)
 }
 
-pub(super) fn recv(facts: &Facts) -> Verdict {
+pub(super) fn recv(facts: &TechniqueFacts) -> TechniqueVerdict {
     plain(format!("sockets work on any interface; {}", queues(facts)))
 }
 
-pub(super) fn recvmmsg(facts: &Facts) -> Verdict {
+pub(super) fn recvmmsg(facts: &TechniqueFacts) -> TechniqueVerdict {
     plain(format!(
         "Linux {} has recvmmsg(2); {}",
         facts.host.kernel,
@@ -21,7 +21,7 @@ pub(super) fn recvmmsg(facts: &Facts) -> Verdict {
     ))
 }
 
-pub(super) fn gro(facts: &Facts) -> Verdict {
+pub(super) fn gro(facts: &TechniqueFacts) -> TechniqueVerdict {
     let name = ShellWord::new(&facts.nic.name);
     let verdict = plain(
         "rx-gro is on: datagrams of one flow and one size come as a train, if they have checksums",
@@ -42,7 +42,7 @@ pub(super) fn gro(facts: &Facts) -> Verdict {
     }
 }
 
-pub(super) fn busy_poll(facts: &Facts) -> Verdict {
+pub(super) fn busy_poll(facts: &TechniqueFacts) -> TechniqueVerdict {
     let nic = &facts.nic;
     let verdict = plain("");
     if facts.host.busy_poll == Some(false) {
@@ -52,14 +52,14 @@ pub(super) fn busy_poll(facts: &Facts) -> Verdict {
         );
     }
     match &nic.napi_contexts {
-        Answer::Is(0) if nic.driver == "veth" => verdict.no(
+        KernelAnswer::Is(0) if nic.driver == "veth" => verdict.no(
             "a veth has no NAPI contexts while GRO is off",
             format!("ethtool -K {} gro on", ShellWord::new(&nic.name)),
         ),
-        Answer::Is(0) => verdict.never(format!("{} has no NAPI contexts to poll", nic.name)),
-        Answer::Is(1) => plain("1 NAPI context"),
-        Answer::Is(contexts) => plain(format!("{contexts} NAPI contexts")),
-        Answer::Refused(why) => verdict.unknown(
+        KernelAnswer::Is(0) => verdict.never(format!("{} has no NAPI contexts to poll", nic.name)),
+        KernelAnswer::Is(1) => plain("1 NAPI context"),
+        KernelAnswer::Is(contexts) => plain(format!("{contexts} NAPI contexts")),
+        KernelAnswer::Refused(why) => verdict.unknown(
             format!("the kernel does not list NAPI contexts ({why})"),
             format!(
                 "mpps recv --busy-poll 50us --interface {} ADDR:PORT",
@@ -69,7 +69,7 @@ pub(super) fn busy_poll(facts: &Facts) -> Verdict {
     }
 }
 
-pub(super) fn io_uring(facts: &Facts) -> Verdict {
+pub(super) fn io_uring(facts: &TechniqueFacts) -> TechniqueVerdict {
     let host = &facts.host;
     let verdict = plain(format!(
         "Linux {}{}",
@@ -101,7 +101,7 @@ pub(super) fn io_uring(facts: &Facts) -> Verdict {
     }
 }
 
-pub(super) fn packet_mmap(facts: &Facts) -> Verdict {
+pub(super) fn packet_mmap(facts: &TechniqueFacts) -> TechniqueVerdict {
     let verdict = tap(facts, "sudo mpps recv --backend packet_mmap ADDR:PORT");
     match facts.host.without_tcx() {
         Some(lacking) if verdict.usable == Usable::Yes => {
@@ -112,12 +112,12 @@ pub(super) fn packet_mmap(facts: &Facts) -> Verdict {
     }
 }
 
-pub(super) fn pcap(facts: &Facts) -> Verdict {
+pub(super) fn pcap(facts: &TechniqueFacts) -> TechniqueVerdict {
     tap(facts, "sudo mpps recv --backend pcap ADDR:PORT")
 }
 
 /// AF_PACKET, which libpcap uses as well.
-fn tap(facts: &Facts, command: &str) -> Verdict {
+fn tap(facts: &TechniqueFacts, command: &str) -> TechniqueVerdict {
     let verdict = plain("AF_PACKET is there; the kernel still handles every packet itself");
     if !facts.host.has_file("/proc/net/packet") {
         return verdict.no("/proc/net/packet is not there", "modprobe af_packet");
@@ -128,7 +128,7 @@ fn tap(facts: &Facts, command: &str) -> Verdict {
     verdict
 }
 
-pub(crate) fn queues(facts: &Facts) -> String {
+pub(crate) fn queues(facts: &TechniqueFacts) -> String {
     match facts.nic.rx_queues {
         1 => "1 receive queue".to_owned(),
         queues => format!("{queues} receive queues"),

@@ -6,21 +6,21 @@ use super::facts::Filters;
 use super::*;
 use crate::root::fixture;
 
-type Verdicts = BTreeMap<&'static str, Verdict>;
+type Verdicts = BTreeMap<&'static str, TechniqueVerdict>;
 
-fn facts(tree: &str, bus: &str, nic: NicFacts, initial: bool) -> Facts {
+fn facts(tree: &str, bus: &str, nic: NicFacts, initial: bool) -> TechniqueFacts {
     let tree = fixture::tree(tree);
     let host = HostFacts {
         initial_user_namespace: initial,
         ..HostFacts::from_root(&tree.root)
     };
     let nic = nic.with_device(&tree.root, bus);
-    Facts { host, nic }
+    TechniqueFacts { host, nic }
 }
 
 /// The verdicts. The interface is judged under two more names: words are the same but for the name,
 /// and a name that a user chose is clean, and quoted in commands.
-fn verdicts(facts: &Facts) -> Verdicts {
+fn verdicts(facts: &TechniqueFacts) -> Verdicts {
     let (usual, hostile) = ("usual0", "a;$(id)\x1b]0;b'");
     let [one, other] = [usual, hostile].map(|name| {
         let mut facts = facts.clone();
@@ -48,11 +48,11 @@ fn verdicts(facts: &Facts) -> Verdicts {
         .collect()
 }
 
-fn refused<T>(what: &str) -> Answer<T> {
-    Answer::Refused(format!("{what}: Operation not supported (os error 95)"))
+fn refused<T>(what: &str) -> KernelAnswer<T> {
+    KernelAnswer::Refused(format!("{what}: Operation not supported (os error 95)"))
 }
 
-fn intel() -> Facts {
+fn intel() -> TechniqueFacts {
     let nic = NicFacts {
         name: "eth2".to_owned(),
         driver: "ixgbe".to_owned(),
@@ -62,17 +62,17 @@ fn intel() -> Facts {
         rx_queues_max: 63,
         gro: Some(true),
         filters: Some(Filters::Off),
-        napi_contexts: Answer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
-        xdp_features: Answer::Is(vec!["basic", "redirect", "ndo-xmit", "xsk-zerocopy"]),
-        rss_entries: Answer::Is(128),
-        rules: Answer::Is(0),
+        napi_contexts: KernelAnswer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
+        xdp_features: KernelAnswer::Is(vec!["basic", "redirect", "ndo-xmit", "xsk-zerocopy"]),
+        rss_entries: KernelAnswer::Is(128),
+        rules: KernelAnswer::Is(0),
         ..NicFacts::default()
     };
     let tree = include_str!("../../tests/fixtures/nic-sriov.tree");
     facts(tree, "0000:03:00.0", nic, true)
 }
 
-fn solarflare() -> Facts {
+fn solarflare() -> TechniqueFacts {
     let nic = NicFacts {
         name: "sf0".to_owned(),
         driver: "sfc".to_owned(),
@@ -82,17 +82,17 @@ fn solarflare() -> Facts {
         rx_queues_max: 16,
         gro: Some(false),
         filters: Some(Filters::On),
-        napi_contexts: Answer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
-        xdp_features: Answer::Refused("netlink NETDEV_CMD_DEV_GET: ENOENT".to_owned()),
-        rss_entries: Answer::Is(128),
-        rules: Answer::Is(2),
+        napi_contexts: KernelAnswer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
+        xdp_features: KernelAnswer::Refused("netlink NETDEV_CMD_DEV_GET: ENOENT".to_owned()),
+        rss_entries: KernelAnswer::Is(128),
+        rules: KernelAnswer::Is(2),
         ..NicFacts::default()
     };
     let tree = include_str!("../../tests/fixtures/nic-solarflare.tree");
     facts(tree, "0000:81:00.0", nic, true)
 }
 
-fn virtio() -> Facts {
+fn virtio() -> TechniqueFacts {
     let nic = NicFacts {
         name: "eth0".to_owned(),
         driver: "virtio_net".to_owned(),
@@ -102,8 +102,8 @@ fn virtio() -> Facts {
         rx_queues_max: 1,
         gro: Some(true),
         filters: Some(Filters::FixedOff),
-        napi_contexts: Answer::Is(1),
-        xdp_features: Answer::Is(vec!["basic", "redirect", "rx-sg"]),
+        napi_contexts: KernelAnswer::Is(1),
+        xdp_features: KernelAnswer::Is(vec!["basic", "redirect", "rx-sg"]),
         rss_entries: refused("ioctl ETHTOOL_GRSSH eth0"),
         rules: refused("ioctl ETHTOOL_GRXCLSRLCNT eth0"),
         ..NicFacts::default()
@@ -112,7 +112,7 @@ fn virtio() -> Facts {
     facts(tree, "0000:00:03.0", nic, true)
 }
 
-fn veth() -> Facts {
+fn veth() -> TechniqueFacts {
     let nic = NicFacts {
         name: "near".to_owned(),
         driver: "veth".to_owned(),
@@ -122,8 +122,8 @@ fn veth() -> Facts {
         rx_queues_max: 4,
         gro: Some(false),
         filters: Some(Filters::FixedOff),
-        napi_contexts: Answer::Is(0),
-        xdp_features: Answer::Is(vec!["basic", "redirect", "rx-sg"]),
+        napi_contexts: KernelAnswer::Is(0),
+        xdp_features: KernelAnswer::Is(vec!["basic", "redirect", "rx-sg"]),
         rss_entries: refused("ioctl ETHTOOL_GRSSH near"),
         rules: refused("ioctl ETHTOOL_GRXCLSRLCNT near"),
         ..NicFacts::default()
@@ -173,8 +173,8 @@ fn a_card_with_virtual_functions() {
     expect(&all, "Snabb", No, "/usr/bin/snabb", Some("make install"));
     expect(&all, "PF_RING", No, "not loaded", Some("modprobe pf_ring"));
     expect(&all, "netmap", No, "/dev/netmap", Some("modprobe netmap"));
-    assert_eq!(all["DPDK"].takes, Takes::Nic);
-    assert_eq!(all["bifurcated driver"].takes, Takes::Queue);
+    assert_eq!(all["DPDK"].takes, StackPart::Nic);
+    assert_eq!(all["bifurcated driver"].takes, StackPart::Queue);
     assert_eq!(all["bifurcated driver"].copies, Copies::ZeroCopy);
     assert_eq!(all["recvmmsg"].copies, Copies::Copy);
 }
@@ -246,7 +246,7 @@ fn a_veth_of_an_ordinary_user() {
         expect(&all, name, No, missing, sudo);
     }
     expect(&all, "DPDK", Yes, "net_af_packet0,iface=near", None);
-    assert_eq!(all["DPDK"].takes, Takes::Nothing);
+    assert_eq!(all["DPDK"].takes, StackPart::Nothing);
     expect(&all, "Snabb", No, "no PCI card but a veth", None);
     expect(&all, "SR-IOV VF", No, "no PCI card", None);
     let mut root = veth();
@@ -254,7 +254,7 @@ fn a_veth_of_an_ordinary_user() {
     root.host.initial_user_namespace = true;
     let all = verdicts(&root);
     expect(&all, "AF_XDP zero-copy", No, "no xsk-zerocopy", None);
-    root.nic.xdp_features = Answer::Is(vec![]);
+    root.nic.xdp_features = KernelAnswer::Is(vec![]);
     let all = verdicts(&root);
     expect(
         &all,
@@ -345,7 +345,7 @@ fn a_limit_that_no_driver_tells_is_unknown() {
     assert_eq!(native.usable, Usable::Yes, "{native:#?}");
     // Frames of several buffers are no limit for a program; what zero-copy has room for is.
     facts.nic.driver = "ice".to_owned();
-    facts.nic.xdp_features = Answer::Is(vec!["basic", "redirect", "xsk-zerocopy", "rx-sg"]);
+    facts.nic.xdp_features = KernelAnswer::Is(vec!["basic", "redirect", "xsk-zerocopy", "rx-sg"]);
     let all = verdicts(&facts);
     expect(&all, "AF_XDP native", Usable::Yes, "rx-sg", None);
     let zero_copy = "AF_XDP zero-copy";
@@ -360,7 +360,7 @@ fn a_virtual_card_has_zero_copy_only_where_it_reaches_memory_as_others_do() {
             "sys/bus/pci/devices/0000:00:03.0/virtio0/features = {bits}\n"
         ));
         let mut facts = virtio();
-        facts.nic.xdp_features = Answer::Is(features.clone());
+        facts.nic.xdp_features = KernelAnswer::Is(features.clone());
         facts.nic = facts.nic.with_device(&tree.root, "0000:00:03.0");
         (facts.nic.virtio_dma, verdicts(&facts))
     };
@@ -380,7 +380,7 @@ fn a_virtual_card_has_zero_copy_only_where_it_reaches_memory_as_others_do() {
 #[test]
 fn taking_from_a_tap_needs_a_newer_kernel_than_the_tap() {
     let mut facts = virtio();
-    let of = |facts: &Facts| verdicts(facts)["packet_mmap"].clone();
+    let of = |facts: &TechniqueFacts| verdicts(facts)["packet_mmap"].clone();
     assert!(!of(&facts).why.contains("--take"), "{:?}", of(&facts));
     facts.host.kernel = "6.1.0-56-amd64".to_owned();
     let old = of(&facts);
@@ -400,14 +400,14 @@ fn a_bare_machine_panics_nowhere() {
 
 #[test]
 fn loopback_here_has_verdicts() {
-    let facts = Facts::gather("lo").expect("every namespace has one");
+    let facts = TechniqueFacts::gather("lo").expect("every namespace has one");
     assert!(
         verdicts(&facts)
             .values()
             .all(|verdict| !verdict.why.is_empty())
     );
     serde_json::to_string(&facts).expect("plain data");
-    let error = Facts::gather("mpps-nowhere").expect_err("no such interface");
+    let error = TechniqueFacts::gather("mpps-nowhere").expect_err("no such interface");
     assert!(error.to_string().contains("this host has"), "{error}");
     assert!(error.to_string().contains("lo"), "{error}");
 }

@@ -4,7 +4,7 @@ use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_
 use mpps_os::text::ShellWord;
 
 use super::socket::queues;
-use super::{Answer, Copies, Facts, NicFacts, Takes, Usable, Verdict};
+use super::{Copies, KernelAnswer, NicFacts, StackPart, TechniqueFacts, TechniqueVerdict, Usable};
 
 /// The largest MTU whose frame fits one page beside the room that XDP needs, as in veth. Other
 /// drivers have buffers of 2 or 3 KiB, or of a page. No driver shows this before it is asked to
@@ -16,20 +16,20 @@ const SINGLE_PIECE_MTU_BYTES: u32 = 3818;
 /// The MTU of Ethernet, whose frames fit into every driver's buffers.
 pub(crate) const ETHERNET_MTU_BYTES: u32 = 1500;
 
-pub(super) fn generic(facts: &Facts) -> Verdict {
-    let verdict = Verdict::yes(
+pub(super) fn generic(facts: &TechniqueFacts) -> TechniqueVerdict {
+    let verdict = TechniqueVerdict::yes(
         "works behind any driver; the kernel makes its own buffer for each packet first",
-        Takes::Flow,
+        StackPart::Flow,
         Copies::Copy,
     );
     obstacle(facts, verdict.clone()).unwrap_or(verdict)
 }
 
-pub(super) fn native(facts: &Facts) -> Verdict {
+pub(super) fn native(facts: &TechniqueFacts) -> TechniqueVerdict {
     let nic = &facts.nic;
-    let verdict = Verdict::yes(
+    let verdict = TechniqueVerdict::yes(
         format!("{}, {}; {}", driver(facts), features(facts), queues(facts)),
-        Takes::Flow,
+        StackPart::Flow,
         Copies::Copy,
     );
     if let Some(obstacle) = obstacle(facts, verdict.clone()) {
@@ -39,7 +39,7 @@ pub(super) fn native(facts: &Facts) -> Verdict {
         "mpps recv --backend af_xdp --xdp generic --interface {} ADDR:PORT",
         ShellWord::new(&nic.name)
     );
-    if let Answer::Refused(why) = &nic.xdp_features {
+    if let KernelAnswer::Refused(why) = &nic.xdp_features {
         return verdict.unknown(
             format!("the kernel does not show the driver's XDP features ({why})"),
             format!("mpps backends --try {}", ShellWord::operand(&nic.name)),
@@ -69,7 +69,7 @@ pub(super) fn native(facts: &Facts) -> Verdict {
 }
 
 /// The verdict on a driver whose behaviour at this MTU is unknown until it is tried.
-fn untold_mtu(facts: &Facts, verdict: Verdict, does: &str) -> Verdict {
+fn untold_mtu(facts: &TechniqueFacts, verdict: TechniqueVerdict, does: &str) -> TechniqueVerdict {
     let mtu_bytes = facts.nic.mtu_bytes;
     verdict.unknown(
         format!(
@@ -90,13 +90,13 @@ pub(crate) fn shorter_packets(nic: &NicFacts) -> String {
     format!("ip link set dev {name} mtu {ETHERNET_MTU_BYTES}")
 }
 
-pub(super) fn zero_copy(facts: &Facts) -> Verdict {
+pub(super) fn zero_copy(facts: &TechniqueFacts) -> TechniqueVerdict {
     let nic = &facts.nic;
-    let verdict = Verdict {
+    let verdict = TechniqueVerdict {
         copies: Copies::ZeroCopy,
         ..native(facts)
     };
-    let known = matches!(nic.xdp_features, Answer::Is(_));
+    let known = matches!(nic.xdp_features, KernelAnswer::Is(_));
     if !known || obstacle(facts, verdict.clone()).is_some() {
         return verdict;
     }
@@ -119,7 +119,7 @@ pub(super) fn zero_copy(facts: &Facts) -> Verdict {
 }
 
 /// The first obstacle for any kind of AF_XDP; none if there is none.
-fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
+fn obstacle(facts: &TechniqueFacts, verdict: TechniqueVerdict) -> Option<TechniqueVerdict> {
     let host = &facts.host;
     if !host.since(5, 9) {
         let why = format!("XDP links need Linux 5.9, this is {}", host.kernel);
@@ -164,17 +164,17 @@ fn obstacle(facts: &Facts, verdict: Verdict) -> Option<Verdict> {
     None
 }
 
-pub(super) fn driver(facts: &Facts) -> String {
+pub(super) fn driver(facts: &TechniqueFacts) -> String {
     match facts.nic.driver.as_str() {
         "" => format!("{} has no driver", facts.nic.name),
         driver => format!("driver {driver}"),
     }
 }
 
-pub(super) fn features(facts: &Facts) -> String {
+pub(super) fn features(facts: &TechniqueFacts) -> String {
     match &facts.nic.xdp_features {
-        Answer::Is(features) if features.is_empty() => "xdp-features: none".to_owned(),
-        Answer::Is(features) => format!("xdp-features: {}", features.join(", ")),
-        Answer::Refused(why) => why.clone(),
+        KernelAnswer::Is(features) if features.is_empty() => "xdp-features: none".to_owned(),
+        KernelAnswer::Is(features) => format!("xdp-features: {}", features.join(", ")),
+        KernelAnswer::Refused(why) => why.clone(),
     }
 }

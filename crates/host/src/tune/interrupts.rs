@@ -1,6 +1,6 @@
 //! When the card interrupts, and when the kernel polls.
 
-use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
 use crate::setting::{Setting, Value, coalescings};
 use mpps_os::ethtool::coalesce::Coalescing;
 use std::convert::Infallible;
@@ -9,7 +9,7 @@ use std::convert::Infallible;
 /// to its packets, and a delay that sockets do not notice.
 const WAIT_US: u32 = 40;
 
-pub(super) const COALESCING: Stage = Stage {
+pub(super) const COALESCING: TuneStage = TuneStage {
     name: "coalescing",
     source: "ethtool(8) -C, -Q",
     risks: &[Risk::Delay],
@@ -17,7 +17,7 @@ pub(super) const COALESCING: Stage = Stage {
     judge: coalescing,
 };
 
-pub(super) const DEFERRAL: Stage = Stage {
+pub(super) const DEFERRAL: TuneStage = TuneStage {
     name: "napi-defer",
     source: "Documentation/networking/napi.rst, \"Software IRQ coalescing\"; af_xdp.rst",
     risks: &[Risk::Delay],
@@ -25,7 +25,7 @@ pub(super) const DEFERRAL: Stage = Stage {
     judge: deferral,
 };
 
-pub(super) const SUSPENSION: Stage = Stage {
+pub(super) const SUSPENSION: TuneStage = TuneStage {
     name: "irq-suspend",
     source: "Documentation/networking/napi.rst, \"IRQ suspension\"",
     risks: &[],
@@ -33,7 +33,7 @@ pub(super) const SUSPENSION: Stage = Stage {
     judge: suspension,
 };
 
-pub(super) const THREADS: Stage = Stage {
+pub(super) const THREADS: TuneStage = TuneStage {
     name: "threaded-napi",
     source: "Documentation/networking/napi.rst, \"Threaded NAPI\"",
     risks: &[],
@@ -88,7 +88,7 @@ fn coalescing(tunables: &Tunables, _: Aim) -> (Wanted, String) {
 /// AF_XDP that polls the driver itself needs interrupts out of its way; the reader of a socket waits
 /// for them, and a short pause may save some.
 fn deferral(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
-    let is_polled = aim.goal == Goal::AfXdp;
+    let is_polled = aim.goal == TuneGoal::AfXdp;
     let (time_ns, rounds) = match is_polled {
         true => ("200000", "2"),
         false => ("20000", "1"),
@@ -131,13 +131,13 @@ fn deferral(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
 
 /// It belongs to a program that polls, and to its sockets.
 fn suspension(_: &Tunables, aim: Aim) -> (Wanted, String) {
-    if aim.goal == Goal::Tcp {
+    if aim.goal == TuneGoal::Tcp {
         let why = "mpps receives TCP by epoll without it".to_owned();
         return (Wanted::NotNeeded, why);
     }
     let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
     let backend = match aim.goal {
-        Goal::AfXdp => " --backend af_xdp",
+        TuneGoal::AfXdp => " --backend af_xdp",
         _ => "",
     };
     let polling = "--wait epoll --busy-poll 64 --suspend-irqs 20ms";

@@ -1,10 +1,10 @@
 //! How much may wait, and how much is done at a time.
 
-use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
 use crate::setting::{Setting, Value};
 use mpps_os::text::ShellWord;
 
-pub(super) const OFFLOADS: Stage = Stage {
+pub(super) const OFFLOADS: TuneStage = TuneStage {
     name: "offloads",
     source: "ethtool(8) -K; Documentation/networking/netdev-features.rst",
     risks: &[Risk::LinkBounce, Risk::Loss],
@@ -12,7 +12,7 @@ pub(super) const OFFLOADS: Stage = Stage {
     judge: offloads,
 };
 
-pub(super) const BACKLOG: Stage = Stage {
+pub(super) const BACKLOG: TuneStage = TuneStage {
     name: "backlog",
     source: "Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
     risks: &[Risk::WholeMachine],
@@ -20,7 +20,7 @@ pub(super) const BACKLOG: Stage = Stage {
     judge: backlog,
 };
 
-pub(super) const BUDGET: Stage = Stage {
+pub(super) const BUDGET: TuneStage = TuneStage {
     name: "budget",
     source: "Documentation/admin-guide/sysctl/net.rst, netdev_budget",
     risks: &[Risk::WholeMachine],
@@ -28,7 +28,7 @@ pub(super) const BUDGET: Stage = Stage {
     judge: budget,
 };
 
-pub(super) const BUFFERS: Stage = Stage {
+pub(super) const BUFFERS: TuneStage = TuneStage {
     name: "buffers",
     source: "socket(7), SO_RCVBUF; Documentation/admin-guide/sysctl/net.rst, rmem_max",
     risks: &[Risk::WholeMachine],
@@ -36,7 +36,7 @@ pub(super) const BUFFERS: Stage = Stage {
     judge: buffers,
 };
 
-pub(super) const TRACKING: Stage = Stage {
+pub(super) const TRACKING: TuneStage = TuneStage {
     name: "notrack",
     source: "nft(8), NOTRACK STATEMENT",
     risks: &[Risk::WholeMachine],
@@ -46,11 +46,11 @@ pub(super) const TRACKING: Stage = Stage {
 
 fn offloads(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let (wanted, why): (&[_], _) = match aim.goal {
-        Goal::AfXdp => (
+        TuneGoal::AfXdp => (
             &[("rx-lro", "off"), ("rx-gro-hw", "off")],
             "a card that joins packets hands XDP none of them",
         ),
-        Goal::Udp | Goal::Tcp => (
+        TuneGoal::Udp | TuneGoal::Tcp => (
             &[("rx-gro", "on")],
             "packets that are joined pass the stack once",
         ),
@@ -90,7 +90,7 @@ fn at_least(tunables: &Tunables, wanted: &[(&str, u32)], why: String) -> (Wanted
 fn backlog(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let hands_over =
         tunables.is_virtual || tunables.queues() == 1 && tunables.near_cores().len() > 1;
-    if aim.goal == Goal::AfXdp || !hands_over {
+    if aim.goal == TuneGoal::AfXdp || !hands_over {
         return (
             Wanted::NotNeeded,
             "its driver hands packets straight to the stack".to_owned(),
@@ -110,7 +110,7 @@ fn budget(tunables: &Tunables, _: Aim) -> (Wanted, String) {
 }
 
 fn buffers(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
-    if aim.goal != Goal::Udp {
+    if aim.goal != TuneGoal::Udp {
         return (
             Wanted::NotNeeded,
             "only sockets of UDP drop what finds their buffer full".to_owned(),
@@ -122,7 +122,7 @@ fn buffers(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
 }
 
 fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
-    if aim.goal == Goal::AfXdp {
+    if aim.goal == TuneGoal::AfXdp {
         let why = "AF_XDP takes frames before connections are tracked".to_owned();
         return (Wanted::NotNeeded, why);
     }
@@ -131,7 +131,7 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         return (Wanted::NotNeeded, why);
     }
     let protocol = match aim.goal {
-        Goal::Tcp => "tcp",
+        TuneGoal::Tcp => "tcp",
         _ => "udp",
     };
     let why = format!(

@@ -1,13 +1,13 @@
 //! Which CPU does what.
 
 use super::tunables::{FLOWS, flows_file, rps_file, xps_file};
-use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
 use crate::setting::{Setting, Value};
 
 /// Flows that the tables of scaling.rst's own example hold.
 const FLOWS_ALL: u32 = 32_768;
 
-pub(super) const AFFINITY: Stage = Stage {
+pub(super) const AFFINITY: TuneStage = TuneStage {
     name: "irq-affinity",
     source: "Documentation/core-api/irq/irq-affinity.rst; scaling.rst, \"RSS IRQ Configuration\"",
     risks: &[Risk::Reordering],
@@ -15,7 +15,7 @@ pub(super) const AFFINITY: Stage = Stage {
     judge: affinity,
 };
 
-pub(super) const RPS: Stage = Stage {
+pub(super) const RPS: TuneStage = TuneStage {
     name: "rps",
     source: "Documentation/networking/scaling.rst, \"RPS: Receive Packet Steering\"",
     risks: &[Risk::Reordering],
@@ -23,7 +23,7 @@ pub(super) const RPS: Stage = Stage {
     judge: rps,
 };
 
-pub(super) const RFS: Stage = Stage {
+pub(super) const RFS: TuneStage = TuneStage {
     name: "rfs",
     source: "Documentation/networking/scaling.rst, \"RFS: Receive Flow Steering\"",
     risks: &[Risk::Reordering, Risk::WholeMachine],
@@ -31,7 +31,7 @@ pub(super) const RFS: Stage = Stage {
     judge: rfs,
 };
 
-pub(super) const XPS: Stage = Stage {
+pub(super) const XPS: TuneStage = TuneStage {
     name: "xps",
     source: "Documentation/networking/scaling.rst, \"XPS: Transmit Packet Steering\"",
     risks: &[],
@@ -85,8 +85,8 @@ fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         return (Wanted::Impossible, "this kernel has no RPS".to_owned());
     };
     let cores = tunables.near_cores();
-    let is_between = aim.goal != Goal::AfXdp && queues > 1 && (queues as usize) < cores.len();
-    let spreads = aim.goal != Goal::AfXdp && queues == 1 && cores.len() > 1;
+    let is_between = aim.goal != TuneGoal::AfXdp && queues > 1 && (queues as usize) < cores.len();
+    let spreads = aim.goal != TuneGoal::AfXdp && queues == 1 && cores.len() > 1;
     let wanted = match spreads || is_between {
         // All near cores of the machine except the core that the queue keeps busy.
         true => mask_of(cores.iter().skip(1), mask),
@@ -106,7 +106,7 @@ fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
             "one queue, and {} cores that could share the work behind it",
             cores.len()
         ),
-        (false, Goal::AfXdp) => "AF_XDP takes frames before it".to_owned(),
+        (false, TuneGoal::AfXdp) => "AF_XDP takes frames before it".to_owned(),
         (false, _) => {
             "the card's hash has spread the packets; a second hand-over would cost".to_owned()
         }
@@ -116,7 +116,7 @@ fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
 
 /// The kernel hands a packet to the CPU that its reader last ran on.
 fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
-    if aim.goal == Goal::AfXdp {
+    if aim.goal == TuneGoal::AfXdp {
         return (
             Wanted::NotNeeded,
             "AF_XDP takes frames before it".to_owned(),
@@ -144,7 +144,7 @@ fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
 
 /// A transmit queue for each CPU that sends, so that no two share its lock.
 fn xps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
-    if aim.goal == Goal::AfXdp {
+    if aim.goal == TuneGoal::AfXdp {
         return (
             Wanted::NotNeeded,
             "AF_XDP sends by the queue of its socket".to_owned(),

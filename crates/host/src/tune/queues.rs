@@ -1,6 +1,6 @@
 //! Queues: their number, their length, and how packets are spread over them.
 
-use super::{Aim, Goal, Risk, Stage, Tunables, Wanted};
+use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
 use crate::preflight;
 use crate::rss::{MICROSOFT_KEY, hexadecimal};
 use crate::setting::{Setting, Value};
@@ -10,7 +10,7 @@ use mpps_os::text::ShellWord;
 /// helps.
 const RING: u32 = 4096;
 
-pub(super) const CHANNELS: Stage = Stage {
+pub(super) const CHANNELS: TuneStage = TuneStage {
     name: "channels",
     source: "ethtool(8) -L; Documentation/networking/scaling.rst, \"RSS Configuration\"",
     risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
@@ -18,7 +18,7 @@ pub(super) const CHANNELS: Stage = Stage {
     judge: channels,
 };
 
-pub(super) const RINGS: Stage = Stage {
+pub(super) const RINGS: TuneStage = TuneStage {
     name: "rings",
     source: "ethtool(8) -G; rx_missed_errors of Documentation/networking/statistics.rst",
     risks: &[Risk::LinkBounce, Risk::Loss],
@@ -26,7 +26,7 @@ pub(super) const RINGS: Stage = Stage {
     judge: rings,
 };
 
-pub(super) const FIELDS: Stage = Stage {
+pub(super) const FIELDS: TuneStage = TuneStage {
     name: "rss-fields",
     source: "ethtool(8) -N rx-flow-hash; Documentation/networking/scaling.rst",
     risks: &[Risk::Reordering],
@@ -34,7 +34,7 @@ pub(super) const FIELDS: Stage = Stage {
     judge: fields,
 };
 
-pub(super) const KEY: Stage = Stage {
+pub(super) const KEY: TuneStage = TuneStage {
     name: "rss-key",
     source: "ethtool(8) -X hkey; Documentation/networking/scaling.rst",
     risks: &[Risk::Reordering],
@@ -42,7 +42,7 @@ pub(super) const KEY: Stage = Stage {
     judge: key,
 };
 
-pub(super) const TABLE: Stage = Stage {
+pub(super) const TABLE: TuneStage = TuneStage {
     name: "rss-table",
     source: "ethtool(8) -X",
     risks: &[Risk::Reordering],
@@ -50,7 +50,7 @@ pub(super) const TABLE: Stage = Stage {
     judge: table,
 };
 
-pub(super) const RULES: Stage = Stage {
+pub(super) const RULES: TuneStage = TuneStage {
     name: "flow-rules",
     source: "ethtool(8) -N; Documentation/networking/scaling.rst, \"aRFS\"",
     risks: &[],
@@ -58,7 +58,7 @@ pub(super) const RULES: Stage = Stage {
     judge: rules,
 };
 
-pub(super) const FUNCTIONS: Stage = Stage {
+pub(super) const FUNCTIONS: TuneStage = TuneStage {
     name: "sr-iov",
     source: "Documentation/PCI/pci-iov-howto.rst; igb_disable_sriov, ixgbe_disable_sriov",
     risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
@@ -79,7 +79,7 @@ fn channels(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     };
     let cores = tunables.near_cores().len().max(1);
     let most = match aim.goal {
-        Goal::AfXdp => preflight::channels_for_af_xdp(&tunables.driver, tunables.channels_max),
+        TuneGoal::AfXdp => preflight::channels_for_af_xdp(&tunables.driver, tunables.channels_max),
         _ => tunables.channels_max,
     };
     let wanted = u32::try_from(cores).unwrap_or(u32::MAX).min(most.max(1));
@@ -116,7 +116,7 @@ fn rings(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     };
     // A longer ring was set by the administrator, and stays.
     let mut wanted = RING.min(tunables.rx_ring_max);
-    if aim.goal == Goal::AfXdp && wanted > 0 {
+    if aim.goal == TuneGoal::AfXdp && wanted > 0 {
         wanted = 1 << wanted.ilog2();
     }
     let wanted = wanted.max(now);
@@ -134,7 +134,7 @@ fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     if tunables.queues() < 2 {
         return (Wanted::NotNeeded, "it has one receive queue".to_owned());
     }
-    if aim.goal == Goal::Tcp {
+    if aim.goal == TuneGoal::Tcp {
         return (
             Wanted::NotNeeded,
             "drivers hash the ports of TCP by themselves".to_owned(),
@@ -215,7 +215,7 @@ fn table(tunables: &Tunables, _: Aim) -> (Wanted, String) {
 /// and removes them itself.
 fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let no = |why: &str| (Wanted::NotNeeded, why.to_owned());
-    if aim.goal != Goal::AfXdp {
+    if aim.goal != TuneGoal::AfXdp {
         return no("the hash spreads packets over all queues, and sockets read all");
     }
     if tunables.queues() < 2 {
@@ -239,7 +239,7 @@ fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     if tunables.functions_max == 0 {
         return (Wanted::Impossible, "it has no virtual functions".to_owned());
     }
-    if aim.goal != Goal::AfXdp {
+    if aim.goal != TuneGoal::AfXdp {
         return no("only who takes a whole interface from the kernel needs one of its own");
     }
     let why = "AF_XDP on a virtual function leaves the interface itself to the kernel; by hand, because igb \

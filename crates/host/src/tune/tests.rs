@@ -5,19 +5,21 @@ mod queues;
 
 use self::hosts::*;
 use super::*;
-use crate::setting::fake::{End, Fake, Machine, all_died, directory, journals, plain, results};
-use crate::setting::{OfQueue, Outcome, Undone, leftovers_in};
+use crate::setting::fake::{
+    EndsAt, Fake, FakeMachine, all_died, directory, journals, plain, results,
+};
+use crate::setting::{OfQueue, Undone, UndoneStep, leftovers_in};
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::path::Path;
 
 /// A plan as text: what is changed, each setting and the command, and of the rest the verdict.
-fn shown(plan: &Plan) -> String {
+fn shown(plan: &TunePlan) -> String {
     let mut text = String::new();
     for step in &plan.steps {
         let verdict = match &step.verdict {
-            Verdict::Change(edits) => format!("change {}", edits.len()),
-            Verdict::Try(edits) => format!("try {}", edits.len()),
+            StageVerdict::Change(edits) => format!("change {}", edits.len()),
+            StageVerdict::Try(edits) => format!("try {}", edits.len()),
             other => format!("{other:?}"),
         };
         writeln!(text, "{:<12} {verdict}: {}", step.stage, step.why).expect("a string");
@@ -41,14 +43,14 @@ fn shown(plan: &Plan) -> String {
 fn plans_of_hosts_are_as_written_down() {
     let mut all = String::new();
     for (name, tunables) in hosts() {
-        for goal in [Goal::Udp, Goal::AfXdp] {
-            let mut plan = Plan::new(&tunables, goal, &[]);
+        for goal in [TuneGoal::Udp, TuneGoal::AfXdp] {
+            let mut plan = TunePlan::new(&tunables, goal, &[]);
             writeln!(all, "== {name}, {goal}\n{}", shown(&plan)).expect("a string");
             let later = plan.steps.iter();
-            let later = later.filter(|step| step.verdict == Verdict::Later);
+            let later = later.filter(|step| step.verdict == StageVerdict::Later);
             let later: Vec<&str> = later.map(|step| step.stage).collect();
             if !later.is_empty() {
-                plan = Plan::new(&after(&tunables, &plan), goal, &[]);
+                plan = TunePlan::new(&after(&tunables, &plan), goal, &[]);
                 plan.steps.retain(|step| later.contains(&step.stage));
                 writeln!(all, "-- then\n{}", shown(&plan)).expect("a string");
             }
@@ -58,11 +60,11 @@ fn plans_of_hosts_are_as_written_down() {
 }
 
 /// The host after a change, if its driver takes the values.
-fn after(tunables: &Tunables, plan: &Plan) -> Tunables {
+fn after(tunables: &Tunables, plan: &TunePlan) -> Tunables {
     let (_guard, directory) = directory();
     let fake = Fake::new(fake(tunables));
     let interface = "eth9".to_owned();
-    let plan = Plan {
+    let plan = TunePlan {
         interface,
         ..plan.clone()
     };
@@ -108,12 +110,12 @@ fn channels_are_changed_as_drivers_allow() {
         tunables
     };
     let channels = |tunables: &Tunables, goal| {
-        let plan = Plan::new(tunables, goal, &["channels".to_owned()]);
+        let plan = TunePlan::new(tunables, goal, &["channels".to_owned()]);
         plan.edits().map(Edit::to_string).collect::<Vec<String>>()
     };
-    assert!(channels(&named("ena"), Goal::Udp).is_empty());
+    assert!(channels(&named("ena"), TuneGoal::Udp).is_empty());
     let fewer = "combined channels 8 -> 4";
-    assert_eq!(channels(&named("ena"), Goal::AfXdp), [fewer]);
+    assert_eq!(channels(&named("ena"), TuneGoal::AfXdp), [fewer]);
     let mut weighted = named("ena");
     for (setting, value) in &mut weighted.values {
         if let (Setting::RssTable, Value::Numbers(table)) = (setting, value) {
@@ -121,14 +123,14 @@ fn channels_are_changed_as_drivers_allow() {
         }
     }
     let steps = ["queue 7 out of the RSS table", fewer];
-    assert_eq!(channels(&weighted, Goal::AfXdp), steps);
+    assert_eq!(channels(&weighted, TuneGoal::AfXdp), steps);
     let ring = |goal| {
         let host = untouched("bnxt_en", cpus(1, 4, 1), 4).with_ring(511, 2047);
-        let plan = Plan::new(&host, goal, &["rings".to_owned()]);
+        let plan = TunePlan::new(&host, goal, &["rings".to_owned()]);
         plan.edits().map(Edit::to_string).collect::<Vec<String>>()
     };
-    assert_eq!(ring(Goal::Udp), ["rx ring 511 -> 2047"]);
-    assert_eq!(ring(Goal::AfXdp), ["rx ring 511 -> 1024"]);
+    assert_eq!(ring(TuneGoal::Udp), ["rx ring 511 -> 2047"]);
+    assert_eq!(ring(TuneGoal::AfXdp), ["rx ring 511 -> 1024"]);
 }
 
 #[test]
@@ -136,7 +138,7 @@ fn a_key_of_zeros_is_replaced_and_no_other() {
     let planned = |key: &[u8], queues| {
         let key = Value::Text(crate::rss::hexadecimal(key));
         let host = untouched("virtio_net", cpus(1, 4, 1), queues).with([(Setting::RssKey, key)]);
-        let plan = Plan::new(&host, Goal::Udp, &["rss-key".to_owned()]);
+        let plan = TunePlan::new(&host, TuneGoal::Udp, &["rss-key".to_owned()]);
         let commands = plan
             .edits()
             .map(|edit| edit.setting.command("eth0", &edit.new));
@@ -174,7 +176,7 @@ fn apart() -> Tunables {
 fn queues_that_differ_are_judged_apart() {
     let tunables = apart();
     let only = ["coalescing".to_owned()];
-    let plan = Plan::new(&tunables, Goal::Udp, &only);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &only);
     let commands = plan
         .edits()
         .map(|edit| edit.setting.command("eth9", &edit.new));
@@ -193,12 +195,12 @@ fn queues_that_differ_are_judged_apart() {
         let (setting, value) = coalescing_of(Some(queue), time_us, queue == 4);
         assert_eq!(now[&setting], value, "queue {queue}");
     }
-    assert!(tuned.undo().iter().all(Outcome::clean));
+    assert!(tuned.undo().iter().all(UndoneStep::clean));
     assert_eq!(fake.machine(), before);
     // A fixed queue now needs nothing, so only the adaptive queue may be tried.
     let mut after = tunables.clone();
     after.values = now.into_iter().collect();
-    let plan = Plan::new(&after, Goal::Udp, &only);
+    let plan = TunePlan::new(&after, TuneGoal::Udp, &only);
     let tried = plan.steps[0].edits_to_try().map(|edit| &edit.setting);
     let last = Setting::Coalescing { queue: Some(4) };
     assert_eq!(tried.collect::<Vec<_>>(), [&last]);
@@ -210,17 +212,17 @@ fn queues_that_differ_are_judged_apart() {
 fn what_only_may_help_is_changed_where_it_is_named() {
     let tunables = small();
     let only = ["threaded-napi", "rfs"].map(str::to_owned);
-    let all = Plan::new(&tunables, Goal::Udp, &[]);
+    let all = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
     let tried = all.steps.iter();
     let tried = tried.filter(|step| only.iter().any(|name| name == step.stage));
     let mut is_try = tried
         .clone()
-        .map(|step| matches!(step.verdict, Verdict::Try(_)));
+        .map(|step| matches!(step.verdict, StageVerdict::Try(_)));
     assert!(is_try.all(|is_try| is_try));
     assert_eq!(tried.count(), 2);
     let is_named = |edit: &&Edit| edit.setting == file("threaded");
     assert!(!all.edits().any(|edit| is_named(&edit)));
-    let named = Plan::new(&tunables, Goal::Udp, &only).trying();
+    let named = TunePlan::new(&tunables, TuneGoal::Udp, &only).trying();
     // One file, and the table of each queue and of the machine.
     assert_eq!(named.edits().count(), 1 + 4 + 1);
 }
@@ -231,17 +233,20 @@ fn the_port_that_is_named_is_left_out_of_tracking() {
     let (_, tunables) = hosts().swap_remove(0);
     let verdict = |tunables: &Tunables, port| {
         let aim = Aim {
-            goal: Goal::Udp,
+            goal: TuneGoal::Udp,
             port,
         };
-        let mut plan = Plan::new(tunables, aim, &["notrack".to_owned()]);
+        let mut plan = TunePlan::new(tunables, aim, &["notrack".to_owned()]);
         plan.steps.remove(0)
     };
     assert_eq!(
         verdict(&tunables, None).commands(),
         ["mpps tune plan --port PORT eth0"]
     );
-    assert_eq!(verdict(&tunables, Some(53)).verdict, Verdict::Impossible);
+    assert_eq!(
+        verdict(&tunables, Some(53)).verdict,
+        StageVerdict::Impossible
+    );
     let protocol = "udp".to_owned();
     let setting = Setting::Untracked { protocol, port: 53 };
     let tunables = tunables.with([text(setting, "off")]);
@@ -262,12 +267,12 @@ fn the_port_that_is_named_is_left_out_of_tracking() {
 #[test]
 fn a_plan_that_was_carried_out_leaves_nothing_to_do() {
     for (name, tunables) in hosts() {
-        for goal in [Goal::Udp, Goal::Tcp, Goal::AfXdp] {
-            let first = Plan::new(&tunables, goal, &[]);
+        for goal in [TuneGoal::Udp, TuneGoal::Tcp, TuneGoal::AfXdp] {
+            let first = TunePlan::new(&tunables, goal, &[]);
             // Behind the channels come the stages about each queue.
             let now = after(&tunables, &first);
-            let now = after(&now, &Plan::new(&now, goal, &[]));
-            let again = Plan::new(&now, goal, &[]);
+            let now = after(&now, &TunePlan::new(&now, goal, &[]));
+            let again = TunePlan::new(&now, goal, &[]);
             assert_eq!(
                 again.edits().count(),
                 0,
@@ -281,7 +286,7 @@ fn a_plan_that_was_carried_out_leaves_nothing_to_do() {
 #[test]
 fn no_queue_interrupts_a_far_core_or_a_second_hyper_thread() {
     let (_, tunables) = hosts().swap_remove(0);
-    let plan = Plan::new(&tunables, Goal::Udp, &["irq-affinity".to_owned()]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &["irq-affinity".to_owned()]);
     let chosen: Vec<usize> = plan
         .edits()
         .map(|edit| match &edit.new {
@@ -302,7 +307,7 @@ fn no_queue_interrupts_a_far_core_or_a_second_hyper_thread() {
 }
 
 /// A fake host that has what the tunables say, and whose driver makes queues anew when their number is set.
-fn fake(tunables: &Tunables) -> Machine {
+fn fake(tunables: &Tunables) -> FakeMachine {
     let mut machine = plain();
     machine.name = "eth9";
     machine.rings = tunables.queues();
@@ -376,14 +381,14 @@ fn many() -> Tunables {
 }
 
 /// As `mpps tune apply`: each stage is planned again behind those before it.
-fn apply(tunables: &Tunables, goal: Goal, fake: &Fake, directory: &Path) -> Result<Tuned> {
+fn apply(tunables: &Tunables, goal: TuneGoal, fake: &Fake, directory: &Path) -> HostResult<Tuned> {
     let host = fake.clone();
-    let host = move || Box::new(host.clone()) as Box<dyn Host>;
-    let plan = Plan::new(tunables, goal, &[]);
+    let host = move || Box::new(host.clone()) as Box<dyn SettingHost>;
+    let plan = TunePlan::new(tunables, goal, &[]);
     let mut tuned = Tuned::begin_on(Box::new(host), &plan, directory.to_owned(), false)?;
     for stage in stages() {
         let now = reread(tunables, fake);
-        let plan = Plan::new(&now, goal, &[stage.to_owned()]);
+        let plan = TunePlan::new(&now, goal, &[stage.to_owned()]);
         for step in &plan.steps {
             tuned.make(&plan, step, false)?;
         }
@@ -406,7 +411,7 @@ fn a_table_that_is_forgotten_is_told_again() {
             table.fill(1);
         }
     }
-    let plan = Plan::new(&tunables, Goal::Udp, &["rss-table".to_owned()]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &["rss-table".to_owned()]);
     let table = &plan.edits().next().expect("it is uneven").new;
     for (forgets_tables, takes) in [(1, true), (8, false)] {
         let (_guard, directory) = directory();
@@ -421,9 +426,14 @@ fn a_table_that_is_forgotten_is_told_again() {
 }
 
 /// Makes all steps of a plan, as far as they go.
-fn make(plan: &Plan, fake: &Fake, directory: &Path, goes_on: bool) -> Result<(Tuned, Vec<Edited>)> {
+fn make(
+    plan: &TunePlan,
+    fake: &Fake,
+    directory: &Path,
+    goes_on: bool,
+) -> HostResult<(Tuned, Vec<Edited>)> {
     let fake = fake.clone();
-    let host = move || Box::new(fake.clone()) as Box<dyn Host>;
+    let host = move || Box::new(fake.clone()) as Box<dyn SettingHost>;
     let mut tuned = Tuned::begin_on(Box::new(host), plan, directory.to_owned(), false)?;
     let mut edited = Vec::new();
     for step in &plan.steps {
@@ -433,7 +443,7 @@ fn make(plan: &Plan, fake: &Fake, directory: &Path, goes_on: bool) -> Result<(Tu
 }
 
 /// Undoes what is left, the newest first.
-fn undo_all(left: &[crate::Leftover], fake: &Fake) -> Vec<Outcome> {
+fn undo_all(left: &[crate::Leftover], fake: &Fake) -> Vec<UndoneStep> {
     left.iter()
         .flat_map(|left| left.undo(fake, false))
         .collect()
@@ -446,12 +456,12 @@ fn lives_again(fake: &Fake) {
 }
 
 /// Every moment to die at while a plan is made, or while it is put back: before each change and after it.
-fn deaths(is_undone: bool) -> Vec<(Tunables, End)> {
+fn deaths(is_undone: bool) -> Vec<(Tunables, EndsAt)> {
     let mut deaths = Vec::new();
     for tunables in [small(), apart(), many()] {
         let (_guard, directory) = directory();
         let fake = Fake::new(fake(&tunables));
-        let tuned = apply(&tunables, Goal::Udp, &fake, &directory).expect("it can");
+        let tuned = apply(&tunables, TuneGoal::Udp, &fake, &directory).expect("it can");
         let made = fake.state().changes;
         assert!(made > 8, "{made}");
         tuned.undo();
@@ -461,7 +471,7 @@ fn deaths(is_undone: bool) -> Vec<(Tunables, End)> {
             false => 0..made,
         };
         for change in changes {
-            let ends = [false, true].map(|done| End { change, done });
+            let ends = [false, true].map(|done| EndsAt { change, done });
             deaths.extend(ends.map(|end| (tunables.clone(), end)));
         }
     }
@@ -476,10 +486,10 @@ fn whoever_dies_while_it_is_made_leaves_what_can_be_put_back() {
         let before = fake(&tunables);
         let fake = Fake::new(before.clone());
         fake.state().end = Some(end);
-        apply(&tunables, Goal::Udp, &fake, &directory).expect_err("it died");
+        apply(&tunables, TuneGoal::Udp, &fake, &directory).expect_err("it died");
         lives_again(&fake);
         let outcomes = undo_all(&all_died(&directory), &fake);
-        assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
+        assert!(outcomes.iter().all(UndoneStep::finished), "{outcomes:?}");
         assert_eq!(fake.machine(), before, "{end:?}");
         assert_eq!(journals(&directory), 0);
     }
@@ -491,7 +501,7 @@ fn what_somebody_changed_since_is_left_to_them() {
     let tunables = small();
     let fake = Fake::new(fake(&tunables));
     let only = ["rings", "budget"].map(str::to_owned);
-    let plan = Plan::new(&tunables, Goal::Udp, &only);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &only);
     let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     fake.set(Setting::RxRing, Value::text(512));
     let undone = results(tuned.undo());
@@ -510,14 +520,14 @@ fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
     let tunables = small();
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
-    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
     let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     tuned.keep().expect("it can be written");
     fake.state().machine.name = "";
     // This process lives, and what was to stay is put back all the same.
     let (left, _) = leftovers_in(&directory);
     let outcomes = undo_all(&left, &fake);
-    assert!(outcomes.iter().all(Outcome::clean), "{outcomes:?}");
+    assert!(outcomes.iter().all(UndoneStep::clean), "{outcomes:?}");
     let now = fake.machine().values;
     for (setting, value) in before.values {
         if matches!(setting, Setting::Sysctl { .. } | Setting::Affinity { .. }) {
@@ -531,7 +541,7 @@ fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
 #[test]
 fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
     let tunables = small();
-    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
     let before = fake(&tunables);
     for change in 0..plan.edits().count() {
         let (_guard, directory) = directory();
@@ -558,7 +568,7 @@ fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
         let (_guard, directory) = directory();
         let before = fake(&tunables);
         let fake = Fake::new(before.clone());
-        let tuned = apply(&tunables, Goal::Udp, &fake, &directory).expect("it can");
+        let tuned = apply(&tunables, TuneGoal::Udp, &fake, &directory).expect("it can");
         tuned.keep().expect("it can be written");
         fake.state().end = Some(end);
         let left = all_died(&directory);
@@ -569,7 +579,7 @@ fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
         lives_again(&fake);
         let (left, _) = leftovers_in(&directory);
         let outcomes = undo_all(&left, &fake);
-        assert!(outcomes.iter().all(Outcome::finished), "{outcomes:?}");
+        assert!(outcomes.iter().all(UndoneStep::finished), "{outcomes:?}");
         assert_eq!(fake.machine(), before, "{end:?}");
         assert_eq!(journals(&directory), 0);
     }
@@ -582,7 +592,7 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
     let mut machine = fake(&tunables);
     machine.stuck = Some(sysctl("net.core.netdev_budget"));
     let fake = Fake::new(machine.clone());
-    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
     make(&plan, &fake, &directory, false).expect_err("refused");
     assert_eq!(fake.machine(), machine, "all of it was put back");
     assert_eq!(journals(&directory), 0);
@@ -599,7 +609,7 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
     let error = make(&plan, &fake, &directory, true).expect_err("taken");
     assert!(error.to_string().contains("mpps tune undo"), "{error}");
     let outcomes = undo_all(&all_died(&directory), &fake);
-    assert!(outcomes.iter().all(Outcome::clean), "{outcomes:?}");
+    assert!(outcomes.iter().all(UndoneStep::clean), "{outcomes:?}");
     assert_eq!(fake.machine(), machine);
 }
 
@@ -608,7 +618,7 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
 #[test]
 fn a_setting_that_takes_another_value_is_found_out() {
     let tunables = small();
-    let plan = Plan::new(&tunables, Goal::Udp, &[]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
     let mut found = 0;
     for edit in plan.edits() {
         let Value::Text(_) = edit.new else { continue };
@@ -643,14 +653,14 @@ fn what_a_receiver_has_set_is_not_changed_beside_it() {
         table(&[0, 1, 2, 3]),
         table(&[0, 1, 2, 0]),
     );
-    let plan = Plan::new(&tunables, Goal::Udp, &["rings".to_owned()]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &["rings".to_owned()]);
     let mut carve_out = plan.change_on(&fake, None).expect("it is there");
     carve_out.name = "carve-out".to_owned();
     carve_out.edits = vec![edit];
     let carved = fake.apply(&carve_out, &directory).expect("it can");
     let carved_machine = fake.machine();
     let only = ["rings", "rss-table", "budget"].map(str::to_owned);
-    let plan = Plan::new(&reread(&tunables, &fake), Goal::Udp, &only);
+    let plan = TunePlan::new(&reread(&tunables, &fake), TuneGoal::Udp, &only);
     let error = make(&plan, &fake, &directory, false).expect_err("it is in the way");
     assert!(error.to_string().contains("end process"), "{error}");
     assert_eq!(fake.machine(), carved_machine);
@@ -674,7 +684,7 @@ fn the_last_step_goes_alone() {
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
     let only = ["rings", "budget"].map(str::to_owned);
-    let plan = Plan::new(&tunables, Goal::Udp, &only);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &only);
     let (mut tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     let undone = tuned.undo_last();
     assert_eq!(undone.len(), 2, "{undone:?}");
@@ -694,7 +704,7 @@ proptest! {
     #[test]
     fn plans_are_idempotent_and_can_be_undone(
         host in 0_usize..6,
-        goal in prop_oneof![Just(Goal::Udp), Just(Goal::Tcp), Just(Goal::AfXdp)],
+        goal in prop_oneof![Just(TuneGoal::Udp), Just(TuneGoal::Tcp), Just(TuneGoal::AfXdp)],
         numbers in prop::collection::vec(0_u32..20_000, 200),
     ) {
         let (_, mut tunables) = hosts().swap_remove(host);
@@ -724,7 +734,7 @@ proptest! {
                 _ => {}
             }
         }
-        let plan = Plan::new(&tunables, goal, &[]);
+        let plan = TunePlan::new(&tunables, goal, &[]);
         for edit in plan.edits() {
             prop_assert_eq!(tunables.value(&edit.setting), Some(&edit.old));
             prop_assert_ne!(&edit.old, &edit.new);
@@ -733,9 +743,9 @@ proptest! {
         let fake = Fake::new(fake(&tunables));
         let before = fake.machine();
         let tuned = apply(&tunables, goal, &fake, &directory).expect("it can");
-        let again = Plan::new(&reread(&tunables, &fake), goal, &[]);
+        let again = TunePlan::new(&reread(&tunables, &fake), goal, &[]);
         prop_assert_eq!(again.edits().count(), 0, "{}", shown(&again));
-        prop_assert!(tuned.undo().iter().all(Outcome::clean));
+        prop_assert!(tuned.undo().iter().all(UndoneStep::clean));
         prop_assert_eq!(fake.machine(), before);
     }
 }

@@ -6,10 +6,10 @@ use mpps_os::ethtool::{self, Channels, QUEUES_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Card, Conntrack};
+use crate::facts::{Conntrack, NetworkCard};
 use crate::root::Root;
-use crate::setting::{FEATURES, Host, Kernel, Setting, Value};
-use crate::{CpuList, Result, Topology, sysctl};
+use crate::setting::{FEATURES, LiveKernel, Setting, SettingHost, Value};
+use crate::{CpuList, HostResult, Topology, sysctl};
 
 /// How many flows the machine's table of readers has.
 pub(super) const FLOWS: &str = "net.core.rps_sock_flow_entries";
@@ -26,7 +26,7 @@ pub struct Tunables {
     /// The NUMA node that the card sits at, where the machine has nodes and says so.
     pub node: Option<usize>,
     /// The machine's CPUs.
-    pub cpus: Vec<Place>,
+    pub cpus: Vec<CpuPlace>,
     /// The interrupts of its receive queues.
     pub interrupts: Vec<QueueInterrupt>,
     /// How many combined channels the card may have; 0 without.
@@ -51,7 +51,7 @@ pub struct Tunables {
 
 /// Where a CPU is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Place {
+pub struct CpuPlace {
     /// Its number.
     pub cpu: usize,
     /// Its NUMA node.
@@ -75,11 +75,11 @@ impl Tunables {
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where the interface is not there.
-    pub fn read(interface: &str, port: Option<u16>) -> Result<Self> {
-        let host = Kernel::default();
+    pub fn read(interface: &str, port: Option<u16>) -> HostResult<Self> {
+        let host = LiveKernel::default();
         host.index(interface)?;
         let root = Root::machine();
-        let card = Card::of_one(&root, interface).unwrap_or_default();
+        let card = NetworkCard::of_one(&root, interface).unwrap_or_default();
         let queues = card.interrupts.iter().filter_map(|one| {
             let queue = one.queue?;
             Some(QueueInterrupt {
@@ -103,7 +103,7 @@ impl Tunables {
         });
         let cpus = topology.cpus.iter();
         let cpus = cpus.filter(|cpu| !kept_free.iter().flatten().any(|one| *one == cpu.id));
-        let cpus = cpus.map(|cpu| Place {
+        let cpus = cpus.map(|cpu| CpuPlace {
             cpu: cpu.id,
             node: cpu.node,
             core: cpu.siblings.iter().min().copied().unwrap_or(cpu.id),
@@ -144,7 +144,7 @@ impl Tunables {
             };
             Some(Ok((setting, value)))
         });
-        tunables.values = known.collect::<Result<_, _>>()?;
+        tunables.values = known.collect::<HostResult<_, _>>()?;
         Ok(tunables)
     }
 
@@ -218,7 +218,7 @@ impl Tunables {
     /// One CPU of each core of the card's node, or of the machine where it is at none.
     pub(super) fn near_cores(&self) -> Vec<usize> {
         let has_near = self.cpus.iter().any(|place| Some(place.node) == self.node);
-        let is_near = |place: &&Place| !has_near || Some(place.node) == self.node;
+        let is_near = |place: &&CpuPlace| !has_near || Some(place.node) == self.node;
         let mut cores: BTreeMap<usize, usize> = BTreeMap::new();
         for place in self.cpus.iter().filter(is_near) {
             cores.entry(place.core).or_insert(place.cpu);
@@ -233,7 +233,7 @@ impl Tunables {
 }
 
 /// How many queues have such a file.
-fn count(host: &Kernel, interface: &str, name: fn(u32) -> String) -> u32 {
+fn count(host: &LiveKernel, interface: &str, name: fn(u32) -> String) -> u32 {
     let is_there = |queue: &u32| {
         let setting = Setting::File { name: name(*queue) };
         matches!(host.read(&setting, interface), Ok(Some(_)))

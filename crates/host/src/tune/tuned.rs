@@ -5,11 +5,12 @@ use std::fs::File;
 use std::mem;
 use std::path::PathBuf;
 
-use super::{CLAIM, Plan, Step, is_of_plan};
+use super::{CLAIM, PlannedStep, TunePlan, is_of_plan};
 use crate::setting::{
-    Applied, Change, Host, Kernel, Leftover, Life, Outcome, Setting, directory, leftovers_in,
+    Applied, Leftover, Life, LiveKernel, Setting, SettingChange, SettingHost, UndoneStep,
+    directory, leftovers_in,
 };
-use crate::{Error, Result};
+use crate::{HostError, HostResult};
 
 /// The steps that are made of the plans of an interface. Dropping it puts them back, the last one
 /// first.
@@ -23,12 +24,12 @@ pub struct Tuned {
     directory: PathBuf,
 }
 
-fn kernel() -> Box<dyn Host> {
-    Box::new(Kernel::default())
+fn kernel() -> Box<dyn SettingHost> {
+    Box::new(LiveKernel::default())
 }
 
 /// Each change has its host.
-type MakeHost = Box<dyn Fn() -> Box<dyn Host>>;
+type MakeHost = Box<dyn Fn() -> Box<dyn SettingHost>>;
 
 /// The result of an edit of a step.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct Edited {
     /// From what to what.
     pub edit: String,
     /// Why it was not made.
-    pub refusal: Option<Error>,
+    pub refusal: Option<HostError>,
 }
 
 impl Tuned {
@@ -46,7 +47,7 @@ impl Tuned {
     /// # Errors
     /// [`Error::Impossible`] where the interface is tuned already, or another process is at it;
     /// [`Error::Kernel`] for a refusal, also of the journal's file.
-    pub fn begin(plan: &Plan) -> Result<Self> {
+    pub fn begin(plan: &TunePlan) -> HostResult<Self> {
         Self::begin_on(Box::new(kernel), plan, directory(), false)
     }
 
@@ -54,16 +55,16 @@ impl Tuned {
     ///
     /// # Errors
     /// As [`Tuned::begin`].
-    pub fn go_on(plan: &Plan) -> Result<Self> {
+    pub fn go_on(plan: &TunePlan) -> HostResult<Self> {
         Self::begin_on(Box::new(kernel), plan, directory(), true)
     }
 
     pub(super) fn begin_on(
         host: MakeHost,
-        plan: &Plan,
+        plan: &TunePlan,
         directory: PathBuf,
         goes_on: bool,
-    ) -> Result<Self> {
+    ) -> HostResult<Self> {
         let mut claim = plan.change_on(&*host(), None)?;
         let is_kept = |one: &Leftover| {
             let there = &one.record.change;
@@ -91,7 +92,12 @@ impl Tuned {
     ///
     /// # Errors
     /// As [`Applied::new`]. The steps before it stay as they are.
-    pub fn make(&mut self, plan: &Plan, step: &Step, goes_on: bool) -> Result<Vec<Edited>> {
+    pub fn make(
+        &mut self,
+        plan: &TunePlan,
+        step: &PlannedStep,
+        goes_on: bool,
+    ) -> HostResult<Vec<Edited>> {
         let change = plan.change_on(&*(self.host)(), Some(step))?;
         if change.edits.is_empty() {
             return Ok(Vec::new());
@@ -126,8 +132,8 @@ impl Tuned {
 
     /// Why it cannot be made beside what a receiver or a server has made: a queue that is carved out has the
     /// table for itself.
-    fn obstacle(&self, change: &Change) -> Option<Error> {
-        let settings = |change: &Change| {
+    fn obstacle(&self, change: &SettingChange) -> Option<HostError> {
+        let settings = |change: &SettingChange| {
             let settings = change.edits.iter().map(|edit| edit.setting.clone());
             settings.collect::<Vec<Setting>>()
         };
@@ -146,10 +152,14 @@ impl Tuned {
             Life::Dead => "put that back first: mpps undo".to_owned(),
             _ => format!("end process {} first", other.process()),
         };
-        Some(Error::impossible(&change.object, why, remedy))
+        Some(HostError::impossible(&change.object, why, remedy))
     }
 
-    fn applied(&self, change: &Change, goes_on: bool) -> Result<(Applied, Vec<(String, Error)>)> {
+    fn applied(
+        &self,
+        change: &SettingChange,
+        goes_on: bool,
+    ) -> HostResult<(Applied, Vec<(String, HostError)>)> {
         let (host, directory) = ((self.host)(), &self.directory);
         match goes_on {
             false => Ok((Applied::on(host, change, directory)?, Vec::new())),
@@ -163,12 +173,12 @@ impl Tuned {
     }
 
     /// Puts the last step back, and says of each edit what came of it.
-    pub fn undo_last(&mut self) -> Vec<Outcome> {
+    pub fn undo_last(&mut self) -> Vec<UndoneStep> {
         self.steps.pop().map(Applied::undo).unwrap_or_default()
     }
 
     /// Puts all steps back, the last one first, and says of each edit what came of it.
-    pub fn undo(mut self) -> Vec<Outcome> {
+    pub fn undo(mut self) -> Vec<UndoneStep> {
         self.take().rev().flat_map(Applied::undo).collect()
     }
 
@@ -176,7 +186,7 @@ impl Tuned {
     ///
     /// # Errors
     /// A journal cannot be written.
-    pub fn wait_for_word(&mut self) -> Result<()> {
+    pub fn wait_for_word(&mut self) -> HostResult<()> {
         let _lock = self.lock()?;
         self.set_waiting(true)
     }
@@ -185,7 +195,7 @@ impl Tuned {
     ///
     /// # Errors
     /// A journal cannot be written.
-    pub fn end_wait(&mut self) -> Result<bool> {
+    pub fn end_wait(&mut self) -> HostResult<bool> {
         // A confirmation is written as a whole under this lock: it came before, or is refused.
         let _lock = self.lock()?;
         if self.has_word() {
@@ -195,14 +205,14 @@ impl Tuned {
         Ok(false)
     }
 
-    fn lock(&self) -> Result<Option<File>> {
+    fn lock(&self) -> HostResult<Option<File>> {
         self.claim
             .as_ref()
             .map(|one| one.journal.lock())
             .transpose()
     }
 
-    fn set_waiting(&mut self, waits: bool) -> Result<()> {
+    fn set_waiting(&mut self, waits: bool) -> HostResult<()> {
         let mut all = self.claim.iter_mut().chain(&mut self.steps);
         all.try_for_each(|one| one.set_waiting(waits))
     }
@@ -217,7 +227,7 @@ impl Tuned {
     ///
     /// # Errors
     /// A journal cannot be written; what is not kept yet is put back then.
-    pub fn keep(mut self) -> Result<()> {
+    pub fn keep(mut self) -> HostResult<()> {
         if !self.has_changed() {
             return Ok(());
         }
@@ -257,7 +267,7 @@ mod tests {
 
     fn tuned(directory: &Path) -> Tuned {
         let applied = |name: &str| {
-            let change = Change {
+            let change = SettingChange {
                 name: name.to_owned(),
                 object: "eth9".to_owned(),
                 interface_index: Some(1),

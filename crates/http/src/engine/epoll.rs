@@ -3,12 +3,12 @@
 mod load;
 mod serve;
 
-use super::{Advice, Engine, Support};
+use super::{Advice, Engine, EngineSupport};
 use crate::Switch;
 
 pub(super) const ENGINE: Engine = Engine {
     name: "epoll",
-    support: |_| Support::Yes,
+    support: |_| EngineSupport::Yes,
     switches: |_| switches(),
     serve: serve::run,
     load: load::run,

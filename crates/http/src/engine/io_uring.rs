@@ -4,7 +4,7 @@ mod client;
 mod load;
 mod serve;
 
-use super::{Advice, Engine, Support, Task};
+use super::{Advice, Engine, EngineSupport, Task};
 use crate::{Limits, Switch};
 use mpps_os::uring::{self, closes_slots};
 
@@ -31,8 +31,8 @@ const SLOTS_STAY_OPEN: &str = "before Linux 6.13 the socket in a slot of a ring 
 const OPTIONS: (u32, u32) = (6, 7);
 
 /// The answer if a ring cannot be set up.
-fn no_ring(error: &mpps_os::Error) -> Support {
-    Support::No {
+fn no_ring(error: &mpps_os::CallError) -> EngineSupport {
+    EngineSupport::No {
         why: error.to_string(),
         remedy: uring::remedy(error),
     }
@@ -41,22 +41,22 @@ fn no_ring(error: &mpps_os::Error) -> Support {
 /// Whether a kernel of that release can do a task. The probe of a ring does not show which commands
 /// a socket takes, so that the release has to do. A load has all its connections in slots. A kernel
 /// that closes them also has all the other features that a load needs.
-fn can(task: Task, release: &str, closes_slots: &mpps_os::Result<bool>) -> Support {
+fn can(task: Task, release: &str, closes_slots: &mpps_os::CallResult<bool>) -> EngineSupport {
     let (major, minor) = OPTIONS;
     let why = match task {
         Task::Serve { reset: true } if version(release).unwrap_or_default() < OPTIONS => {
             format!("to close with a RST it needs Linux {major}.{minor}, and this is {release}")
         }
-        Task::Serve { .. } => return Support::Yes,
+        Task::Serve { .. } => return EngineSupport::Yes,
         Task::Load => match closes_slots {
-            Ok(true) => return Support::Yes,
+            Ok(true) => return EngineSupport::Yes,
             Ok(false) => format!("{SLOTS_STAY_OPEN}, and this is {release}"),
             // It says nothing of the kernel.
             Err(error) => return no_ring(error),
         },
     };
     let remedy = "use `engine` epoll".to_owned();
-    Support::No { why, remedy }
+    EngineSupport::No { why, remedy }
 }
 
 fn release() -> String {
@@ -67,7 +67,7 @@ fn release() -> String {
 /// The advice on each switch for a kernel of that version; an unknown version counts as an old one.
 fn advice(
     version: Option<(u32, u32)>,
-    closes_slots: &mpps_os::Result<bool>,
+    closes_slots: &mpps_os::CallResult<bool>,
     limits: &Limits,
 ) -> Vec<Advice> {
     let [affinity, moderation] = Advice::of_all();
@@ -138,8 +138,8 @@ mod tests {
             (Task::Load, "6.13.0", true, None),
         ] {
             match (can(task, release, &Ok(closes_slots)), since) {
-                (Support::Yes, None) => {}
-                (Support::No { why, remedy }, Some(since)) => {
+                (EngineSupport::Yes, None) => {}
+                (EngineSupport::No { why, remedy }, Some(since)) => {
                     assert!(why.contains(since) && why.contains(release), "{why}");
                     assert!(remedy.contains("`engine` epoll"), "{remedy}");
                 }
@@ -152,13 +152,14 @@ mod tests {
     fn a_limit_of_the_process_is_not_told_as_an_old_kernel() {
         let refused = |call, errno| {
             let answer = std::io::Error::from_raw_os_error(errno);
-            Err(mpps_os::Error::new(call, "a slot", answer))
+            Err(mpps_os::CallError::new(call, "a slot", answer))
         };
         for (call, errno, limit) in [
             ("socketpair", libc::EMFILE, "RLIMIT_NOFILE"),
             ("clone", libc::EAGAIN, "TasksMax="),
         ] {
-            let Support::No { why, remedy } = can(Task::Load, "6.18.1", &refused(call, errno))
+            let EngineSupport::No { why, remedy } =
+                can(Task::Load, "6.18.1", &refused(call, errno))
             else {
                 panic!("{call} is needed");
             };

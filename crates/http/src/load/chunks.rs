@@ -8,7 +8,7 @@ const DIGITS_MAX: usize = 16;
 /// Where a chunked body is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Chunks {
-    state: State,
+    state: ChunkState,
     /// Of the chunk: its size as far as it was read, then what is left of it.
     left: u64,
     /// Bytes of the line, or of the trailers, so far.
@@ -17,7 +17,7 @@ pub(super) struct Chunks {
 
 /// The next part that is expected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// The first digit of a size.
     #[default]
     FirstDigit,
@@ -58,8 +58,8 @@ impl Chunks {
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<Fed> {
         let mut used = 0;
         let mut body_bytes = 0;
-        while self.state != State::Whole {
-            if self.state == State::Data {
+        while self.state != ChunkState::Whole {
+            if self.state == ChunkState::Data {
                 let rest = (bytes.len() - used) as u64;
                 let taken = self.left.min(rest);
                 self.left -= taken;
@@ -69,7 +69,7 @@ impl Chunks {
                 if self.left > 0 {
                     break;
                 }
-                self.state = State::DataReturn;
+                self.state = ChunkState::DataReturn;
             }
             let Some(&byte) = bytes.get(used) else { break };
             self.state = self.step(byte)?;
@@ -78,47 +78,51 @@ impl Chunks {
         Some(Fed {
             used,
             body_bytes,
-            whole: self.state == State::Whole,
+            whole: self.state == ChunkState::Whole,
         })
     }
 
     /// Reads a byte of the framing.
-    fn step(&mut self, byte: u8) -> Option<State> {
+    fn step(&mut self, byte: u8) -> Option<ChunkState> {
         self.line_bytes += 1;
         if self.line_bytes > LINE_BYTES_MAX {
             return None;
         }
         match (self.state, byte) {
-            (State::FirstDigit | State::Digit, _) if byte.is_ascii_hexdigit() => {
+            (ChunkState::FirstDigit | ChunkState::Digit, _) if byte.is_ascii_hexdigit() => {
                 if self.line_bytes > DIGITS_MAX {
                     return None;
                 }
                 let digit = u64::from((byte as char).to_digit(16)?);
                 self.left = (self.left << 4) | digit;
-                Some(State::Digit)
+                Some(ChunkState::Digit)
             }
-            (State::Digit | State::Blank | State::Extension, b'\r') => Some(State::SizeEnd),
-            (State::Digit | State::Blank, b' ' | b'\t') => Some(State::Blank),
-            (State::Digit | State::Blank, b';') => Some(State::Extension),
-            (State::Extension, _) if !is_control(byte) => Some(State::Extension),
-            (State::SizeEnd, b'\n') => {
+            (ChunkState::Digit | ChunkState::Blank | ChunkState::Extension, b'\r') => {
+                Some(ChunkState::SizeEnd)
+            }
+            (ChunkState::Digit | ChunkState::Blank, b' ' | b'\t') => Some(ChunkState::Blank),
+            (ChunkState::Digit | ChunkState::Blank, b';') => Some(ChunkState::Extension),
+            (ChunkState::Extension, _) if !is_control(byte) => Some(ChunkState::Extension),
+            (ChunkState::SizeEnd, b'\n') => {
                 self.line_bytes = 0;
                 Some(if self.left == 0 {
-                    State::TrailerStart
+                    ChunkState::TrailerStart
                 } else {
-                    State::Data
+                    ChunkState::Data
                 })
             }
-            (State::DataReturn, b'\r') => Some(State::DataEnd),
-            (State::DataEnd, b'\n') => {
+            (ChunkState::DataReturn, b'\r') => Some(ChunkState::DataEnd),
+            (ChunkState::DataEnd, b'\n') => {
                 self.line_bytes = 0;
-                Some(State::FirstDigit)
+                Some(ChunkState::FirstDigit)
             }
-            (State::TrailerStart, b'\r') => Some(State::LastEnd),
-            (State::Trailer, b'\r') => Some(State::TrailerEnd),
-            (State::TrailerStart | State::Trailer, _) if !is_control(byte) => Some(State::Trailer),
-            (State::TrailerEnd, b'\n') => Some(State::TrailerStart),
-            (State::LastEnd, b'\n') => Some(State::Whole),
+            (ChunkState::TrailerStart, b'\r') => Some(ChunkState::LastEnd),
+            (ChunkState::Trailer, b'\r') => Some(ChunkState::TrailerEnd),
+            (ChunkState::TrailerStart | ChunkState::Trailer, _) if !is_control(byte) => {
+                Some(ChunkState::Trailer)
+            }
+            (ChunkState::TrailerEnd, b'\n') => Some(ChunkState::TrailerStart),
+            (ChunkState::LastEnd, b'\n') => Some(ChunkState::Whole),
             _ => None,
         }
     }

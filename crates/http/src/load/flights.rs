@@ -4,9 +4,9 @@
 //! An engine reports the events of a socket and gets a [`Step`]. Everything that is counted is
 //! counted here, so that engines cannot count differently.
 
-use super::pace::Pace;
-use super::response::{End, LastHead, Received, Response};
-use super::tally::Tally;
+use super::pace::StartPace;
+use super::response::{LastHead, ReplyEnd, ReplyState, Response};
+use super::tally::LoadTally;
 use super::{Failure, LoadConfig};
 use crate::Close;
 use std::collections::VecDeque;
@@ -24,11 +24,11 @@ const SWEEP_NS_MAX: u64 = 100_000_000;
 
 /// The next step of an engine with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum LoadStep {
     /// Open a socket and connect; then [`Flights::connected`] or [`Flights::failed`].
     Connect,
     /// Send this request; then wait for bytes.
-    Send(Request),
+    Send(NextRequest),
     /// Wait for bytes, or for the end.
     Receive,
     /// Close the socket; then [`Flights::free`].
@@ -39,7 +39,7 @@ pub(crate) enum Step {
 
 /// Which request is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum NextRequest {
     /// The connection stays open after it.
     Ordinary,
     /// The connection's last, which says so.
@@ -55,7 +55,7 @@ pub(crate) struct Flights {
     idle: VecDeque<u32>,
     /// Connections that are neither free nor idle.
     active: usize,
-    pace: Option<Pace>,
+    pace: Option<StartPace>,
     tickets: Option<Arc<AtomicU64>>,
     /// True once nothing more is to be started.
     over: bool,
@@ -68,13 +68,13 @@ pub(crate) struct Flights {
     last_head: LastHead,
     /// When a reply last came whole.
     answered_ns: Option<u64>,
-    pub(crate) tally: Tally,
+    pub(crate) tally: LoadTally,
 }
 
 /// One connection.
 #[derive(Debug, Clone, Default)]
 struct Flight {
-    phase: Phase,
+    phase: FlightPhase,
     /// True while the number is in `idle`.
     is_listed: bool,
     /// True once a whole reply had a status that is not 2xx.
@@ -89,7 +89,7 @@ struct Flight {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Phase {
+enum FlightPhase {
     /// No connection.
     #[default]
     Free,
@@ -111,7 +111,7 @@ impl Flights {
     pub(crate) fn new(
         config: &LoadConfig,
         count: usize,
-        pace: Option<Pace>,
+        pace: Option<StartPace>,
         tickets: Option<Arc<AtomicU64>>,
     ) -> Self {
         let timeout_ns = u64::try_from(config.timeout.as_nanos()).unwrap_or(u64::MAX / 2);
@@ -131,7 +131,7 @@ impl Flights {
             paused_until_ns: 0,
             last_head: LastHead::default(),
             answered_ns: None,
-            tally: Tally::default(),
+            tally: LoadTally::default(),
         }
     }
 
@@ -144,12 +144,12 @@ impl Flights {
     }
 
     /// A connection for a request that is to start now: it is to be opened, or has been idle.
-    pub(crate) fn start(&mut self, now_ns: u64) -> Option<(u32, Step)> {
+    pub(crate) fn start(&mut self, now_ns: u64) -> Option<(u32, LoadStep)> {
         if self.over || now_ns < self.paused_until_ns {
             return None;
         }
         while let Some(&slot) = self.idle.front() {
-            if self.slots[slot as usize].phase == Phase::Idle {
+            if self.slots[slot as usize].phase == FlightPhase::Idle {
                 break;
             }
             self.idle.pop_front();
@@ -173,104 +173,106 @@ impl Flights {
         self.active += 1;
         self.slots[slot as usize].intended_ns = intended_ns;
         self.open(slot, now_ns);
-        Some((slot, Step::Connect))
+        Some((slot, LoadStep::Connect))
     }
 
     /// The connection was made.
-    pub(crate) fn connected(&mut self, slot: u32, now_ns: u64) -> Step {
+    pub(crate) fn connected(&mut self, slot: u32, now_ns: u64) -> LoadStep {
         let flight = &mut self.slots[slot as usize];
-        if flight.phase != Phase::Connecting {
-            return Step::Close;
+        if flight.phase != FlightPhase::Connecting {
+            return LoadStep::Close;
         }
-        flight.phase = Phase::Waiting;
+        flight.phase = FlightPhase::Waiting;
         self.tally.latency.connect.record(flight.connect_ns, now_ns);
-        Step::Send(self.which(slot))
+        LoadStep::Send(self.which(slot))
     }
 
     /// Bytes came.
-    pub(crate) fn received(&mut self, slot: u32, bytes: &[u8], now_ns: u64) -> Step {
+    pub(crate) fn received(&mut self, slot: u32, bytes: &[u8], now_ns: u64) -> LoadStep {
         self.tally.bytes_received += bytes.len() as u64;
         let flight = &mut self.slots[slot as usize];
         match flight.phase {
-            Phase::Waiting => {
-                flight.phase = Phase::Replying;
+            FlightPhase::Waiting => {
+                flight.phase = FlightPhase::Replying;
                 let first_byte = &mut self.tally.latency.first_byte;
                 first_byte.record(flight.intended_ns, now_ns);
             }
-            Phase::Replying => {}
-            Phase::Idle | Phase::Closing => {
+            FlightPhase::Replying => {}
+            FlightPhase::Idle | FlightPhase::Closing => {
                 return self.lose(slot, Failure::BadReply, || {
                     "bytes after a whole reply".into()
                 });
             }
-            Phase::Free | Phase::Connecting | Phase::Ended => return Step::Close,
+            FlightPhase::Free | FlightPhase::Connecting | FlightPhase::Ended => {
+                return LoadStep::Close;
+            }
         }
         match flight.response.receive(bytes, &mut self.last_head) {
-            Ok(Received::More) => Step::Receive,
-            Ok(Received::Whole) => self.whole(slot, now_ns),
+            Ok(ReplyState::More) => LoadStep::Receive,
+            Ok(ReplyState::Whole) => self.whole(slot, now_ns),
             Err(bad) => self.lose(slot, Failure::BadReply, || bad.to_string()),
         }
     }
 
     /// The server ended its side.
-    pub(crate) fn ended(&mut self, slot: u32, now_ns: u64) -> Step {
+    pub(crate) fn ended(&mut self, slot: u32, now_ns: u64) -> LoadStep {
         let flight = &mut self.slots[slot as usize];
         match flight.phase {
-            Phase::Idle => {
+            FlightPhase::Idle => {
                 self.tally.closed_early += 1;
                 self.complete(slot)
             }
-            Phase::Closing => self.complete(slot),
-            Phase::Waiting if flight.replies > 0 => self.reopen(slot, now_ns),
-            Phase::Waiting | Phase::Replying => match flight.response.end() {
-                End::Whole => {
+            FlightPhase::Closing => self.complete(slot),
+            FlightPhase::Waiting if flight.replies > 0 => self.reopen(slot, now_ns),
+            FlightPhase::Waiting | FlightPhase::Replying => match flight.response.end() {
+                ReplyEnd::Whole => {
                     let bytes = flight.response.body_bytes();
                     self.tally.unsized_replies += 1;
                     self.tally.note_unsized(bytes, bytes);
                     self.answered(slot, now_ns);
                     self.complete(slot)
                 }
-                End::Nothing => self.lose(slot, Failure::NoReply, || "closed at once".into()),
-                End::ShortHead => self.lose(slot, Failure::BadReply, || "a cut head".into()),
-                End::ShortBody => {
+                ReplyEnd::Nothing => self.lose(slot, Failure::NoReply, || "closed at once".into()),
+                ReplyEnd::ShortHead => self.lose(slot, Failure::BadReply, || "a cut head".into()),
+                ReplyEnd::ShortBody => {
                     let bytes = flight.response.body_bytes();
                     self.lose(slot, Failure::ShortBody, || format!("{bytes} bytes came"))
                 }
             },
-            Phase::Connecting => self.lose(slot, Failure::ResetConnecting, String::new),
-            Phase::Free | Phase::Ended => Step::Close,
+            FlightPhase::Connecting => self.lose(slot, Failure::ResetConnecting, String::new),
+            FlightPhase::Free | FlightPhase::Ended => LoadStep::Close,
         }
     }
 
     /// The kernel refused something, with this `errno`.
-    pub(crate) fn failed(&mut self, slot: u32, errno: i32, now_ns: u64) -> Step {
+    pub(crate) fn failed(&mut self, slot: u32, errno: i32, now_ns: u64) -> LoadStep {
         let flight = &self.slots[slot as usize];
-        let failure = Failure::of_errno(errno, flight.phase == Phase::Connecting);
+        let failure = Failure::of_errno(errno, flight.phase == FlightPhase::Connecting);
         match flight.phase {
-            Phase::Idle => {
+            FlightPhase::Idle => {
                 self.tally.closed_early += 1;
                 self.complete(slot)
             }
             // The reply was whole: how the server ends after it is its own business.
-            Phase::Closing => self.complete(slot),
-            Phase::Waiting if flight.replies > 0 && failure == Failure::Reset => {
+            FlightPhase::Closing => self.complete(slot),
+            FlightPhase::Waiting if flight.replies > 0 && failure == Failure::Reset => {
                 self.reopen(slot, now_ns)
             }
-            Phase::Connecting | Phase::Waiting | Phase::Replying => {
+            FlightPhase::Connecting | FlightPhase::Waiting | FlightPhase::Replying => {
                 if failure.is_local() {
                     self.paused_until_ns = now_ns + PAUSE_NS;
                 }
                 self.lose(slot, failure, || mpps_os::errno_text(errno))
             }
-            Phase::Free | Phase::Ended => Step::Close,
+            FlightPhase::Free | FlightPhase::Ended => LoadStep::Close,
         }
     }
 
     /// The socket of a counted connection is closed, and its place can be used again.
     pub(crate) fn free(&mut self, slot: u32) {
         let flight = &mut self.slots[slot as usize];
-        if flight.phase == Phase::Ended {
-            flight.phase = Phase::Free;
+        if flight.phase == FlightPhase::Ended {
+            flight.phase = FlightPhase::Free;
             self.free.push(slot);
         }
     }
@@ -286,14 +288,19 @@ impl Flights {
             let phase = flight.phase;
             let waits = matches!(
                 phase,
-                Phase::Connecting | Phase::Waiting | Phase::Replying | Phase::Closing
+                FlightPhase::Connecting
+                    | FlightPhase::Waiting
+                    | FlightPhase::Replying
+                    | FlightPhase::Closing
             );
             if !waits || flight.deadline_ns > now_ns {
                 continue;
             }
             match phase {
-                Phase::Closing => self.complete(slot),
-                Phase::Connecting => self.lose(slot, Failure::TimedOutConnecting, String::new),
+                FlightPhase::Closing => self.complete(slot),
+                FlightPhase::Connecting => {
+                    self.lose(slot, Failure::TimedOutConnecting, String::new)
+                }
                 _ => self.lose(slot, Failure::TimedOut, String::new),
             };
             close(slot);
@@ -323,16 +330,16 @@ impl Flights {
         self.over = true;
         for slot in 0..self.slots.len() as u32 {
             match self.slots[slot as usize].phase {
-                Phase::Free | Phase::Ended => {}
-                Phase::Idle | Phase::Closing => drop(self.complete(slot)),
-                Phase::Connecting | Phase::Waiting | Phase::Replying => {
+                FlightPhase::Free | FlightPhase::Ended => {}
+                FlightPhase::Idle | FlightPhase::Closing => drop(self.complete(slot)),
+                FlightPhase::Connecting | FlightPhase::Waiting | FlightPhase::Replying => {
                     self.tally.requests.aborted_at_end += 1;
                     self.tally.connections.aborted_at_end += 1;
                     let waited_ns = now_ns.saturating_sub(self.slots[slot as usize].intended_ns);
                     let most = &mut self.tally.cut_off_ns_max;
                     *most = (*most).max(Some(waited_ns));
                     let flight = &self.slots[slot as usize];
-                    let never = flight.phase == Phase::Waiting && flight.replies == 0;
+                    let never = flight.phase == FlightPhase::Waiting && flight.replies == 0;
                     self.tally.never_answered += u64::from(never);
                     self.end(slot);
                 }
@@ -378,7 +385,7 @@ impl Flights {
     fn open(&mut self, slot: u32, now_ns: u64) {
         self.tally.connections.started += 1;
         let flight = &mut self.slots[slot as usize];
-        flight.phase = Phase::Connecting;
+        flight.phase = FlightPhase::Connecting;
         flight.had_bad_status = false;
         flight.connect_ns = now_ns;
         flight.deadline_ns = now_ns.saturating_add(self.timeout_ns);
@@ -387,33 +394,33 @@ impl Flights {
     }
 
     /// A request is about to be sent on an open connection.
-    fn request(&mut self, slot: u32, intended_ns: u64, now_ns: u64) -> Step {
+    fn request(&mut self, slot: u32, intended_ns: u64, now_ns: u64) -> LoadStep {
         let flight = &mut self.slots[slot as usize];
-        flight.phase = Phase::Waiting;
+        flight.phase = FlightPhase::Waiting;
         flight.intended_ns = intended_ns;
         flight.deadline_ns = now_ns.saturating_add(self.timeout_ns);
         flight.response.reset();
-        Step::Send(self.which(slot))
+        LoadStep::Send(self.which(slot))
     }
 
-    fn which(&self, slot: u32) -> Request {
+    fn which(&self, slot: u32) -> NextRequest {
         let number = self.slots[slot as usize].replies + 1;
         match self.requests_per_connection {
-            Some(most) if number >= most => Request::Last,
-            _ => Request::Ordinary,
+            Some(most) if number >= most => NextRequest::Last,
+            _ => NextRequest::Ordinary,
         }
     }
 
     /// A reply is whole, and the connection still there.
-    fn whole(&mut self, slot: u32, now_ns: u64) -> Step {
-        let was_last = self.which(slot) == Request::Last;
+    fn whole(&mut self, slot: u32, now_ns: u64) -> LoadStep {
+        let was_last = self.which(slot) == NextRequest::Last;
         self.answered(slot, now_ns);
         let flight = &mut self.slots[slot as usize];
         let closes = flight.response.closes();
         if closes && !self.closes_at_once {
-            flight.phase = Phase::Closing;
+            flight.phase = FlightPhase::Closing;
             flight.deadline_ns = now_ns.saturating_add(FIN_NS);
-            return Step::Receive;
+            return LoadStep::Receive;
         }
         if was_last || closes {
             return self.complete(slot);
@@ -427,7 +434,7 @@ impl Flights {
             None => {
                 flight_idle(&mut self.slots[slot as usize], slot, &mut self.idle);
                 self.active -= 1;
-                Step::Receive
+                LoadStep::Receive
             }
         }
     }
@@ -454,7 +461,7 @@ impl Flights {
     }
 
     /// The connection ended as it should, or its replies were not what they should be.
-    fn complete(&mut self, slot: u32) -> Step {
+    fn complete(&mut self, slot: u32) -> LoadStep {
         self.count_end(slot);
         self.end(slot)
     }
@@ -467,9 +474,9 @@ impl Flights {
     }
 
     /// The connection failed, and with it the request that was under way, if one was.
-    fn lose(&mut self, slot: u32, failure: Failure, example: impl FnOnce() -> String) -> Step {
+    fn lose(&mut self, slot: u32, failure: Failure, example: impl FnOnce() -> String) -> LoadStep {
         let phase = self.slots[slot as usize].phase;
-        if !matches!(phase, Phase::Idle | Phase::Closing) {
+        if !matches!(phase, FlightPhase::Idle | FlightPhase::Closing) {
             self.tally.requests.fail(failure);
         }
         self.tally.connections.fail(failure);
@@ -479,25 +486,25 @@ impl Flights {
 
     /// A server may close a connection that was used, whenever it is idle (RFC 9112, section 9.5);
     /// a request that crossed the close on its way goes out again.
-    fn reopen(&mut self, slot: u32, now_ns: u64) -> Step {
+    fn reopen(&mut self, slot: u32, now_ns: u64) -> LoadStep {
         self.tally.closed_early += 1;
         self.count_end(slot);
         self.open(slot, now_ns);
-        Step::Reopen
+        LoadStep::Reopen
     }
 
-    fn end(&mut self, slot: u32) -> Step {
+    fn end(&mut self, slot: u32) -> LoadStep {
         let flight = &mut self.slots[slot as usize];
-        if flight.phase != Phase::Idle {
+        if flight.phase != FlightPhase::Idle {
             self.active -= 1;
         }
-        flight.phase = Phase::Ended;
-        Step::Close
+        flight.phase = FlightPhase::Ended;
+        LoadStep::Close
     }
 }
 
 fn flight_idle(flight: &mut Flight, slot: u32, idle: &mut VecDeque<u32>) {
-    flight.phase = Phase::Idle;
+    flight.phase = FlightPhase::Idle;
     if !flight.is_listed {
         flight.is_listed = true;
         idle.push_back(slot);

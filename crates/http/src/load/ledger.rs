@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 ///
 /// No term but the last is a difference of others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Ledger {
+pub struct LoadAccount {
     /// Begun: of a connection, its socket; of a request, the attempt, connecting included.
     pub started: u64,
     /// Ended as it should.
@@ -27,7 +27,7 @@ pub struct Ledger {
     pub unaccounted: i64,
 }
 
-impl Ledger {
+impl LoadAccount {
     /// How many failed in this way.
     pub fn failed(&self, failure: Failure) -> u64 {
         self.failed.get(&failure).copied().unwrap_or(0)
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn every_failure_has_its_own_counter_and_its_own_name() {
-        let mut ledger = Ledger::default();
+        let mut ledger = LoadAccount::default();
         for (at, failure) in Failure::ALL.into_iter().enumerate() {
             (0..=at).for_each(|_| ledger.fail(failure));
         }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_file_has_the_names_and_all_of_them() {
-        let file = serde_json::to_value(Ledger::default().close()).unwrap();
+        let file = serde_json::to_value(LoadAccount::default().close()).unwrap();
         let failed = file["failed"].as_object().unwrap();
         assert_eq!(failed.len(), Failure::ALL.len());
         for failure in Failure::ALL {
@@ -116,11 +116,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_and_what_is_too_much_is_negative() {
-        let mut ledger = Ledger {
+        let mut ledger = LoadAccount {
             started: 10,
             completed: 7,
             aborted_at_end: 1,
-            ..Ledger::default()
+            ..LoadAccount::default()
         };
         ledger.fail(Failure::Reset);
         let ledger = ledger.close();
@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn parts_are_all_of_it_or_none() {
-        let part = |started, completed| Ledger {
+        let part = |started, completed| LoadAccount {
             started,
             completed,
             failed: [(Failure::Reset, started - completed)].into(),
-            ..Ledger::default()
+            ..LoadAccount::default()
         };
         let (one, other, all) = (part(3, 2), part(5, 5), part(8, 7));
         assert!(all.is_sum_of(&[one.clone(), other.clone()]) && all.is_sum_of(&[]));
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn counts_of_any_size_are_added_up() {
-        let huge = Ledger {
+        let huge = LoadAccount {
             completed: u64::MAX,
             failed: [(Failure::Reset, u64::MAX)].into(),
-            ..Ledger::default()
+            ..LoadAccount::default()
         };
         let huge = huge.close();
         assert_eq!(huge.unaccounted, i64::MIN);

@@ -3,7 +3,7 @@
 /// The starting times of one thread's share of a rate. They are fixed beforehand, so that a
 /// request that could not start in time is late and never forgotten.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace {
+pub(crate) struct StartPace {
     start_ns: u64,
     /// Between two starts of this thread.
     interval_ns: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Pace {
     lateness_ns_max: u64,
 }
 
-impl Pace {
+impl StartPace {
     /// The `index`th of `threads` equal shares of `rate` starts a second.
     pub(crate) fn new(rate: f64, index: usize, threads: usize) -> Self {
         let interval_ns = 1e9 / rate;
@@ -84,7 +84,7 @@ mod tests {
             let end = 1_000 + seconds * 1_000_000_000;
             let mut starts = Vec::new();
             for index in 0..threads {
-                let mut pace = Pace::new(rate.min(10_000.0), index, threads);
+                let mut pace = StartPace::new(rate.min(10_000.0), index, threads);
                 pace.begin(1_000);
                 while pace.next_ns() < end {
                     starts.extend(pace.take(end));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_late_start_keeps_its_time_and_is_told() {
-        let mut pace = Pace::new(1000.0, 0, 1);
+        let mut pace = StartPace::new(1000.0, 0, 1);
         pace.begin(0);
         assert_eq!(pace.take(0), Some(0));
         assert_eq!(pace.take(999_999), None);

@@ -1,7 +1,7 @@
 //! The results of a load.
 
-use super::tally::Tally;
-use super::{Failure, Latency, Ledger, LoadConfig};
+use super::tally::LoadTally;
+use super::{Failure, Latency, LoadAccount, LoadConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub struct LoadReport {
     /// Where the connections of each thread went, if there are several; their sum is the account of
     /// all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub by_thread: Vec<Ledger>,
+    pub by_thread: Vec<LoadAccount>,
     /// CPU time of the load's threads, system time included.
     pub cpu_seconds: f64,
     /// The same for each completed connection, in microseconds; none without any.
@@ -89,14 +89,14 @@ pub struct LoadReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadLedger {
     /// Of its connections.
-    pub connections: Ledger,
+    pub connections: LoadAccount,
     /// Of its requests.
-    pub requests: Ledger,
+    pub requests: LoadAccount,
 }
 
 /// How far a load is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Since the first start.
     pub elapsed: Duration,
     /// Connections that ended as they should.
@@ -109,7 +109,7 @@ pub struct Progress {
 
 impl LoadLedger {
     /// Both accounts, the connections' first.
-    pub fn both(&self) -> [&Ledger; 2] {
+    pub fn both(&self) -> [&LoadAccount; 2] {
         [&self.connections, &self.requests]
     }
 }
@@ -119,7 +119,7 @@ impl LoadReport {
         engine: &str,
         granted: String,
         elapsed: Duration,
-        tally: &Tally,
+        tally: &LoadTally,
         open_loop: bool,
     ) -> Self {
         let ledger = LoadLedger {
@@ -180,7 +180,7 @@ impl LoadReport {
     }
 
     /// Adds the account of each thread, if there are several.
-    pub(crate) fn by_threads(mut self, ledgers: Vec<Ledger>) -> Self {
+    pub(crate) fn by_threads(mut self, ledgers: Vec<LoadAccount>) -> Self {
         self.by_thread = if ledgers.len() > 1 {
             ledgers
         } else {
@@ -199,7 +199,7 @@ impl LoadReport {
     /// True if requests were completed, nothing failed, the server answered to the end, and both
     /// accounts add up.
     pub fn is_clean(&self) -> bool {
-        let failed = |ledger: &Ledger| ledger.failed_total() > 0;
+        let failed = |ledger: &LoadAccount| ledger.failed_total() > 0;
         self.balances()
             && self.ledger.requests.completed > 0
             && self.unanswered_us().is_none()
@@ -251,7 +251,7 @@ impl LoadReport {
 
 /// The note on replies without a length. A server that is cut off ends them like a server that is
 /// done.
-fn unsized_replies(tally: &Tally) -> Option<String> {
+fn unsized_replies(tally: &LoadTally) -> Option<String> {
     let (least, most) = tally.unsized_bytes?;
     let differ = match least == most {
         true => String::new(),
@@ -298,7 +298,7 @@ mod tests {
     /// A run of that many seconds: answers that took so long, in milliseconds, how long the longest
     /// that was cut off had waited, and for how long nothing had come.
     fn run(seconds: u64, took_ms: &[(usize, u64)], waited_ms: u64, silent_ms: u64) -> LoadReport {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         for &(count, ms) in took_ms {
             for _ in 0..count {
                 tally.latency.last_byte.record(0, ms * 1_000_000);
@@ -368,13 +368,13 @@ mod tests {
 
     #[test]
     fn replies_without_a_length_are_told() {
-        let mut tally = Tally::default();
+        let mut tally = LoadTally::default();
         assert_eq!(unsized_replies(&tally), None);
         tally.unsized_replies = 2;
         tally.note_unsized(7, 7);
         let alike = unsized_replies(&tally).unwrap();
         assert!(alike.starts_with("2 replies had no length") && !alike.contains("differ"));
-        let mut both = Tally::default();
+        let mut both = LoadTally::default();
         both.note_unsized(3, 3);
         both.add(&tally);
         let differ = unsized_replies(&both).unwrap();

@@ -14,8 +14,8 @@ const INTERIM_MAX: u8 = 16;
 /// A reply that is being read.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
-    state: State,
-    head: Head,
+    state: ResponseState,
+    head: ResponseHead,
     body_bytes: u64,
     interim: u8,
     /// The part of a head that has come, if it came in pieces. A head that came whole takes no
@@ -25,15 +25,15 @@ pub struct Response {
 
 /// The contents of a head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Head {
+struct ResponseHead {
     status: u16,
-    framing: Framing,
+    framing: ReplyFraming,
     close: bool,
 }
 
 /// How the end of a body is known (RFC 9112, section 6.3).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Framing {
+enum ReplyFraming {
     #[default]
     None,
     Length(u64),
@@ -42,7 +42,7 @@ enum Framing {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum State {
+enum ResponseState {
     #[default]
     Head,
     Length(u64),
@@ -56,12 +56,12 @@ enum State {
 #[derive(Debug, Clone, Default)]
 pub struct LastHead {
     bytes: Vec<u8>,
-    head: Head,
+    head: ResponseHead,
 }
 
 /// Whether a reply is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
+pub enum ReplyState {
     /// There is more to come.
     More,
     /// It is whole, and nothing came after it.
@@ -75,7 +75,7 @@ pub struct BadReply(pub &'static str);
 
 /// The state of a reply when the server closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ReplyEnd {
     /// Whole: only the close could end it.
     Whole,
     /// Nothing had come.
@@ -95,61 +95,63 @@ impl Response {
         &mut self,
         mut bytes: &[u8],
         last_head: &mut LastHead,
-    ) -> Result<Received, BadReply> {
+    ) -> Result<ReplyState, BadReply> {
         loop {
             match &mut self.state {
-                State::Head => {
+                ResponseState::Head => {
                     let Some(used) = self.take_head(bytes, last_head)? else {
-                        return Ok(Received::More);
+                        return Ok(ReplyState::More);
                     };
                     bytes = &bytes[used..];
                 }
-                State::Length(left) => {
+                ResponseState::Length(left) => {
                     let taken = (*left).min(bytes.len() as u64);
                     *left -= taken;
                     self.body_bytes += taken;
                     if *left > 0 {
-                        return Ok(Received::More);
+                        return Ok(ReplyState::More);
                     }
                     // It is at most the length of a slice.
                     bytes = &bytes[taken as usize..];
-                    self.state = State::Whole;
+                    self.state = ResponseState::Whole;
                 }
-                State::Chunks(chunks) => {
+                ResponseState::Chunks(chunks) => {
                     let fed = chunks.feed(bytes).ok_or(BadReply("a damaged chunk"))?;
                     self.body_bytes += fed.body_bytes;
                     if !fed.whole {
-                        return Ok(Received::More);
+                        return Ok(ReplyState::More);
                     }
                     bytes = &bytes[fed.used..];
-                    self.state = State::Whole;
+                    self.state = ResponseState::Whole;
                 }
-                State::UntilClose => {
+                ResponseState::UntilClose => {
                     self.body_bytes += bytes.len() as u64;
-                    return Ok(Received::More);
+                    return Ok(ReplyState::More);
                 }
-                State::Whole if bytes.is_empty() => return Ok(Received::Whole),
-                State::Whole => return Err(BadReply("more than was asked for")),
+                ResponseState::Whole if bytes.is_empty() => return Ok(ReplyState::Whole),
+                ResponseState::Whole => return Err(BadReply("more than was asked for")),
             }
         }
     }
 
     /// The state of the reply if the server closes now.
-    pub fn end(&mut self) -> End {
+    pub fn end(&mut self) -> ReplyEnd {
         match self.state {
-            State::UntilClose | State::Whole => {
-                self.state = State::Whole;
-                End::Whole
+            ResponseState::UntilClose | ResponseState::Whole => {
+                self.state = ResponseState::Whole;
+                ReplyEnd::Whole
             }
-            State::Head if self.partial.is_empty() && self.interim == 0 => End::Nothing,
-            State::Head => End::ShortHead,
-            State::Length(_) | State::Chunks(_) => End::ShortBody,
+            ResponseState::Head if self.partial.is_empty() && self.interim == 0 => {
+                ReplyEnd::Nothing
+            }
+            ResponseState::Head => ReplyEnd::ShortHead,
+            ResponseState::Length(_) | ResponseState::Chunks(_) => ReplyEnd::ShortBody,
         }
     }
 
     /// Begins anew, for the next reply of the connection.
     pub fn reset(&mut self) {
-        self.state = State::Head;
+        self.state = ResponseState::Head;
         self.body_bytes = 0;
         self.interim = 0;
         self.partial.clear();
@@ -219,10 +221,10 @@ impl Response {
 
     fn enter_body(&mut self) {
         self.state = match self.head.framing {
-            Framing::None => State::Whole,
-            Framing::Length(bytes) => State::Length(bytes),
-            Framing::Chunked => State::Chunks(Chunks::default()),
-            Framing::UntilClose => State::UntilClose,
+            ReplyFraming::None => ResponseState::Whole,
+            ReplyFraming::Length(bytes) => ResponseState::Length(bytes),
+            ReplyFraming::Chunked => ResponseState::Chunks(Chunks::default()),
+            ReplyFraming::UntilClose => ResponseState::UntilClose,
         };
     }
 }
@@ -235,7 +237,7 @@ impl LastHead {
 }
 
 /// Parses a head, if it is whole, and returns its length.
-fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadReply> {
+fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, BadReply> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let length = match response.parse(bytes) {
@@ -259,7 +261,7 @@ fn interpret(
     status: u16,
     is_old: bool,
     headers: &[httparse::Header<'_>],
-) -> Result<Head, BadReply> {
+) -> Result<ResponseHead, BadReply> {
     let mut length = None;
     let mut coding = None;
     let (mut close, mut keep_alive) = (false, false);
@@ -280,17 +282,20 @@ fn interpret(
         }
     }
     let framing = match (status, coding, length) {
-        (..200 | 204 | 304, _, _) => Framing::None,
-        (_, Some(coding), _) if is_chunked(coding) => Framing::Chunked,
-        (_, Some(_), _) | (_, None, None) => Framing::UntilClose,
-        (_, None, Some(length)) => Framing::Length(length),
+        (..200 | 204 | 304, _, _) => ReplyFraming::None,
+        (_, Some(coding), _) if is_chunked(coding) => ReplyFraming::Chunked,
+        (_, Some(_), _) | (_, None, None) => ReplyFraming::UntilClose,
+        (_, None, Some(length)) => ReplyFraming::Length(length),
     };
     // A reply with both is to be the last one of its connection (RFC 9112, section 6.3).
     let is_doubtful = coding.is_some() && length.is_some();
-    Ok(Head {
+    Ok(ResponseHead {
         status,
         framing,
-        close: close || is_doubtful || framing == Framing::UntilClose || (is_old && !keep_alive),
+        close: close
+            || is_doubtful
+            || framing == ReplyFraming::UntilClose
+            || (is_old && !keep_alive),
     })
 }
 

@@ -1,16 +1,16 @@
 //! The counts of a load.
 
 use super::latency::Latencies;
-use super::{Failure, Ledger};
+use super::{Failure, LoadAccount};
 use std::collections::BTreeMap;
 
 /// Counts of one thread, or of several added up.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct LoadTally {
     /// The fate of the connections.
-    pub(crate) connections: Ledger,
+    pub(crate) connections: LoadAccount,
     /// The fate of the requests.
-    pub(crate) requests: Ledger,
+    pub(crate) requests: LoadAccount,
     /// Times of connections that were made, and of replies with status 2xx.
     pub(crate) latency: Latencies,
     /// Whole replies by the first digit of their status; the first is of no class.
@@ -49,7 +49,7 @@ pub(crate) struct Tally {
     pub(crate) examples: BTreeMap<Failure, String>,
 }
 
-impl Tally {
+impl LoadTally {
     /// Keeps the first example of a failure.
     pub(crate) fn remember(&mut self, failure: Failure, example: impl FnOnce() -> String) {
         self.examples.entry(failure).or_insert_with(example);

@@ -1,6 +1,6 @@
 //! The target of a load: `http://host[:port][/path][?query]`.
 
-use crate::Error;
+use crate::HttpError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,8 +27,8 @@ impl Url {
     /// # Errors
     /// [`Error::Invalid`] with what is wrong: another scheme than `http`, credentials, no host, a
     /// port that cannot be, characters that must be percent-encoded.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let invalid = |why: &str| Error::invalid("url", text, why);
+    pub fn parse(text: &str) -> Result<Self, HttpError> {
+        let invalid = |why: &str| HttpError::invalid("url", text, why);
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(invalid("it begins with http://"));
         };
@@ -76,8 +76,8 @@ impl Url {
     ///
     /// # Errors
     /// The name cannot be resolved.
-    pub fn resolve(&self) -> Result<SocketAddr, Error> {
-        let refused = |source| mpps_os::Error::new("getaddrinfo", &self.host, source);
+    pub fn resolve(&self) -> Result<SocketAddr, HttpError> {
+        let refused = |source| mpps_os::CallError::new("getaddrinfo", &self.host, source);
         let mut addresses = (self.host.as_str(), self.port)
             .to_socket_addrs()
             .map_err(refused)?;
@@ -93,9 +93,9 @@ impl fmt::Display for Url {
 }
 
 impl TryFrom<String> for Url {
-    type Error = Error;
+    type Error = HttpError;
 
-    fn try_from(text: String) -> Result<Self, Error> {
+    fn try_from(text: String) -> Result<Self, HttpError> {
         Self::parse(&text)
     }
 }
@@ -200,7 +200,10 @@ mod tests {
             "http://[::1]x/",
         ] {
             let error = Url::parse(text).unwrap_err();
-            assert!(matches!(error, Error::Invalid { .. }), "{text}: {error}");
+            assert!(
+                matches!(error, HttpError::Invalid { .. }),
+                "{text}: {error}"
+            );
         }
     }
 

@@ -1,10 +1,10 @@
 //! One thread of a load: what it has, when it begins and when it ends.
 
-use super::flights::{Flights, Request};
-use super::pace::Pace;
-use super::report::Progress;
-use super::tally::Tally;
-use super::{Ledger, LoadConfig, request_text};
+use super::flights::{Flights, NextRequest};
+use super::pace::StartPace;
+use super::report::LoadProgress;
+use super::tally::LoadTally;
+use super::{LoadAccount, LoadConfig, request_text};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::sched;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,15 +28,15 @@ pub(crate) struct LoadWorker {
     /// The first of the own addresses that are this thread's, and which is next.
     first_source: usize,
     next_source: usize,
-    run: Arc<Run>,
-    live: Arc<Live>,
+    run: Arc<LoadRun>,
+    live: Arc<LoadCounts>,
     end_ns: u64,
     cpu_ns: u64,
 }
 
 /// The common part of all threads of a load.
 #[derive(Debug, Default)]
-pub(crate) struct Run {
+pub(crate) struct LoadRun {
     gate: Mutex<Gate>,
     changed: Condvar,
     stop: AtomicBool,
@@ -50,12 +50,12 @@ struct Gate {
     opened: Option<Option<u64>>,
     granted: Option<String>,
     /// When each thread ended, what it counted, and which it is.
-    finished: Vec<(u64, Tally, usize)>,
+    finished: Vec<(u64, LoadTally, usize)>,
 }
 
 /// A thread's counts as others see them.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct LoadCounts {
     connections_completed: AtomicU64,
     requests_completed: AtomicU64,
     requests_failed: AtomicU64,
@@ -67,13 +67,13 @@ impl LoadWorker {
         config: &Arc<LoadConfig>,
         index: usize,
         tickets: Option<Arc<AtomicU64>>,
-        run: &Arc<Run>,
-        live: &Arc<Live>,
+        run: &Arc<LoadRun>,
+        live: &Arc<LoadCounts>,
     ) -> Self {
         let threads = config.threads;
         let more = usize::from(index < config.connections % threads);
         let count = config.connections / threads + more;
-        let pace = config.rate.map(|rate| Pace::new(rate, index, threads));
+        let pace = config.rate.map(|rate| StartPace::new(rate, index, threads));
         let first_source = index % config.sources.len().max(1);
         Self {
             config: Arc::clone(config),
@@ -131,10 +131,10 @@ impl LoadWorker {
 
     /// The bytes of a request.
     #[inline]
-    pub(crate) fn text(&self, request: Request) -> &Arc<[u8]> {
+    pub(crate) fn text(&self, request: NextRequest) -> &Arc<[u8]> {
         match request {
-            Request::Ordinary => &self.texts[0],
-            Request::Last => &self.texts[1],
+            NextRequest::Ordinary => &self.texts[0],
+            NextRequest::Last => &self.texts[1],
         }
     }
 
@@ -181,7 +181,7 @@ impl LoadWorker {
     }
 }
 
-impl Run {
+impl LoadRun {
     /// Waits until `threads` are ready, or one of them has ended; answers when they began.
     pub(crate) fn open(&self, threads: usize, has_ended: impl Fn() -> bool) -> Option<u64> {
         let mut gate = self.lock();
@@ -209,9 +209,9 @@ impl Run {
 
     /// The engine's grant, the end of the last thread, the sum of all counts, and each thread's
     /// ledger of connections.
-    pub(crate) fn results(&self) -> (String, u64, Tally, Vec<Ledger>) {
+    pub(crate) fn results(&self) -> (String, u64, LoadTally, Vec<LoadAccount>) {
         let mut gate = self.lock();
-        let mut sum = Tally::default();
+        let mut sum = LoadTally::default();
         gate.finished.sort_by_key(|(.., index)| *index);
         let own = gate.finished.iter();
         let own = own.map(|(_, tally, _)| tally.connections.clone().close());
@@ -241,9 +241,9 @@ impl Run {
     }
 }
 
-impl Live {
+impl LoadCounts {
     /// Adds this thread's counts.
-    pub(crate) fn add_to(&self, progress: &mut Progress) {
+    pub(crate) fn add_to(&self, progress: &mut LoadProgress) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         progress.connections_completed += read(&self.connections_completed);
         progress.requests_completed += read(&self.requests_completed);

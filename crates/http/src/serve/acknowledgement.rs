@@ -40,7 +40,7 @@ pub(crate) struct Acknowledgement {
 
 /// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct AcknowledgedBytes {
     /// Bytes that the peer lacks.
     pub(crate) left: usize,
     /// Bytes that it has acknowledged, or 0 if that is not known. The kernel refills the socket
@@ -50,7 +50,7 @@ pub(crate) struct Seen {
     pub(crate) is_answered: bool,
 }
 
-impl Seen {
+impl AcknowledgedBytes {
     /// The state of this peer; none if the kernel does not report it.
     pub(crate) fn of(stream: &TcpStream) -> Option<Self> {
         let left = stream.unacknowledged_bytes().ok()?;
@@ -82,7 +82,7 @@ impl Seen {
 
 impl Acknowledgement {
     /// The first look has found this.
-    pub(crate) fn new(seen: Seen, now_ms: u64) -> Self {
+    pub(crate) fn new(seen: AcknowledgedBytes, now_ms: u64) -> Self {
         Self {
             left: seen.left,
             acknowledged: seen.acknowledged,
@@ -108,7 +108,7 @@ impl Acknowledgement {
     }
 
     /// A further look. False if the peer has taken nothing for longer than it may.
-    pub(crate) fn look(&mut self, seen: Seen, limits: &Limits, now_ms: u64) -> bool {
+    pub(crate) fn look(&mut self, seen: AcknowledgedBytes, limits: &Limits, now_ms: u64) -> bool {
         if seen.is_answered {
             self.answered_ms = now_ms;
         }
@@ -157,9 +157,9 @@ mod tests {
     /// The times of looks at a peer that takes nothing.
     fn looks(send_ms: u64) -> Vec<u64> {
         let limits = limits(send_ms);
-        let mut wait = Acknowledgement::new(Seen::left(9), 0);
+        let mut wait = Acknowledgement::new(AcknowledgedBytes::left(9), 0);
         let mut looks = vec![wait.look_ms(&limits)];
-        while wait.look(Seen::left(9), &limits, looks[looks.len() - 1]) {
+        while wait.look(AcknowledgedBytes::left(9), &limits, looks[looks.len() - 1]) {
             looks.push(wait.look_ms(&limits));
         }
         looks
@@ -182,72 +182,75 @@ mod tests {
         assert_eq!(slow.look_ms(&limits), 1_100);
         // The buffer holds what a slow peer takes in five times as long as it has.
         for (left, now_ms) in [(9_000, 1_100), (7_000, 1_899), (1_000, 2_698), (999, 3_497)] {
-            assert!(slow.look(Seen::left(left), &limits, now_ms), "{left}");
+            assert!(
+                slow.look(AcknowledgedBytes::left(left), &limits, now_ms),
+                "{left}"
+            );
         }
         assert!(
-            slow.look(Seen::left(999), &limits, 4_296)
-                && !slow.look(Seen::left(999), &limits, 4_297)
+            slow.look(AcknowledgedBytes::left(999), &limits, 4_296)
+                && !slow.look(AcknowledgedBytes::left(999), &limits, 4_297)
         );
         let mut dead = Acknowledgement::of_wait(1_000, 800);
         assert!(
-            dead.look(Seen::left(9_000), &limits, 1_100)
-                && dead.look(Seen::left(9_000), &limits, 1_899)
+            dead.look(AcknowledgedBytes::left(9_000), &limits, 1_100)
+                && dead.look(AcknowledgedBytes::left(9_000), &limits, 1_899)
         );
-        assert!(!dead.look(Seen::left(9_000), &limits, 1_900));
+        assert!(!dead.look(AcknowledgedBytes::left(9_000), &limits, 1_900));
         // If the kernel does not report it, the last send counts.
         let mut untold = Acknowledgement::of_wait(1_000, 800);
-        assert!(untold.look(Seen::left(usize::MAX), &limits, 1_799));
-        assert!(!untold.look(Seen::left(usize::MAX), &limits, 1_800));
+        assert!(untold.look(AcknowledgedBytes::left(usize::MAX), &limits, 1_799));
+        assert!(!untold.look(AcknowledgedBytes::left(usize::MAX), &limits, 1_800));
     }
 
     #[test]
     fn who_takes_something_has_its_time_anew() {
         let limits = limits(300);
-        let mut wait = Acknowledgement::new(Seen::left(9), 0);
-        assert!(wait.look(Seen::left(8), &limits, 290));
+        let mut wait = Acknowledgement::new(AcknowledgedBytes::left(9), 0);
+        assert!(wait.look(AcknowledgedBytes::left(8), &limits, 290));
         assert_eq!(wait.look_ms(&limits), 290 + TICK_MS);
-        assert!(wait.look(Seen::left(8), &limits, 589));
+        assert!(wait.look(AcknowledgedBytes::left(8), &limits, 589));
         assert_eq!(wait.look_ms(&limits), 590);
-        assert!(!wait.look(Seen::left(8), &limits, 590));
+        assert!(!wait.look(AcknowledgedBytes::left(8), &limits, 590));
     }
 
     #[test]
     fn a_socket_that_is_refilled_has_moved_if_more_is_acknowledged() {
         let limits = limits(300);
-        let full = |acknowledged| Seen {
+        let full = |acknowledged| AcknowledgedBytes {
             acknowledged,
-            ..Seen::left(9)
+            ..AcknowledgedBytes::left(9)
         };
         let mut wait = Acknowledgement::new(full(1), 0);
         assert!(wait.look(full(2), &limits, 290) && wait.look(full(3), &limits, 580));
         // Less is left, because the reply is over, and nothing has come.
-        let less = Seen { left: 8, ..full(3) };
+        let less = AcknowledgedBytes { left: 8, ..full(3) };
         assert!(wait.look(less, &limits, 879) && !wait.look(less, &limits, 880));
     }
 
     #[test]
     fn whose_kernel_answers_is_slow_and_not_dead() {
         let limits = limits(300);
-        let answered = Seen {
+        let answered = AcknowledgedBytes {
             is_answered: true,
-            ..Seen::left(9)
+            ..AcknowledgedBytes::left(9)
         };
-        let mut slow = Acknowledgement::new(Seen::left(9), 0);
+        let mut slow = Acknowledgement::new(AcknowledgedBytes::left(9), 0);
         for now_ms in (0..6_000).step_by(150) {
             assert!(slow.look(answered, &limits, now_ms), "{now_ms}");
         }
         // The hard limit: not a byte in twenty times as long.
         assert!(!slow.look(answered, &limits, 6_000));
         // A peer that dies meanwhile has as long as any other from its last answer on.
-        let mut dies = Acknowledgement::new(Seen::left(9), 0);
+        let mut dies = Acknowledgement::new(AcknowledgedBytes::left(9), 0);
         assert!(dies.look(answered, &limits, 290));
-        assert!(dies.look(Seen::left(9), &limits, 589));
+        assert!(dies.look(AcknowledgedBytes::left(9), &limits, 589));
         assert_eq!(dies.look_ms(&limits), 590);
-        assert!(!dies.look(Seen::left(9), &limits, 590));
+        assert!(!dies.look(AcknowledgedBytes::left(9), &limits, 590));
         // Bytes that it takes count for both limits.
-        assert!(slow.look(Seen::left(8), &limits, 6_001));
+        assert!(slow.look(AcknowledgedBytes::left(8), &limits, 6_001));
         assert!(slow.look(
-            Seen {
+            AcknowledgedBytes {
                 left: 8,
                 ..answered
             },

@@ -1,9 +1,9 @@
 //! The protocol of one connection, without its socket: bytes in, replies out, and who closes.
 
 use super::reply::Reply;
-use super::request::{self, Content, Parsed, Request};
+use super::request::{self, HttpRequest, Parsed, RequestContent};
 use super::responder::Responder;
-use super::{Acknowledgement, Close, Ending, Limits, Seen, duration_ms};
+use super::{AcknowledgedBytes, Acknowledgement, Close, Ending, Limits, duration_ms};
 use std::mem;
 
 /// Bytes of a request's content that are read and thrown away, so that the connection can go on.
@@ -45,14 +45,14 @@ pub(crate) struct Connection {
     /// Bytes of replies that no look has found acknowledged. Until one does, no close may discard
     /// them, and the peer is neither idle nor late.
     owed: u64,
-    state: State,
+    state: ConnectionState,
     /// Whether the peer has closed its side.
     is_ended: bool,
 }
 
 /// The next step with a connection's socket.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum ServeStep {
     /// Wait for more from the peer.
     Receive,
     /// Send this, then ask [`Connection::sent`], unless it is the last.
@@ -87,7 +87,7 @@ impl Waits {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ConnectionState {
     Head,
     Idle,
     Send(After),
@@ -117,7 +117,7 @@ impl Connection {
             since_ms: now_ms,
             seen: None,
             owed: 0,
-            state: State::Head,
+            state: ConnectionState::Head,
             is_ended: false,
         }
     }
@@ -127,18 +127,25 @@ impl Connection {
     ///
     /// While a reply is being sent nothing comes out but [`Step::Receive`], which then means
     /// nothing new.
-    pub(crate) fn receive(&mut self, bytes: &[u8], responder: &mut Responder, now_ms: u64) -> Step {
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+        responder: &mut Responder,
+        now_ms: u64,
+    ) -> ServeStep {
         match self.state {
-            State::Head | State::Idle => {}
-            State::Send(After::Request) => {
+            ConnectionState::Head | ConnectionState::Idle => {}
+            ConnectionState::Send(After::Request) => {
                 self.waiting.extend_from_slice(bytes);
                 return match self.waiting.len() - self.done {
-                    0..=WAITING_BYTES_MAX => Step::Receive,
+                    0..=WAITING_BYTES_MAX => ServeStep::Receive,
                     _ => self.close(),
                 };
             }
-            State::Send(_) | State::Part | State::Linger => return Step::Receive,
-            State::Closed => return Step::Close,
+            ConnectionState::Send(_) | ConnectionState::Part | ConnectionState::Linger => {
+                return ServeStep::Receive;
+            }
+            ConnectionState::Closed => return ServeStep::Close,
         }
         if self.waiting.is_empty() {
             // The usual case: a whole request in one piece, read where it lies.
@@ -153,46 +160,46 @@ impl Connection {
         // once for each line. The number of lines is limited.
         let is_full = self.waiting.len() >= responder.head_bytes_max();
         if !is_full && !bytes.contains(&b'\n') {
-            return Step::Receive;
+            return ServeStep::Receive;
         }
         self.resume(responder, now_ms)
     }
 
     /// The next step after a reply has gone whole: the next pipelined reply, wait, or close.
-    pub(crate) fn sent(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
-        let State::Send(after) = self.state else {
-            return Step::Receive;
+    pub(crate) fn sent(&mut self, responder: &mut Responder, now_ms: u64) -> ServeStep {
+        let ConnectionState::Send(after) = self.state else {
+            return ServeStep::Receive;
         };
         self.since_ms = now_ms;
         self.seen = None;
         match after {
             After::Request if !self.waiting.is_empty() => {
-                self.state = State::Idle;
+                self.state = ConnectionState::Idle;
                 match self.resume(responder, now_ms) {
-                    Step::Receive if self.is_ended => self.close(),
+                    ServeStep::Receive if self.is_ended => self.close(),
                     step => step,
                 }
             }
             _ if self.is_ended => self.close(),
             After::Request => {
-                self.state = State::Idle;
-                Step::Receive
+                self.state = ConnectionState::Idle;
+                ServeStep::Receive
             }
             After::Close => self.close(),
             After::Part => {
-                self.state = State::Part;
-                Step::Receive
+                self.state = ConnectionState::Part;
+                ServeStep::Receive
             }
             After::Linger => {
-                self.state = State::Linger;
-                Step::Shutdown
+                self.state = ConnectionState::Linger;
+                ServeStep::Shutdown
             }
         }
     }
 
     /// Notes that a part of a reply has gone, so that its peer is not taken for a dead one.
     pub(crate) fn progress(&mut self, now_ms: u64) {
-        if let State::Send(_) = self.state {
+        if let ConnectionState::Send(_) = self.state {
             self.since_ms = now_ms;
             self.seen = None;
         }
@@ -201,8 +208,8 @@ impl Connection {
     /// Takes in the result of a look at the peer. False if it has acknowledged nothing for longer
     /// than it may. Room in the socket does not count: its buffer can hold minutes of a slow peer's
     /// reading.
-    pub(crate) fn look(&mut self, found: Seen, limits: &Limits, now_ms: u64) -> bool {
-        if !matches!(self.state, State::Send(_)) && !found.lacks_some() {
+    pub(crate) fn look(&mut self, found: AcknowledgedBytes, limits: &Limits, now_ms: u64) -> bool {
+        if !matches!(self.state, ConnectionState::Send(_)) && !found.lacks_some() {
             self.owed = 0;
             // It lacked something at the look before: its time begins now.
             if self.seen.take().is_some() {
@@ -224,7 +231,7 @@ impl Connection {
     /// Whether to look at the peer when the time is over, because it may lack a part of a reply. A
     /// peer that has begun its next request has the time of any head.
     pub(crate) fn needs_look(&self) -> bool {
-        self.owed > 0 && !matches!(self.state, State::Head | State::Closed)
+        self.owed > 0 && !matches!(self.state, ConnectionState::Head | ConnectionState::Closed)
     }
 
     /// Ends it. True if its socket must wait until the peer has everything, because closing it would
@@ -251,10 +258,10 @@ impl Connection {
 
     /// The peer closed its side. Its earlier requests are still answered: [`Step::Receive`] says
     /// that a reply is on its way, and nothing more is to be received.
-    pub(crate) fn end(&mut self) -> Step {
+    pub(crate) fn end(&mut self) -> ServeStep {
         self.is_ended = true;
         match self.state {
-            State::Send(_) => Step::Receive,
+            ConnectionState::Send(_) => ServeStep::Receive,
             _ => self.close(),
         }
     }
@@ -270,40 +277,41 @@ impl Connection {
 
     fn wait_ms(&self, limits: &Limits) -> u64 {
         match self.state {
-            State::Head => duration_ms(limits.head_time),
-            State::Idle => duration_ms(limits.idle_time),
-            State::Part => duration_ms(limits.idle_time).min(PART_MS),
-            State::Send(_) => duration_ms(limits.send_time),
-            State::Linger => LINGER_MS,
-            State::Closed => 0,
+            ConnectionState::Head => duration_ms(limits.head_time),
+            ConnectionState::Idle => duration_ms(limits.idle_time),
+            ConnectionState::Part => duration_ms(limits.idle_time).min(PART_MS),
+            ConnectionState::Send(_) => duration_ms(limits.send_time),
+            ConnectionState::Linger => LINGER_MS,
+            ConnectionState::Closed => 0,
         }
     }
 
     /// The event that it waits for.
     pub(crate) fn waits(&self) -> Waits {
         match self.state {
-            State::Head => Waits::Head,
-            State::Idle => Waits::Idle,
-            State::Send(_) => Waits::Send,
-            State::Part => Waits::Part,
-            State::Linger | State::Closed => Waits::End,
+            ConnectionState::Head => Waits::Head,
+            ConnectionState::Idle => Waits::Idle,
+            ConnectionState::Send(_) => Waits::Send,
+            ConnectionState::Part => Waits::Part,
+            ConnectionState::Linger | ConnectionState::Closed => Waits::End,
         }
     }
 
     /// Whether it can be closed without breaking off anything: no request has begun.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Head | State::Idle) && self.waiting.is_empty()
+        matches!(self.state, ConnectionState::Head | ConnectionState::Idle)
+            && self.waiting.is_empty()
     }
 
     /// Whether all is over but the socket.
     pub(crate) fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == ConnectionState::Closed
     }
 
     /// Its deadline has passed: half a request is answered with 408; any other connection is
     /// closed.
-    pub(crate) fn expire(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
-        if self.state != State::Head || self.waiting.is_empty() {
+    pub(crate) fn expire(&mut self, responder: &mut Responder, now_ms: u64) -> ServeStep {
+        if self.state != ConnectionState::Head || self.waiting.is_empty() {
             return self.close();
         }
         self.waiting = Vec::new();
@@ -312,22 +320,22 @@ impl Connection {
     }
 
     /// Makes of some bytes what can be made of them: how many are done with, and the step.
-    fn take(&mut self, bytes: &[u8], responder: &mut Responder, now_ms: u64) -> (usize, Step) {
+    fn take(&mut self, bytes: &[u8], responder: &mut Responder, now_ms: u64) -> (usize, ServeStep) {
         let skipped = usize::try_from(self.skip).map_or(bytes.len(), |skip| skip.min(bytes.len()));
         self.skip -= skipped as u64;
         // Some clients end a request with one empty line too many (RFC 9112, section 2.2).
         let start = skipped + empty_lines(&bytes[skipped..]);
         let rest = &bytes[start..];
         if rest.is_empty() {
-            return (start, Step::Receive);
+            return (start, ServeStep::Receive);
         }
         match request::parse(rest, responder.head_bytes_max()) {
             Parsed::Part => {
-                if self.state == State::Idle {
-                    self.state = State::Head;
+                if self.state == ConnectionState::Idle {
+                    self.state = ConnectionState::Head;
                     self.since_ms = now_ms;
                 }
-                (start, Step::Receive)
+                (start, ServeStep::Receive)
             }
             Parsed::Refused(status) => {
                 let reply = responder.refuse(status, now_ms);
@@ -350,13 +358,13 @@ impl Connection {
     /// Answers a request with `behind` bytes behind its head.
     fn answer(
         &mut self,
-        request: &Request<'_>,
+        request: &HttpRequest<'_>,
         behind: u64,
         responder: &mut Responder,
         now_ms: u64,
-    ) -> Step {
+    ) -> ServeStep {
         let content_ends = match request.content {
-            Content::Length(length) if length <= CONTENT_BYTES_MAX => {
+            RequestContent::Length(length) if length <= CONTENT_BYTES_MAX => {
                 self.skip = length;
                 true
             }
@@ -375,7 +383,7 @@ impl Connection {
         self.send(reply, after, responder.close(), now_ms)
     }
 
-    fn send(&mut self, mut reply: Reply, after: After, close: Close, now_ms: u64) -> Step {
+    fn send(&mut self, mut reply: Reply, after: After, close: Close, now_ms: u64) -> ServeStep {
         self.owed = self.owed.saturating_add(reply.bytes());
         let after = match after {
             // A reset waits for the acknowledgement by itself.
@@ -383,20 +391,20 @@ impl Connection {
             after => after,
         };
         reply.last = after == After::Close;
-        self.state = State::Send(after);
+        self.state = ConnectionState::Send(after);
         self.since_ms = now_ms;
         self.seen = None;
-        Step::Send(reply)
+        ServeStep::Send(reply)
     }
 
     /// Goes on with what waits inside.
-    fn resume(&mut self, responder: &mut Responder, now_ms: u64) -> Step {
+    fn resume(&mut self, responder: &mut Responder, now_ms: u64) -> ServeStep {
         let mut waiting = mem::take(&mut self.waiting);
         let start = mem::take(&mut self.done);
         let (used, step) = self.take(&waiting[start..], responder, now_ms);
         let done = start + used;
         if done < waiting.len() && self.wants_the_rest() {
-            if let State::Send(_) = self.state {
+            if let ConnectionState::Send(_) = self.state {
                 self.done = done;
             } else {
                 // Once for each head that is not whole; so what is kept stays small.
@@ -411,14 +419,14 @@ impl Connection {
     fn wants_the_rest(&self) -> bool {
         matches!(
             self.state,
-            State::Head | State::Idle | State::Send(After::Request)
+            ConnectionState::Head | ConnectionState::Idle | ConnectionState::Send(After::Request)
         )
     }
 
-    fn close(&mut self) -> Step {
-        self.state = State::Closed;
+    fn close(&mut self) -> ServeStep {
+        self.state = ConnectionState::Closed;
         self.waiting = Vec::new();
-        Step::Close
+        ServeStep::Close
     }
 }
 

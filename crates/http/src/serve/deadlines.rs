@@ -21,7 +21,7 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Deadlines {
     /// The first slot of each bucket.
     first: Box<[u32]>,
-    slots: Vec<Slot>,
+    slots: Vec<BucketSlot>,
     /// The tick whose bucket is being emptied; everything before it is done.
     tick: u64,
     /// The latest tick that was asked about.
@@ -33,7 +33,7 @@ pub(crate) struct Deadlines {
 
 /// A slot's place in the list of its bucket.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct BucketSlot {
     before: u32,
     after: u32,
     /// When it is due, or [`UNARMED`].
@@ -60,7 +60,7 @@ impl Deadlines {
     pub(crate) fn arm(&mut self, slot: u32, deadline_ms: u64) {
         let index = slot as usize;
         if index >= self.slots.len() {
-            let empty = Slot {
+            let empty = BucketSlot {
                 before: NONE,
                 after: NONE,
                 due: UNARMED,
@@ -112,7 +112,7 @@ impl Deadlines {
         if after != NONE {
             self.slots[after as usize].before = slot;
         }
-        self.slots[slot as usize] = Slot {
+        self.slots[slot as usize] = BucketSlot {
             before: NONE,
             after,
             due,
@@ -121,7 +121,7 @@ impl Deadlines {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Slot { before, after, due } = self.slots[slot as usize];
+        let BucketSlot { before, after, due } = self.slots[slot as usize];
         if self.next == slot {
             self.next = after;
         }

@@ -1,11 +1,11 @@
 //! The reply that sends a file, a part of it, or says why not.
 
 use super::heads::Heads;
-use super::precondition::Outcome;
-use super::range::{self, Part};
-use super::reply::{Body, Chunk, HeadWriter, Keep, Reply};
-use super::request::{Method, Request};
-use super::site::{Found, FoundFile, Site};
+use super::precondition::PreconditionResult;
+use super::range::{self, FilePart};
+use super::reply::{Chunk, HeadWriter, Keep, Reply, ReplyBody};
+use super::request::{HttpRequest, Method};
+use super::site::{FoundFile, PathTarget, ServedSite};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -17,12 +17,17 @@ use std::sync::Arc;
 const READ_BYTES_MAX: u64 = 16 << 10;
 
 /// Answers from the files below the root.
-pub(super) fn answer(site: &Site, heads: &Heads, request: &Request<'_>, keep: Keep) -> Reply {
+pub(super) fn answer(
+    site: &ServedSite,
+    heads: &Heads,
+    request: &HttpRequest<'_>,
+    keep: Keep,
+) -> Reply {
     let is_head = request.method == Method::Head;
     match site.find(request.path) {
-        Found::Nothing(status) => heads.note(status, keep, is_head),
-        Found::Directory => redirect(heads, request, keep),
-        Found::File(found) => FileReply {
+        PathTarget::Nothing(status) => heads.note(status, keep, is_head),
+        PathTarget::Directory => redirect(heads, request, keep),
+        PathTarget::File(found) => FileReply {
             heads,
             keep,
             is_head,
@@ -33,7 +38,7 @@ pub(super) fn answer(site: &Site, heads: &Heads, request: &Request<'_>, keep: Ke
 }
 
 /// Sends a client from `/directory` to `/directory/`, so that relative links work.
-fn redirect(heads: &Heads, request: &Request<'_>, keep: Keep) -> Reply {
+fn redirect(heads: &Heads, request: &HttpRequest<'_>, keep: Keep) -> Reply {
     // One slash at the beginning and no more: `//name/` would be a host's name.
     let path = request.path.trim_start_matches('/');
     let head = heads
@@ -51,20 +56,24 @@ struct FileReply<'a> {
 }
 
 impl FileReply<'_> {
-    fn answer(self, request: &Request<'_>) -> Reply {
+    fn answer(self, request: &HttpRequest<'_>) -> Reply {
         let length = self.found.length;
         let conditions = &request.conditions;
         let part = match (self.found.validators.evaluate(conditions), conditions.range) {
-            (Outcome::NotModified, _) => return Reply::in_memory(304, self.head(304).end()),
-            (Outcome::Failed, _) => return self.heads.note(412, self.keep, self.is_head),
+            (PreconditionResult::NotModified, _) => {
+                return Reply::in_memory(304, self.head(304).end());
+            }
+            (PreconditionResult::Failed, _) => {
+                return self.heads.note(412, self.keep, self.is_head);
+            }
             // A range is defined for GET only (RFC 9110, section 14.2).
-            (Outcome::Send, Some(value)) if !self.is_head => range::part(value, length),
-            _ => Part::All,
+            (PreconditionResult::Send, Some(value)) if !self.is_head => range::part(value, length),
+            _ => FilePart::All,
         };
         match part {
-            Part::All => self.send(200, 0..length),
-            Part::Bytes(range) => self.send(206, range),
-            Part::Beyond => {
+            FilePart::All => self.send(200, 0..length),
+            FilePart::Bytes(range) => self.send(206, range),
+            FilePart::Beyond => {
                 let head = self
                     .heads
                     .head(416, self.keep)
@@ -101,7 +110,7 @@ impl FileReply<'_> {
         }
         Reply {
             head: Chunk::whole(bytes.into()),
-            body: Body::File {
+            body: ReplyBody::File {
                 file: Arc::new(self.found.file),
                 range,
             },

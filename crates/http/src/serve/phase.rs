@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The stage that workers are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum ServeStage {
     /// Accept and serve.
     Running,
     /// Accept no more, finish what was begun, close what is idle.
@@ -16,18 +16,18 @@ pub(crate) enum Stage {
 
 /// The stage of a server, which only goes on and never back.
 #[derive(Debug)]
-pub(crate) struct Phase {
+pub(crate) struct ServePhase {
     stage: AtomicU8,
     wakes: Vec<Wake>,
 }
 
-impl Phase {
+impl ServePhase {
     /// For this number of workers, running.
     ///
     /// # Errors
     ///
     /// `EMFILE` if descriptors ran out.
-    pub(crate) fn new(workers: usize) -> Result<Self, mpps_os::Error> {
+    pub(crate) fn new(workers: usize) -> Result<Self, mpps_os::CallError> {
         Ok(Self {
             stage: AtomicU8::new(0),
             wakes: (0..workers)
@@ -37,16 +37,16 @@ impl Phase {
     }
 
     /// The present stage.
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> ServeStage {
         match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Running,
-            1 => Stage::Draining,
-            _ => Stage::Stopped,
+            0 => ServeStage::Running,
+            1 => ServeStage::Draining,
+            _ => ServeStage::Stopped,
         }
     }
 
     /// Goes on to a stage, and wakes every worker. Going back does nothing.
-    pub(crate) fn advance(&self, stage: Stage) {
+    pub(crate) fn advance(&self, stage: ServeStage) {
         self.stage.fetch_max(stage as u8, Ordering::AcqRel);
         for wake in &self.wakes {
             wake.wake();
@@ -65,12 +65,12 @@ mod tests {
 
     #[test]
     fn a_server_only_goes_on() {
-        let phase = Phase::new(2).unwrap();
-        assert_eq!(phase.stage(), Stage::Running);
+        let phase = ServePhase::new(2).unwrap();
+        assert_eq!(phase.stage(), ServeStage::Running);
         assert!(!phase.wake(1).clear());
-        phase.advance(Stage::Stopped);
-        phase.advance(Stage::Draining);
-        assert_eq!(phase.stage(), Stage::Stopped);
+        phase.advance(ServeStage::Stopped);
+        phase.advance(ServeStage::Draining);
+        assert_eq!(phase.stage(), ServeStage::Stopped);
         assert!(phase.wake(0).clear() && phase.wake(1).clear());
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Validators {
 
 /// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum PreconditionResult {
     /// The file is to be sent, if wanted in part.
     Send,
     /// The file is to be sent whole: the client's part is of another version.
@@ -51,24 +51,24 @@ impl Validators {
     }
 
     /// Evaluates conditions in the order of RFC 9110, section 13.2.2.
-    pub(crate) fn evaluate(&self, conditions: &Conditions<'_>) -> Outcome {
+    pub(crate) fn evaluate(&self, conditions: &Conditions<'_>) -> PreconditionResult {
         match (conditions.if_match, conditions.if_unmodified_since) {
-            (Some(tags), _) if !self.is_among(tags, false) => return Outcome::Failed,
+            (Some(tags), _) if !self.is_among(tags, false) => return PreconditionResult::Failed,
             (None, Some(date)) if is_some_and(date, |date| self.modified > date) => {
-                return Outcome::Failed;
+                return PreconditionResult::Failed;
             }
             _ => {}
         }
         match (conditions.if_none_match, conditions.if_modified_since) {
-            (Some(tags), _) if self.is_among(tags, true) => return Outcome::NotModified,
+            (Some(tags), _) if self.is_among(tags, true) => return PreconditionResult::NotModified,
             (None, Some(date)) if is_some_and(date, |date| self.modified <= date) => {
-                return Outcome::NotModified;
+                return PreconditionResult::NotModified;
             }
             _ => {}
         }
         match conditions.if_range {
-            Some(validator) if !self.is_same(validator) => Outcome::SendWhole,
-            _ => Outcome::Send,
+            Some(validator) if !self.is_same(validator) => PreconditionResult::SendWhole,
+            _ => PreconditionResult::Send,
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
     const BEFORE: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
     const AFTER: &[u8] = b"Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn outcome(conditions: Conditions<'_>) -> Outcome {
+    fn outcome(conditions: Conditions<'_>) -> PreconditionResult {
         let validators = Validators {
             tag: "\"1-2-3\"".to_owned(),
             modified: UNIX_EPOCH + Duration::from_secs(784_111_777),
@@ -122,11 +122,14 @@ mod tests {
                 ..Conditions::default()
             })
         };
-        assert_eq!(none_match("\"1-2-3\""), Outcome::NotModified);
-        assert_eq!(none_match("\"0\", W/\"1-2-3\""), Outcome::NotModified);
-        assert_eq!(none_match("*"), Outcome::NotModified);
-        assert_eq!(none_match("\"1-2-4\""), Outcome::Send);
-        assert_eq!(none_match("1-2-3"), Outcome::Send);
+        assert_eq!(none_match("\"1-2-3\""), PreconditionResult::NotModified);
+        assert_eq!(
+            none_match("\"0\", W/\"1-2-3\""),
+            PreconditionResult::NotModified
+        );
+        assert_eq!(none_match("*"), PreconditionResult::NotModified);
+        assert_eq!(none_match("\"1-2-4\""), PreconditionResult::Send);
+        assert_eq!(none_match("1-2-3"), PreconditionResult::Send);
     }
 
     #[test]
@@ -137,10 +140,10 @@ mod tests {
                 ..Conditions::default()
             })
         };
-        assert_eq!(since(BEFORE), Outcome::Send);
-        assert_eq!(since(THEN), Outcome::NotModified);
-        assert_eq!(since(AFTER), Outcome::NotModified);
-        assert_eq!(since(b"yesterday"), Outcome::Send);
+        assert_eq!(since(BEFORE), PreconditionResult::Send);
+        assert_eq!(since(THEN), PreconditionResult::NotModified);
+        assert_eq!(since(AFTER), PreconditionResult::NotModified);
+        assert_eq!(since(b"yesterday"), PreconditionResult::Send);
     }
 
     #[test]
@@ -150,14 +153,26 @@ mod tests {
             if_unmodified_since,
             ..Conditions::default()
         };
-        assert_eq!(outcome(conditions(Some(b"\"1-2-3\""), None)), Outcome::Send);
-        assert_eq!(outcome(conditions(Some(b"*"), Some(BEFORE))), Outcome::Send);
+        assert_eq!(
+            outcome(conditions(Some(b"\"1-2-3\""), None)),
+            PreconditionResult::Send
+        );
+        assert_eq!(
+            outcome(conditions(Some(b"*"), Some(BEFORE))),
+            PreconditionResult::Send
+        );
         assert_eq!(
             outcome(conditions(Some(b"W/\"1-2-3\""), None)),
-            Outcome::Failed
+            PreconditionResult::Failed
         );
-        assert_eq!(outcome(conditions(None, Some(BEFORE))), Outcome::Failed);
-        assert_eq!(outcome(conditions(None, Some(THEN))), Outcome::Send);
+        assert_eq!(
+            outcome(conditions(None, Some(BEFORE))),
+            PreconditionResult::Failed
+        );
+        assert_eq!(
+            outcome(conditions(None, Some(THEN))),
+            PreconditionResult::Send
+        );
     }
 
     #[test]
@@ -168,11 +183,11 @@ mod tests {
                 ..Conditions::default()
             })
         };
-        assert_eq!(range(b"\"1-2-3\""), Outcome::Send);
-        assert_eq!(range(THEN), Outcome::Send);
-        assert_eq!(range(AFTER), Outcome::SendWhole);
-        assert_eq!(range(b"W/\"1-2-3\""), Outcome::SendWhole);
-        assert_eq!(range(b""), Outcome::SendWhole);
+        assert_eq!(range(b"\"1-2-3\""), PreconditionResult::Send);
+        assert_eq!(range(THEN), PreconditionResult::Send);
+        assert_eq!(range(AFTER), PreconditionResult::SendWhole);
+        assert_eq!(range(b"W/\"1-2-3\""), PreconditionResult::SendWhole);
+        assert_eq!(range(b""), PreconditionResult::SendWhole);
     }
 
     #[test]

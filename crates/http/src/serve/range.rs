@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The part of a file that a `Range` field asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FilePart {
     /// All of it. Also for a field that is malformed, of another unit, or has more than one range:
     /// a server may ignore each of these.
     All,
@@ -15,11 +15,11 @@ pub(crate) enum Part {
 }
 
 /// The part that the field's value asks for in a file of `length` bytes.
-pub(crate) fn part(value: &[u8], length: u64) -> Part {
-    asked(value, length).unwrap_or(Part::All)
+pub(crate) fn part(value: &[u8], length: u64) -> FilePart {
+    asked(value, length).unwrap_or(FilePart::All)
 }
 
-fn asked(value: &[u8], length: u64) -> Option<Part> {
+fn asked(value: &[u8], length: u64) -> Option<FilePart> {
     let value = str::from_utf8(value).ok()?;
     let (unit, set) = value.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -41,9 +41,9 @@ fn asked(value: &[u8], length: u64) -> Option<Part> {
         }
     };
     Some(if range.is_empty() {
-        Part::Beyond
+        FilePart::Beyond
     } else {
-        Part::Bytes(range)
+        FilePart::Bytes(range)
     })
 }
 
@@ -61,26 +61,29 @@ mod tests {
     #[test]
     fn the_examples_of_the_rfc() {
         let part = |value: &str| part(value.as_bytes(), 10_000);
-        assert_eq!(part("bytes=0-499"), Part::Bytes(0..500));
-        assert_eq!(part("bytes=500-999"), Part::Bytes(500..1000));
-        assert_eq!(part("bytes=-500"), Part::Bytes(9500..10_000));
-        assert_eq!(part("bytes=9500-"), Part::Bytes(9500..10_000));
-        assert_eq!(part("bytes=0-0"), Part::Bytes(0..1));
-        assert_eq!(part("bytes=0-0,-1"), Part::All);
-        assert_eq!(part("bytes= 0-0 "), Part::Bytes(0..1));
+        assert_eq!(part("bytes=0-499"), FilePart::Bytes(0..500));
+        assert_eq!(part("bytes=500-999"), FilePart::Bytes(500..1000));
+        assert_eq!(part("bytes=-500"), FilePart::Bytes(9500..10_000));
+        assert_eq!(part("bytes=9500-"), FilePart::Bytes(9500..10_000));
+        assert_eq!(part("bytes=0-0"), FilePart::Bytes(0..1));
+        assert_eq!(part("bytes=0-0,-1"), FilePart::All);
+        assert_eq!(part("bytes= 0-0 "), FilePart::Bytes(0..1));
     }
 
     #[test]
     fn what_a_file_does_not_have_is_beyond_it() {
-        assert_eq!(part(b"bytes=10-", 10), Part::Beyond);
-        assert_eq!(part(b"bytes=10-99999999999999999999999", 10), Part::Beyond);
-        assert_eq!(part(b"bytes=-0", 10), Part::Beyond);
-        assert_eq!(part(b"bytes=0-", 0), Part::Beyond);
-        assert_eq!(part(b"bytes=-5", 0), Part::Beyond);
-        assert_eq!(part(b"bytes=-99", 10), Part::Bytes(0..10));
+        assert_eq!(part(b"bytes=10-", 10), FilePart::Beyond);
+        assert_eq!(
+            part(b"bytes=10-99999999999999999999999", 10),
+            FilePart::Beyond
+        );
+        assert_eq!(part(b"bytes=-0", 10), FilePart::Beyond);
+        assert_eq!(part(b"bytes=0-", 0), FilePart::Beyond);
+        assert_eq!(part(b"bytes=-5", 0), FilePart::Beyond);
+        assert_eq!(part(b"bytes=-99", 10), FilePart::Bytes(0..10));
         assert_eq!(
             part(b"bytes=5-18446744073709551615", 10),
-            Part::Bytes(5..10)
+            FilePart::Bytes(5..10)
         );
     }
 
@@ -99,7 +102,7 @@ mod tests {
             "bytes=0x1-2",
             "bytes=--1",
         ] {
-            assert_eq!(part(value.as_bytes(), 10), Part::All, "{value}");
+            assert_eq!(part(value.as_bytes(), 10), FilePart::All, "{value}");
         }
     }
 
@@ -108,7 +111,7 @@ mod tests {
 
         #[test]
         fn a_part_lies_within_the_file(value in "(bytes=)?[-0-9, ]{0,24}", length in 0u64..50) {
-            if let Part::Bytes(range) = part(value.as_bytes(), length) {
+            if let FilePart::Bytes(range) = part(value.as_bytes(), length) {
                 prop_assert!(range.start < range.end && range.end <= length);
             }
         }
@@ -118,9 +121,9 @@ mod tests {
             let asked = part(format!("bytes={first}-{}", first + more).as_bytes(), length);
             let bytes: Vec<u64> = (first..=first + more).filter(|&byte| byte < length).collect();
             match asked {
-                Part::Bytes(range) => prop_assert_eq!(range.collect::<Vec<_>>(), bytes),
-                Part::Beyond => prop_assert!(bytes.is_empty()),
-                Part::All => prop_assert!(false),
+                FilePart::Bytes(range) => prop_assert_eq!(range.collect::<Vec<_>>(), bytes),
+                FilePart::Beyond => prop_assert!(bytes.is_empty()),
+                FilePart::All => prop_assert!(false),
             }
         }
     }

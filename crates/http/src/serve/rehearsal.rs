@@ -1,15 +1,15 @@
 //! A conversation without a socket, for tests and fuzzers.
 
-use super::connection::{Connection, Step};
+use super::connection::{Connection, ServeStep};
 use super::responder::Responder;
-use super::site::Site;
-use super::{Close, Content, Limits};
+use super::site::ServedSite;
+use super::{Close, Limits, ServedContent};
 use std::sync::Arc;
 
 /// The statuses that a server of one small body answers with to bytes that arrive in these pieces,
 /// and whether it ends the connection after the last of them. The peer takes each reply at once.
 pub fn rehearse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u16>, bool) {
-    let Ok(site) = Site::open(&Content::Size(1)) else {
+    let Ok(site) = ServedSite::open(&ServedContent::Size(1)) else {
         return (Vec::new(), true);
     };
     let limits = Limits::default();
@@ -20,12 +20,12 @@ pub fn rehearse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u16>, bo
         let mut step = connection.receive(piece, &mut responder, 0);
         loop {
             step = match step {
-                Step::Send(reply) => {
+                ServeStep::Send(reply) => {
                     statuses.push(reply.status);
                     connection.sent(&mut responder, 0)
                 }
-                Step::Receive => break,
-                Step::Shutdown | Step::Close => return (statuses, true),
+                ServeStep::Receive => break,
+                ServeStep::Shutdown | ServeStep::Close => return (statuses, true),
             };
         }
     }

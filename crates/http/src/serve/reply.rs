@@ -12,7 +12,7 @@ pub(crate) struct Reply {
     /// The head, and after it the body where both lie in one piece of memory.
     pub(crate) head: Chunk,
     /// The rest of the body.
-    pub(crate) body: Body,
+    pub(crate) body: ReplyBody,
     /// The connection is closed right after it, in the server's way, without asking.
     pub(crate) last: bool,
     /// The status, for the counters.
@@ -30,7 +30,7 @@ pub(crate) struct Chunk {
 
 /// The body behind a reply's head.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum ReplyBody {
     /// Nothing more.
     None,
     /// Bytes in memory.
@@ -66,9 +66,9 @@ impl Reply {
     /// Bytes of head and body.
     pub(crate) fn bytes(&self) -> u64 {
         let body = match &self.body {
-            Body::None => 0,
-            Body::Memory(chunk) => chunk.range.len() as u64,
-            Body::File { range, .. } => range.end.saturating_sub(range.start),
+            ReplyBody::None => 0,
+            ReplyBody::Memory(chunk) => chunk.range.len() as u64,
+            ReplyBody::File { range, .. } => range.end.saturating_sub(range.start),
         };
         self.head.range.len() as u64 + body
     }
@@ -77,7 +77,7 @@ impl Reply {
     pub(crate) fn in_memory(status: u16, bytes: Vec<u8>) -> Self {
         Self {
             head: Chunk::whole(bytes.into()),
-            body: Body::None,
+            body: ReplyBody::None,
             last: false,
             status,
         }

@@ -17,7 +17,7 @@ pub(crate) enum Parsed<'a> {
     /// A request.
     Whole {
         /// The request.
-        request: Request<'a>,
+        request: HttpRequest<'a>,
         /// Bytes of its head, with the empty line.
         head_bytes: usize,
     },
@@ -27,7 +27,7 @@ pub(crate) enum Parsed<'a> {
 
 /// A request whose framing is beyond doubt.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request<'a> {
+pub(crate) struct HttpRequest<'a> {
     /// The method.
     pub(crate) method: Method,
     /// The path as it was sent, percent signs and all; it begins with a slash.
@@ -39,7 +39,7 @@ pub(crate) struct Request<'a> {
     /// Whether the client wants to ask more on this connection.
     pub(crate) keep_alive: bool,
     /// The content behind the head.
-    pub(crate) content: Content,
+    pub(crate) content: RequestContent,
     /// On what condition, and which part.
     pub(crate) conditions: Conditions<'a>,
 }
@@ -59,7 +59,7 @@ pub(crate) enum Method {
 
 /// The content behind a request's head. It is not read; only its end matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum RequestContent {
     /// This number of bytes, which may be 0.
     Length(u64),
     /// Chunks, or bytes that the client sends only after a word that it does not get: the
@@ -80,7 +80,7 @@ pub(crate) struct Conditions<'a> {
 
 /// The fields that decide how long a request is and whom it is for.
 #[derive(Debug, Default)]
-struct Framing<'a> {
+struct RequestFraming<'a> {
     host: Option<&'a [u8]>,
     length: Option<u64>,
     encoding: Option<&'a [u8]>,
@@ -116,11 +116,11 @@ pub(crate) fn parse(bytes: &[u8], head_bytes_max: usize) -> Parsed<'_> {
     }
 }
 
-fn understand<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, u16> {
+fn understand<'a>(head: &httparse::Request<'_, 'a>) -> Result<HttpRequest<'a>, u16> {
     let (Some(method), Some(target), Some(version)) = (head.method, head.path, head.version) else {
         return Err(400);
     };
-    let mut framing = Framing::default();
+    let mut framing = RequestFraming::default();
     let mut conditions = Conditions::default();
     for field in head.headers.iter() {
         framing.take(field, &mut conditions)?;
@@ -138,7 +138,7 @@ fn understand<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, u16> 
         // `OPTIONS *` and `CONNECT host:port` have no path, and get none.
         Method::NotAllowed | Method::Unknown => ("/", ""),
     };
-    Ok(Request {
+    Ok(HttpRequest {
         method,
         path,
         query,
@@ -163,7 +163,7 @@ impl Method {
     }
 }
 
-impl<'a> Framing<'a> {
+impl<'a> RequestFraming<'a> {
     /// Takes one field, here or into the conditions. Most names differ by their length.
     fn take(
         &mut self,
@@ -206,16 +206,16 @@ impl<'a> Framing<'a> {
     }
 
     /// Where the request ends (RFC 9112, section 6.3).
-    fn content(&self, is_1_1: bool) -> Result<Content, u16> {
+    fn content(&self, is_1_1: bool) -> Result<RequestContent, u16> {
         match (self.encoding, self.length) {
             (Some(_), Some(_)) => Err(400),
             (Some(_), None) if !is_1_1 => Err(400),
             (Some(encoding), None) if encoding.eq_ignore_ascii_case(b"chunked") => {
-                Ok(Content::Unbounded)
+                Ok(RequestContent::Unbounded)
             }
             (Some(_), None) => Err(501),
-            (None, Some(length)) if length > 0 && self.expects => Ok(Content::Unbounded),
-            (None, length) => Ok(Content::Length(length.unwrap_or(0))),
+            (None, Some(length)) if length > 0 && self.expects => Ok(RequestContent::Unbounded),
+            (None, length) => Ok(RequestContent::Length(length.unwrap_or(0))),
         }
     }
 }

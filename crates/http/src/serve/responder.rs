@@ -2,9 +2,9 @@
 
 use super::file_reply;
 use super::heads::Heads;
-use super::reply::{Body, Chunk, Keep, Reply};
-use super::request::{Method, Request};
-use super::site::Site;
+use super::reply::{Chunk, Keep, Reply, ReplyBody};
+use super::request::{HttpRequest, Method};
+use super::site::ServedSite;
 use super::{Close, Limits};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const ONE_PIECE_BYTES_MAX: usize = 256 << 10;
 
 /// Answers requests; one for each worker.
 pub(crate) struct Responder {
-    site: Arc<Site>,
+    site: Arc<ServedSite>,
     metrics: Option<MetricsPage>,
     head_bytes_max: usize,
     close: Close,
@@ -44,7 +44,7 @@ struct Ready {
 impl Responder {
     /// Answers from a site, within some limits.
     pub(crate) fn new(
-        site: Arc<Site>,
+        site: Arc<ServedSite>,
         limits: &Limits,
         close: Close,
         metrics: Option<MetricsPage>,
@@ -82,7 +82,7 @@ impl Responder {
 
     /// The reply to a request.
     #[inline]
-    pub(crate) fn answer(&mut self, request: &Request<'_>, keeps: bool, now_ms: u64) -> Reply {
+    pub(crate) fn answer(&mut self, request: &HttpRequest<'_>, keeps: bool, now_ms: u64) -> Reply {
         self.renew_date(now_ms);
         let keep = match (keeps, request.is_1_1) {
             (true, true) => Keep::Implied,
@@ -112,7 +112,7 @@ impl Responder {
         self.heads.note(status, Keep::No, false)
     }
 
-    fn page(&self, page: &[u8], request: &Request<'_>, keep: Keep) -> Reply {
+    fn page(&self, page: &[u8], request: &HttpRequest<'_>, keep: Keep) -> Reply {
         let mut bytes = self
             .heads
             .head(200, keep)
@@ -126,7 +126,7 @@ impl Responder {
     }
 
     /// The reply of a site that has one body, kept ready.
-    fn same_for_all(&mut self, request: &Request<'_>, keep: Keep) -> Reply {
+    fn same_for_all(&mut self, request: &HttpRequest<'_>, keep: Keep) -> Reply {
         if self.ready[keep as usize].is_none() {
             self.ready[keep as usize] = Some(self.make_ready(keep));
         }
@@ -142,7 +142,7 @@ impl Responder {
                 bytes: Arc::clone(&ready.bytes),
                 range: 0..end,
             },
-            body: body.map_or(Body::None, Body::Memory),
+            body: body.map_or(ReplyBody::None, ReplyBody::Memory),
             last: false,
             status: 200,
         }

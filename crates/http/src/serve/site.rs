@@ -1,8 +1,8 @@
 //! The content of a server: one body at every path, or the files below a directory.
 
 use super::precondition::Validators;
-use super::{Content, content_type};
-use crate::Error;
+use super::{ServedContent, content_type};
+use crate::HttpError;
 use mpps_os::file::{self, Directory};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,19 +21,19 @@ const INDEX: &str = "index.html";
 
 /// The content of a server.
 #[derive(Debug)]
-pub(crate) struct Site {
-    kind: Kind,
+pub(crate) struct ServedSite {
+    kind: ContentKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ContentKind {
     Body(Arc<[u8]>),
     Root(Directory),
 }
 
 /// The target of a path.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum PathTarget {
     /// A regular file.
     File(FoundFile),
     /// A directory, asked for without its slash.
@@ -51,30 +51,30 @@ pub(crate) struct FoundFile {
     pub(crate) content_type: &'static str,
 }
 
-impl Site {
+impl ServedSite {
     /// Prepares the content.
     ///
     /// # Errors
     ///
     /// A size that memory should not be filled with; a directory that cannot be opened; a kernel
     /// without `openat2` (before Linux 5.6), because no path would be safe there.
-    pub(crate) fn open(content: &Content) -> Result<Self, Error> {
+    pub(crate) fn open(content: &ServedContent) -> Result<Self, HttpError> {
         let kind = match content {
-            Content::Size(size) if *size > SIZE_BYTES_MAX => {
+            ServedContent::Size(size) if *size > SIZE_BYTES_MAX => {
                 let why = format!("the body lies in memory; at most {SIZE_BYTES_MAX} bytes");
-                return Err(Error::invalid("content", size, why));
+                return Err(HttpError::invalid("content", size, why));
             }
-            Content::Size(size) => {
+            ServedContent::Size(size) => {
                 // It is there twice for a moment. An allocation that fails ends the process.
                 if Vec::<u8>::new().try_reserve_exact(2 * size).is_err() {
                     let why = "this process gets no memory for the body (`ulimit -v`?)";
-                    return Err(Error::invalid("content", size, why));
+                    return Err(HttpError::invalid("content", size, why));
                 }
                 let mut body = PATTERN.repeat(size.div_ceil(PATTERN.len()));
                 body.truncate(*size);
-                Kind::Body(body.into())
+                ContentKind::Body(body.into())
             }
-            Content::Root(path) => Kind::Root(Directory::open(path)?),
+            ServedContent::Root(path) => ContentKind::Root(Directory::open(path)?),
         };
         Ok(Self { kind })
     }
@@ -84,48 +84,49 @@ impl Site {
     /// # Errors
     ///
     /// That of the kernel.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), HttpError> {
         match &self.kind {
-            Kind::Body(_) => Ok(()),
-            Kind::Root(root) => Ok(root.may_be_searched()?),
+            ContentKind::Body(_) => Ok(()),
+            ContentKind::Root(root) => Ok(root.may_be_searched()?),
         }
     }
 
     /// The body that is served at every path, if it is of that kind.
     pub(crate) fn body(&self) -> Option<&Arc<[u8]>> {
         match &self.kind {
-            Kind::Body(body) => Some(body),
-            Kind::Root(_) => None,
+            ContentKind::Body(body) => Some(body),
+            ContentKind::Root(_) => None,
         }
     }
 
     /// Looks for the file of a request's path.
-    pub(crate) fn find(&self, path: &str) -> Found {
-        let Kind::Root(root) = &self.kind else {
-            return Found::Nothing(404);
+    pub(crate) fn find(&self, path: &str) -> PathTarget {
+        let ContentKind::Root(root) = &self.kind else {
+            return PathTarget::Nothing(404);
         };
         let Some(relative) = relative_path(path) else {
-            return Found::Nothing(400);
+            return PathTarget::Nothing(400);
         };
         let relative = Path::new(OsStr::from_bytes(&relative));
         let opened = root.open_below(relative).and_then(|file| {
             let metadata = file.metadata();
-            let metadata = metadata.map_err(|source| mpps_os::Error::new("statx", path, source))?;
+            let metadata =
+                metadata.map_err(|source| mpps_os::CallError::new("statx", path, source))?;
             Ok((file, metadata))
         });
         match opened {
             Ok((file, metadata)) if metadata.is_file() => {
                 let extension = relative.extension().unwrap_or_default();
-                Found::File(FoundFile {
+                PathTarget::File(FoundFile {
                     file,
                     length: metadata.len(),
                     validators: Validators::of(&metadata),
                     content_type: content_type::of_extension(&extension.to_string_lossy()),
                 })
             }
-            Ok((_, metadata)) if metadata.is_dir() => Found::Directory,
-            Ok(_) => Found::Nothing(403),
-            Err(error) => Found::Nothing(status_of(&error)),
+            Ok((_, metadata)) if metadata.is_dir() => PathTarget::Directory,
+            Ok(_) => PathTarget::Nothing(403),
+            Err(error) => PathTarget::Nothing(status_of(&error)),
         }
     }
 }
@@ -177,7 +178,7 @@ fn decode(path: &str) -> Option<Vec<u8>> {
 }
 
 /// The status for a file that could not be opened. A file outside the root counts as absent.
-fn status_of(error: &mpps_os::Error) -> u16 {
+fn status_of(error: &mpps_os::CallError) -> u16 {
     match error.source.kind() {
         _ if file::is_absent(error) => 404,
         std::io::ErrorKind::PermissionDenied => 403,

@@ -2,12 +2,12 @@
 
 use super::counters::WorkerCounters;
 use super::peers::Peers;
-use super::phase::{Phase, Stage};
+use super::phase::{ServePhase, ServeStage};
 use super::responder::{MetricsPage, Responder};
-use super::site::Site;
+use super::site::ServedSite;
 use super::{Close, Limits};
 use crate::Switches;
-use mpps_os::tcp::{Listener, TcpStream};
+use mpps_os::tcp::{AcceptingSocket, TcpStream};
 use mpps_os::wake::Wake;
 use std::io;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub(crate) struct ServeWorker {
     pub(crate) index: usize,
     /// Where connections come from: its own listener with the switch `affinity`, otherwise one for
     /// all workers. It is closed when the last worker has let go of it.
-    pub(crate) listener: Arc<Listener>,
+    pub(crate) listener: Arc<AcceptingSocket>,
     /// Whether other workers accept from the same listener.
     pub(crate) shared: bool,
     /// The switches that are on.
@@ -33,11 +33,11 @@ pub(crate) struct ServeWorker {
     /// How long a drain waits for open connections.
     pub(crate) drain_time: Duration,
     /// The content.
-    pub(crate) site: Arc<Site>,
+    pub(crate) site: Arc<ServedSite>,
     /// Where its counters are published, once for each batch.
     pub(crate) counters: Arc<WorkerCounters>,
     /// The stage of the server; see [`ServeWorker::wake`].
-    pub(crate) phase: Arc<Phase>,
+    pub(crate) phase: Arc<ServePhase>,
     /// The limits on who may connect.
     pub(crate) peers: Arc<Peers>,
     /// The page `/metrics`, if it is served.
@@ -57,7 +57,7 @@ impl ServeWorker {
     }
 
     /// The present stage.
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> ServeStage {
         self.phase.stage()
     }
 

@@ -1,7 +1,7 @@
 //! Servers that cannot start, and workers that fail.
 
 use super::*;
-use crate::serve::{Content, Limits};
+use crate::serve::{Limits, ServedContent};
 use crate::{Engine, Switches};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ fn config(engine: &'static Engine, workers: usize) -> ServeConfig {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         engine,
         switches: Switches::NONE,
-        content: Content::Size(1),
+        content: ServedContent::Size(1),
         close: Close::Server,
         limits: Limits::default(),
         workers,
@@ -38,11 +38,11 @@ fn a_head_of_no_bytes_is_refused() {
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// The first worker panics, the others wait to be stopped.
-fn panic_once(mut worker: ServeWorker) -> Result<(), Error> {
+fn panic_once(mut worker: ServeWorker) -> Result<(), HttpError> {
     worker.ready();
     assert!(worker.index > 0, "the panic of this test");
     for _ in 0..2_000 {
-        if worker.stage() == Stage::Stopped {
+        if worker.stage() == ServeStage::Stopped {
             TOLD.store(true, Ordering::Relaxed);
             break;
         }

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::scenario::{Running, Scenario, check, ended};
-use mpps_http::{Close, Content, Ending, ServeConfig, Switch};
+use mpps_http::{Close, Ending, ServeConfig, ServedContent, Switch};
 use mpps_trial::Failed;
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ const BODY_BYTES: usize = 1 << 20;
 const STEP_BYTES: usize = 32 << 10;
 
 fn configure(config: &mut ServeConfig, close: Close) {
-    config.content = Content::Size(BODY_BYTES);
+    config.content = ServedContent::Size(BODY_BYTES);
     config.close = close;
     config.limits.idle_time = Duration::from_millis(500);
 }

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
-use mpps_http::{Close, Content, Ending, Switch};
+use mpps_http::{Close, Ending, ServedContent, Switch};
 use mpps_trial::Failed;
 use std::io;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a_large_body_comes_whole",
         switches: &[Switch::Fds],
-        configure: |config| config.content = Content::Size(LARGE_BYTES),
+        configure: |config| config.content = ServedContent::Size(LARGE_BYTES),
         act: large_body,
         expect: |counters| ended(counters, Ending::Done, 2),
     },
@@ -44,7 +44,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "a_large_body_comes_whole_before_a_reset",
         switches: &[Switch::Fds],
         configure: |config| {
-            config.content = Content::Size(LARGE_BYTES);
+            config.content = ServedContent::Size(LARGE_BYTES);
             config.close = Close::Rst;
         },
         act: large_body_then_reset,

@@ -2,7 +2,9 @@
 
 use super::client::Client;
 use super::scenario::{PATIENCE, Running, Scenario, anything, check};
-use mpps_http::{Close, Content, Ending, Engine, Limits, ServeConfig, Server, Switch, Switches};
+use mpps_http::{
+    Close, Ending, Engine, Limits, ServeConfig, ServedContent, Server, Switch, Switches,
+};
 use mpps_os::limit::forbid_descriptors;
 use mpps_trial::Failed;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -49,7 +51,7 @@ fn serve_with_few(what: &str) -> Result<(), Failed> {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         engine: Engine::find(engine)?,
         switches: Switches::of(&switches),
-        content: Content::Size(10),
+        content: ServedContent::Size(10),
         close: Close::Server,
         limits: Limits {
             head_time: PATIENCE,

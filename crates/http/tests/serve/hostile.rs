@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
-use mpps_http::{Close, Content, Ending, Switch};
+use mpps_http::{Close, Ending, ServedContent, Switch};
 use mpps_os::limit::allow_descriptors;
 use mpps_os::tcp::TcpStream as Raw;
 use mpps_trial::Failed;
@@ -42,7 +42,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             // Its kernel answers, so that it has twenty times as long. Another client has to take
             // all of it meanwhile, on a machine with other work.
             config.limits.send_time = 2 * SOON;
-            config.content = Content::Size(LARGE_BYTES);
+            config.content = ServedContent::Size(LARGE_BYTES);
         },
         act: never_reads,
         expect: |counters| ended(counters, Ending::SendTimeout, 3),
@@ -52,7 +52,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         switches: &[Switch::Fds],
         configure: |config| {
             config.limits.send_time = 3 * SOON;
-            config.content = Content::Size(LARGE_BYTES);
+            config.content = ServedContent::Size(LARGE_BYTES);
         },
         act: slow_reader,
         expect: |counters| {
@@ -65,7 +65,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         switches: &[Switch::Fds],
         configure: |config| {
             config.limits.send_time = 5 * SOON;
-            config.content = Content::Size(LARGE_BYTES);
+            config.content = ServedContent::Size(LARGE_BYTES);
         },
         act: |running| reads_late(running, LARGE_BYTES),
         expect: |counters| ended(counters, Ending::SendTimeout, 0),
@@ -75,7 +75,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         switches: &[Switch::Fds],
         configure: |config| {
             config.limits.send_time = 5 * SOON;
-            config.content = Content::Size(QUEUED_BYTES);
+            config.content = ServedContent::Size(QUEUED_BYTES);
             config.close = Close::Rst;
         },
         act: |running| reads_late(running, QUEUED_BYTES),
@@ -86,7 +86,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         switches: &[Switch::Fds],
         configure: |config| {
             config.limits.send_time = 5 * SOON;
-            config.content = Content::Size(LARGE_BYTES);
+            config.content = ServedContent::Size(LARGE_BYTES);
             config.close = Close::Rst;
         },
         act: |running| {
@@ -100,7 +100,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         switches: &[Switch::Fds],
         configure: |config| {
             config.limits.send_time = SOON;
-            config.content = Content::Size(QUEUED_BYTES);
+            config.content = ServedContent::Size(QUEUED_BYTES);
             config.close = Close::Rst;
         },
         act: |running| {
@@ -116,7 +116,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         // It has its head sent in time, and takes longer for the reply.
         configure: |config| {
             config.limits.head_time = SOON;
-            config.content = Content::Size(QUEUED_BYTES);
+            config.content = ServedContent::Size(QUEUED_BYTES);
             config.close = Close::Rst;
         },
         act: |running| {
@@ -134,7 +134,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "a_reset_is_seen_while_an_acknowledgement_is_waited_for",
         switches: &[Switch::Fds],
         configure: |config| {
-            config.content = Content::Size(QUEUED_BYTES);
+            config.content = ServedContent::Size(QUEUED_BYTES);
             config.close = Close::Rst;
         },
         act: |running| {
@@ -177,7 +177,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a_reset_at_any_step_frees_everything",
         switches: &[Switch::Fds, Switch::Events, Switch::Buffers],
-        configure: |config| config.content = Content::Size(LARGE_BYTES),
+        configure: |config| config.content = ServedContent::Size(LARGE_BYTES),
         act: resets,
         expect: anything,
     },
@@ -185,7 +185,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "resets_are_met_by_resets",
         switches: &[Switch::Fds],
         configure: |config| {
-            config.content = Content::Size(LARGE_BYTES);
+            config.content = ServedContent::Size(LARGE_BYTES);
             config.close = Close::Rst;
         },
         act: resets,

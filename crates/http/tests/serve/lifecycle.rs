@@ -1,7 +1,7 @@
 //! How a server ends, and what happens to files while they are being sent.
 
 use super::scenario::{Running, Scenario, anything, check, ended};
-use mpps_http::{Content, Ending, Switch};
+use mpps_http::{Ending, ServedContent, Switch};
 use mpps_trial::Failed;
 use std::fs;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a_drain_finishes_what_was_begun",
         switches: &[Switch::Events],
-        configure: |config| config.content = Content::Size(LARGE_BYTES),
+        configure: |config| config.content = ServedContent::Size(LARGE_BYTES),
         act: drain,
         expect: |counters| {
             // Finished connections may be counted either way.
@@ -24,7 +24,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "a_drain_ends_with_its_time",
         switches: &[Switch::Fds],
         configure: |config| {
-            config.content = Content::Size(LARGE_BYTES);
+            config.content = ServedContent::Size(LARGE_BYTES);
             config.drain_time = Duration::from_millis(200);
         },
         act: drain_stuck,
@@ -47,21 +47,21 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "files_are_served_whole_and_in_part",
         switches: &[Switch::Buffers],
-        configure: |config| config.content = Content::Root(directory()),
+        configure: |config| config.content = ServedContent::Root(directory()),
         act: files,
         expect: |counters| check(counters.statuses == [0, 4, 0, 1, 0], "statuses"),
     },
     Scenario {
         name: "a_file_that_vanishes_is_still_sent",
         switches: &[],
-        configure: |config| config.content = Content::Root(directory()),
+        configure: |config| config.content = ServedContent::Root(directory()),
         act: vanishing,
         expect: anything,
     },
     Scenario {
         name: "a_file_that_shrinks_ends_its_connection",
         switches: &[],
-        configure: |config| config.content = Content::Root(directory()),
+        configure: |config| config.content = ServedContent::Root(directory()),
         act: shrinking,
         expect: |counters| ended(counters, Ending::Error, 1),
     },

@@ -2,7 +2,8 @@
 
 use super::client::Client;
 use mpps_http::{
-    Close, Content, Ending, Engine, Limits, ServeConfig, ServeCounters, Server, Switch, Switches,
+    Close, Ending, Engine, Limits, ServeConfig, ServeCounters, ServedContent, Server, Switch,
+    Switches,
 };
 use mpps_trial::Failed;
 use std::fs;
@@ -113,7 +114,7 @@ fn usual(engine: &'static Engine, switches: Switches) -> ServeConfig {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         engine,
         switches,
-        content: Content::Size(BODY_BYTES),
+        content: ServedContent::Size(BODY_BYTES),
         close: Close::Server,
         limits: Limits {
             head_time: PATIENCE,

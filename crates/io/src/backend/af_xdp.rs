@@ -14,11 +14,11 @@ mod tx;
 
 use super::{Backend, Layer, Support};
 use crate::{Error, RingConfig};
-use interface::Interface;
+use interface::XdpInterface;
 use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, Rights};
 use mpps_os::limit::{self, LOCKED_MEMORY_REMEDY};
 use mpps_os::text::ShellWord;
-use mpps_os::xdp::{self, BusyPoll, FRAMES_MAX, SocketConfig};
+use mpps_os::xdp::{self, FRAMES_MAX, SocketConfig, WakePolling};
 
 pub(super) const BACKEND: Backend = Backend {
     name: "af_xdp",
@@ -85,7 +85,7 @@ fn probe() -> Support {
 /// behind `room_bytes`, or pieces of it.
 fn socket_config<'a>(
     ring: &RingConfig,
-    interface: &'a Interface,
+    interface: &'a XdpInterface,
     queue: u32,
     room_bytes: u32,
 ) -> Result<SocketConfig<'a>, Error> {
@@ -115,7 +115,7 @@ fn socket_config<'a>(
 }
 
 /// How a receive call polls the device, if that was asked for.
-fn busy_poll(time_us: Option<u32>) -> Result<Option<BusyPoll>, Error> {
+fn busy_poll(time_us: Option<u32>) -> Result<Option<WakePolling>, Error> {
     if time_us == Some(0) {
         return Err(Error::Invalid {
             field: "busy_poll_us",
@@ -123,14 +123,14 @@ fn busy_poll(time_us: Option<u32>) -> Result<Option<BusyPoll>, Error> {
             why: "no time at all turns polling off; leave the option out".to_owned(),
         });
     }
-    Ok(time_us.map(|time_us| BusyPoll {
+    Ok(time_us.map(|time_us| WakePolling {
         time_us,
         budget: BUSY_POLL_BUDGET,
     }))
 }
 
 /// Adds what a user can do to refusals that the kernel does not explain.
-fn explain(error: mpps_os::Error, config: &SocketConfig<'_>) -> Error {
+fn explain(error: mpps_os::CallError, config: &SocketConfig<'_>) -> Error {
     let is_map = error.call == "mmap" && config.hugepages;
     match error.errno() {
         Some(errno::ENOMEM | errno::ENOENT) if is_map => Error::Invalid {

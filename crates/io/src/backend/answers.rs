@@ -1,10 +1,10 @@
 //! Answers that leave by a socket, a call for many.
 
-use super::held_port::Interface;
+use super::held_port::ListenedInterface;
 use super::socket::SEND_TIMEOUT;
-use crate::requests::{Requests, Slot};
+use crate::requests::{PacketSlot, Requests};
 use crate::wire::ETHERNET_BYTES;
-use crate::{Batch, Descriptor, Error, Layer, RxCaps, Served, Wait};
+use crate::{Batch, Error, Layer, PacketDescriptor, RxCaps, Served, Wait};
 use mpps_os::messages::SendMessages;
 use mpps_os::netlink::link;
 use mpps_os::packet_socket::{PacketSocket, Protocol};
@@ -40,7 +40,7 @@ impl Answers {
         &mut self,
         socket: BorrowedFd<'_>,
         lying: &Batch<'_>,
-        slots: &[Slot],
+        slots: &[PacketSlot],
         sources: Option<&[Option<SocketAddr>]>,
         wait: Wait,
     ) -> io::Result<Served> {
@@ -88,13 +88,13 @@ pub(super) struct FrameAnswers {
     arena: Vec<u8>,
     /// Bytes of the longest frame that may leave.
     stride: usize,
-    slots: Vec<Slot>,
-    descriptors: Vec<Descriptor>,
+    slots: Vec<PacketSlot>,
+    descriptors: Vec<PacketDescriptor>,
 }
 
 impl FrameAnswers {
     /// Answers for up to `batch` frames of an interface.
-    pub(super) fn open(interface: &Interface, batch: usize) -> Result<Self, Error> {
+    pub(super) fn open(interface: &ListenedInterface, batch: usize) -> Result<Self, Error> {
         if interface.index == 0 {
             return Err(Error::Invalid {
                 field: "answers",
@@ -131,11 +131,11 @@ impl FrameAnswers {
             let bytes = frame.len().min(place.len());
             place[..bytes].copy_from_slice(&frame[..bytes]);
             let is_whole = bytes == came.wire_bytes as usize;
-            self.slots.push(Slot {
+            self.slots.push(PacketSlot {
                 bytes: bytes as u32,
                 wire_bytes: came.wire_bytes,
                 room: if is_whole { self.stride as u32 } else { 0 },
-                ..Slot::default()
+                ..PacketSlot::default()
             });
         }
         if self.slots.is_empty() {
@@ -144,7 +144,7 @@ impl FrameAnswers {
         let (arena, stride) = (&mut self.arena, self.stride);
         answer(Requests::new(arena, stride, Layer::Frame, &mut self.slots));
         self.descriptors.clear();
-        let answered = self.slots.iter().map(Slot::lying);
+        let answered = self.slots.iter().map(PacketSlot::lying);
         self.descriptors.extend(answered);
         let lying = Batch::new(&self.arena, &self.descriptors);
         let socket = self.socket.as_fd();

@@ -2,7 +2,7 @@
 //! the owner of the port.
 
 use super::shared_socket::SharedSocket;
-use crate::{Error, Group, RxConfig};
+use crate::{Error, MulticastGroup, RxConfig};
 use mpps_os::bpf::classic::{self, NOTHING};
 use mpps_os::netlink::{address, link};
 use mpps_os::socket::UdpSocket;
@@ -35,7 +35,7 @@ pub(super) enum Neighbour {
 
 /// The interface that is listened at.
 #[derive(Debug)]
-pub(super) struct Interface {
+pub(super) struct ListenedInterface {
     /// Its number; 0 for all interfaces.
     pub(super) index: u32,
     pub(super) name: String,
@@ -79,7 +79,11 @@ impl HeldPort {
     ///
     /// # Errors
     /// The kernel's refusal; no socket holds the port.
-    pub(super) fn join(&self, groups: &[Group], interface_index: u32) -> Result<(), Error> {
+    pub(super) fn join(
+        &self,
+        groups: &[MulticastGroup],
+        interface_index: u32,
+    ) -> Result<(), Error> {
         for group in groups {
             let Some(socket) = &self.socket else {
                 return Err(Error::Invalid {
@@ -104,7 +108,7 @@ impl HeldPort {
     }
 }
 
-impl Interface {
+impl ListenedInterface {
     /// The interface that was named, or that owns the address, or all for a wildcard address.
     ///
     /// # Errors
@@ -172,7 +176,7 @@ mod tests {
         let mut foreign = SocketAddr::from(([192, 0, 2, 1], 4321));
         let held = HeldPort::open(foreign, Neighbour::Refused).unwrap();
         assert_eq!((held.address, held.dropped()), (foreign, None));
-        let group = Group {
+        let group = MulticastGroup {
             address: [239, 1, 2, 3].into(),
             interface_index: 0,
         };
@@ -185,7 +189,8 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_is_found_and_a_foreign_address_is_not() {
-        let find = |address: &str| Interface::find(&RxConfig::new(address.parse().unwrap()));
+        let find =
+            |address: &str| ListenedInterface::find(&RxConfig::new(address.parse().unwrap()));
         assert_eq!(find("127.0.0.1:1").unwrap().name, "lo");
         assert_eq!(find("0.0.0.0:1").unwrap().index, 0);
         // An address for documentation (RFC 5737).

@@ -5,11 +5,11 @@
 //! No packet is copied on the receiving side.
 
 use super::{Backend, Layer, Support};
-use crate::requests::{Requests, Slot};
+use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
 use crate::{
-    Batch, Descriptor, Error, Frames, Mode, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Sent, Served,
-    Tx, TxCaps, TxConfig, TxCounters, Wait,
+    Batch, Error, Frames, Mode, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Sent,
+    Served, Tx, TxCaps, TxConfig, TxCounters, Wait,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -56,7 +56,7 @@ struct Wire {
 #[derive(Debug, Default)]
 struct Arena {
     bytes: Vec<u8>,
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<PacketDescriptor>,
     sources: Vec<Option<SocketAddr>>,
     dropped: u64,
 }
@@ -79,7 +79,7 @@ impl Arena {
         let offset = self.bytes.len() as u32;
         let bytes = payload.len() as u32;
         self.bytes.extend_from_slice(payload);
-        self.descriptors.push(Descriptor {
+        self.descriptors.push(PacketDescriptor {
             offset,
             bytes: bytes.min(wire.buffer_bytes),
             wire_bytes: bytes,
@@ -122,7 +122,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     }
     if wires.contains_key(&address) || address.port() == 0 {
         let source = io::Error::from(io::ErrorKind::AddrInUse);
-        return Err(mpps_os::Error::new("bind (memory)", address, source).into());
+        return Err(mpps_os::CallError::new("bind (memory)", address, source).into());
     }
     wires.insert(address, Arc::downgrade(&wire));
     let caps = RxCaps {
@@ -255,7 +255,7 @@ impl Rx for MemoryRx {
 struct Answering {
     places: Vec<u8>,
     place_bytes: usize,
-    slots: Vec<Slot>,
+    slots: Vec<PacketSlot>,
     sources: Vec<Option<SocketAddr>>,
 }
 
@@ -282,11 +282,11 @@ impl Answering {
         for (place, packet) in places.zip(batch.packets()) {
             place[..packet.data.len()].copy_from_slice(packet.data);
             self.sources.push(packet.source);
-            self.slots.push(Slot {
+            self.slots.push(PacketSlot {
                 bytes: packet.data.len() as u32,
                 wire_bytes: packet.wire_bytes as u32,
                 room: self.place_bytes as u32,
-                ..Slot::default()
+                ..PacketSlot::default()
             });
         }
         let mut served = Served {

@@ -8,10 +8,12 @@ use super::shared_socket::SharedSocket;
 use super::socket::{SOCKET_RX_FIELDS, open_receiver, receive};
 use super::{Backend, Layer, Support};
 use crate::config::check_room;
-use crate::requests::{Requests, Slot};
+use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
-use crate::waiting::{self, Awaited, Sleep, Waiting};
-use crate::{Batch, Descriptor, Error, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait};
+use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
+use crate::{
+    Batch, Error, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
+};
 use mpps_os::messages::{self, Extras, ReceiveMessages};
 use mpps_os::poll::Waiter;
 use mpps_os::socket::UdpSocket;
@@ -45,11 +47,11 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
 
 /// The call that fills buffers from a socket.
 pub(super) type ReceiveCall =
-    fn(&mut ReceiveMessages, BorrowedFd<'_>, messages::Waiting) -> io::Result<usize>;
+    fn(&mut ReceiveMessages, BorrowedFd<'_>, messages::ReceiveWait) -> io::Result<usize>;
 
 /// The part of a receiver's configuration that another receiver on the same socket needs.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct SharedOptions {
     sources: bool,
     answers: bool,
     busy_poll_us: Option<u32>,
@@ -61,15 +63,15 @@ pub(super) struct SocketRx {
     backend: &'static Backend,
     call: ReceiveCall,
     socket: Arc<SharedSocket>,
-    asked: Asked,
-    waiting: Waiting,
+    asked: SharedOptions,
+    waiting: ReceiverWait,
     messages: ReceiveMessages,
     /// Messages of the last call.
     received: usize,
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<PacketDescriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     answers: Option<Answers>,
-    slots: Vec<Slot>,
+    slots: Vec<PacketSlot>,
     counters: RxCounters,
     caps: RxCaps,
 }
@@ -82,7 +84,7 @@ impl SocketRx {
         config: &RxConfig,
         call: ReceiveCall,
     ) -> Result<Self, Error> {
-        let asked = Asked {
+        let asked = SharedOptions {
             sources: config.sources || config.answers,
             answers: config.answers,
             busy_poll_us: config.busy_poll_us,
@@ -95,10 +97,10 @@ impl SocketRx {
         backend: &'static Backend,
         socket: Arc<SharedSocket>,
         caps: RxCaps,
-        asked: Asked,
+        asked: SharedOptions,
         call: ReceiveCall,
     ) -> Result<Self, Error> {
-        let Asked {
+        let SharedOptions {
             sources, answers, ..
         } = asked;
         let extras = Extras {
@@ -111,7 +113,7 @@ impl SocketRx {
             call,
             socket,
             asked,
-            waiting: Waiting::polling(asked.busy_poll_us),
+            waiting: ReceiverWait::polling(asked.busy_poll_us),
             messages: ReceiveMessages::new(caps.batch, caps.buffer_bytes, extras),
             received: 0,
             descriptors: Vec::with_capacity(caps.batch),
@@ -125,7 +127,7 @@ impl SocketRx {
 }
 
 impl SocketRx {
-    fn take(&mut self, waiting: messages::Waiting) -> io::Result<bool> {
+    fn take(&mut self, waiting: messages::ReceiveWait) -> io::Result<bool> {
         self.received = 0;
         self.received = receive(|| {
             self.counters.system_calls += 1;
@@ -143,7 +145,7 @@ impl SocketRx {
         self.descriptors.clear();
         self.descriptors.extend((0..self.received).map(|at| {
             let message = messages.received(at);
-            Descriptor {
+            PacketDescriptor {
                 // The arena is at most 1024 buffers of 64 KiB, 2^26 bytes.
                 offset: message.offset as u32,
                 bytes: message.bytes as u32,
@@ -159,7 +161,7 @@ impl SocketRx {
 }
 
 impl Awaited for SocketRx {
-    fn waiting(&mut self) -> &mut Waiting {
+    fn waiting(&mut self) -> &mut ReceiverWait {
         &mut self.waiting
     }
 
@@ -172,12 +174,12 @@ impl Awaited for SocketRx {
     }
 
     fn look(&mut self) -> io::Result<bool> {
-        self.take(messages::Waiting::No)
+        self.take(messages::ReceiveWait::No)
     }
 
     fn look_for(&mut self, time: Duration) -> Option<io::Result<bool>> {
         match self.socket.has_timeout(time) {
-            Ok(true) => Some(self.take(messages::Waiting::ForOne)),
+            Ok(true) => Some(self.take(messages::ReceiveWait::ForOne)),
             Ok(false) => None,
             Err(error) => Some(Err(error)),
         }
@@ -213,7 +215,7 @@ impl Rx for SocketRx {
         let slots = self
             .descriptors
             .iter()
-            .map(|came| Slot::new(came, stride as u32));
+            .map(|came| PacketSlot::new(came, stride as u32));
         self.slots.extend(slots);
         if !self.slots.is_empty() {
             let memory = self.messages.arena_mut();
@@ -228,7 +230,8 @@ impl Rx for SocketRx {
             return Err(not_opened_to_answer());
         };
         self.descriptors.clear();
-        self.descriptors.extend(self.slots.iter().map(Slot::lying));
+        self.descriptors
+            .extend(self.slots.iter().map(PacketSlot::lying));
         let lying = Batch::new(self.messages.arena(), &self.descriptors);
         answers.send(
             self.socket.as_fd(),

@@ -10,13 +10,13 @@ use crate::wire::{self, Template};
 use crate::xdp_switch::XdpSwitch;
 use crate::{Error, Frames, Mode, STAMP_BYTES, Sent, Stamp, Tx, TxCaps, TxConfig, TxCounters};
 use mpps_os::bpf::asm::{Assembler, Helper, R0};
-use mpps_os::bpf::{ArrayMap, DeviceMap, Link, LiveFrames, Program, ProgramKind, XdpAttach};
+use mpps_os::bpf::{ArrayMap, BpfLink, DeviceMap, LiveFrames, Program, ProgramKind, XdpAttach};
 use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_SYS_ADMIN, Rights};
 use mpps_os::clock;
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::netdev;
-use program::{Allowance, Clock, Counts, Pace, Recipe};
+use program::{Allowance, Clock, ProgramCounts, ProgramPace, Recipe};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -211,13 +211,13 @@ struct XdpTx {
     flows: u32,
     /// Frames that the kernel handles at a time.
     batch: u32,
-    counts: ArrayMap<Counts>,
+    counts: ArrayMap<ProgramCounts>,
     allowance: ArrayMap<Allowance>,
     /// The rate that the program keeps, and its interval as the program has it.
     pace: Option<(f64, i32)>,
     devices: DeviceMap,
     /// The program for the present payload and rate, which are constants in it.
-    program: Option<Generator>,
+    program: Option<XdpGenerator>,
     /// When the last send ended.
     last: Instant,
     counters: TxCounters,
@@ -228,7 +228,7 @@ struct XdpTx {
 
 /// A loaded program, ready to be run often.
 #[derive(Debug)]
-struct Generator {
+struct XdpGenerator {
     variant: Variant,
     program: Program,
     _anchor: Anchor,
@@ -243,14 +243,15 @@ struct Generator {
 /// attached one is, is only counted.
 #[derive(Debug)]
 struct Anchor {
-    _link: Link,
+    _link: BpfLink,
     _namespace: NetNamespace,
 }
 
 impl Anchor {
-    fn new(program: &Program) -> Result<Self, mpps_os::Error> {
+    fn new(program: &Program) -> Result<Self, mpps_os::CallError> {
         let namespace = NetNamespace::new()?;
-        let link = namespace.run(|| Link::xdp(program, LOOPBACK_INDEX, XdpAttach::Generic))??;
+        let link =
+            namespace.run(|| BpfLink::xdp(program, LOOPBACK_INDEX, XdpAttach::Generic))??;
         Ok(Self {
             _link: link,
             _namespace: namespace,
@@ -272,7 +273,7 @@ impl XdpTx {
     }
 
     /// Loads the program for the present payload, unless it is loaded already.
-    fn prepare(&mut self) -> Result<(), mpps_os::Error> {
+    fn prepare(&mut self) -> Result<(), mpps_os::CallError> {
         let payload = self.payload();
         let stamped = Stamp::read(payload).is_some();
         let constant = payload.get(if stamped { STAMP_BYTES } else { 0 }..);
@@ -288,7 +289,7 @@ impl XdpTx {
         Ok(())
     }
 
-    fn load(&self, variant: Variant) -> Result<Generator, mpps_os::Error> {
+    fn load(&self, variant: Variant) -> Result<XdpGenerator, mpps_os::CallError> {
         let clock = || Clock {
             realtime_ahead_ns: clock::realtime_ahead_of_tai_seconds() * 1_000_000_000,
         };
@@ -297,7 +298,7 @@ impl XdpTx {
             flows: self.flows,
             payload_sum: variant.payload_sum,
             stamp: variant.stamped.then(clock),
-            pace: variant.interval.map(|interval| Pace {
+            pace: variant.interval.map(|interval| ProgramPace {
                 interval,
                 allowance: self.allowance.as_fd(),
             }),
@@ -305,7 +306,7 @@ impl XdpTx {
             devices: self.devices.as_fd(),
         };
         let program = Program::load(ProgramKind::Xdp, "mpps_generate", &recipe.program()?)?;
-        Ok(Generator {
+        Ok(XdpGenerator {
             variant,
             _anchor: Anchor::new(&program)?,
             program,
@@ -313,7 +314,7 @@ impl XdpTx {
     }
 
     /// Frames that the program has made so far, end markers included.
-    fn made(&self) -> Result<u64, mpps_os::Error> {
+    fn made(&self) -> Result<u64, mpps_os::CallError> {
         let counts = self.counts.value(0)?.unwrap_or_default();
         let flows = u64::from(self.flows);
         Ok(counts.data.frames(flows) + counts.end.frames(flows))
@@ -332,7 +333,7 @@ impl XdpTx {
     }
 
     /// Lets the program send up to `datagrams`, if it keeps a rate: at first, from now on.
-    fn allow(&self, datagrams: usize) -> Result<(), mpps_os::Error> {
+    fn allow(&self, datagrams: usize) -> Result<(), mpps_os::CallError> {
         if self.pace.is_none() {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use super::{FlowCounters, FlowFilter};
 use crate::{Attach, Error};
-use mpps_os::bpf::{Link, PerCpuMapKind, Program, XskMap};
+use mpps_os::bpf::{BpfLink, PerCpuMapKind, Program, XskMap};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// An XDP program that gives AF_XDP sockets the frames of a filter, for all queues of an interface.
@@ -15,7 +15,7 @@ pub struct FlowProgram {
     counters: FlowCounters,
     native: bool,
     fragments: bool,
-    _link: Link,
+    _link: BpfLink,
 }
 
 /// The fate of a queue's frames, counted from when the program was attached.
@@ -52,8 +52,8 @@ impl FlowProgram {
             filter.redirect(sockets.as_fd(), counters.as_fd(), fragments)
         })?;
         let (link, attached) = match attach {
-            None => Link::xdp_native_or_generic(&program, interface_index)?,
-            Some(attach) => (Link::xdp(&program, interface_index, attach)?, attach),
+            None => BpfLink::xdp_native_or_generic(&program, interface_index)?,
+            Some(attach) => (BpfLink::xdp(&program, interface_index, attach)?, attach),
         };
         Ok(Self {
             sockets,

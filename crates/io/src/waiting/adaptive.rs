@@ -40,7 +40,7 @@ const FAILURES_MAX: u32 = 4;
 /// Decides how long a receiver polls.
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
-    phase: Phase,
+    phase: WaitPhase,
     /// Waits since the clock was read.
     waits: u32,
     /// When this lap began, and what had been received by then.
@@ -54,7 +54,7 @@ pub(crate) struct Adaptive {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Phase {
+enum WaitPhase {
     /// It sleeps, until then at least.
     Asleep { until_ns: u64 },
     /// It sleeps for a lap and polls for the next, again and again, to compare them. The lap that was
@@ -119,9 +119,9 @@ impl Adaptive {
 
     pub(super) fn is_polling(&self) -> bool {
         match self.phase {
-            Phase::Asleep { .. } => false,
-            Phase::Trial { slept, .. } => slept.is_some(),
-            Phase::Polling => true,
+            WaitPhase::Asleep { .. } => false,
+            WaitPhase::Trial { slept, .. } => slept.is_some(),
+            WaitPhase::Polling => true,
         }
     }
 
@@ -139,19 +139,19 @@ impl Adaptive {
     }
 
     fn end_lap(&mut self, lap: Lap, now_ns: u64) {
-        let trial = |slept, won, lost| Phase::Trial { slept, won, lost };
+        let trial = |slept, won, lost| WaitPhase::Trial { slept, won, lost };
         let next = match self.phase {
-            Phase::Asleep { until_ns } if !lap.is_dense() || now_ns < until_ns => return,
+            WaitPhase::Asleep { until_ns } if !lap.is_dense() || now_ns < until_ns => return,
             _ if !lap.is_dense() => return self.sleep_until(now_ns),
-            Phase::Asleep { .. } if now_ns < self.known_until_ns => Phase::Polling,
-            Phase::Asleep { .. } => trial(Some(lap), 0, 0),
-            Phase::Polling if now_ns < self.known_until_ns => return,
-            Phase::Polling => trial(None, 0, 0),
-            Phase::Trial { slept, won, lost } => match slept {
+            WaitPhase::Asleep { .. } if now_ns < self.known_until_ns => WaitPhase::Polling,
+            WaitPhase::Asleep { .. } => trial(Some(lap), 0, 0),
+            WaitPhase::Polling if now_ns < self.known_until_ns => return,
+            WaitPhase::Polling => trial(None, 0, 0),
+            WaitPhase::Trial { slept, won, lost } => match slept {
                 None => trial(Some(lap), won, lost),
                 Some(slept) if lap.is_worth_more_than(slept) && won + 1 == WINS => {
                     self.known_until_ns = now_ns.saturating_add(POLLS_FOR_NS);
-                    Phase::Polling
+                    WaitPhase::Polling
                 }
                 Some(slept) if lap.is_worth_more_than(slept) => trial(None, won + 1, lost),
                 Some(_) if lost + 1 == LOSSES => {
@@ -167,17 +167,17 @@ impl Adaptive {
         // Of what was polled for, nothing counts for the next lap.
         self.begun = None;
         self.failures = 0;
-        self.set(Phase::Asleep { until_ns });
+        self.set(WaitPhase::Asleep { until_ns });
     }
 
-    fn set(&mut self, phase: Phase) {
+    fn set(&mut self, phase: WaitPhase) {
         let was_polling = self.is_polling();
         self.phase = phase;
         self.polls.changes += u64::from(was_polling != self.is_polling());
     }
 }
 
-impl Default for Phase {
+impl Default for WaitPhase {
     fn default() -> Self {
         Self::Asleep { until_ns: 0 }
     }

@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A receiver whose packets come at fixed times.
 #[derive(Default)]
 struct Scripted {
-    waiting: Waiting,
+    waiting: ReceiverWait,
     now_ns: Cell<u64>,
     arrivals: VecDeque<u64>,
     /// How much later the sender is than that, and how much later each sleep makes it: it has to wake
@@ -130,7 +130,7 @@ impl Scripted {
 }
 
 impl Awaited for Scripted {
-    fn waiting(&mut self) -> &mut Waiting {
+    fn waiting(&mut self) -> &mut ReceiverWait {
         &mut self.waiting
     }
 

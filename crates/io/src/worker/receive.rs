@@ -1,6 +1,6 @@
 //! The receiving worker.
 
-use super::{Published, Running, Stop, Worker, scheduled, spawn_all};
+use super::{Published, Stop, Worker, WorkerThread, scheduled, spawn_all};
 use crate::{FlowTable, Layer, Rx, RxCaps, RxCounters, RxDrop, Stamp, Wait, wire};
 use mpps_os::{clock, sched};
 use std::io;
@@ -82,7 +82,7 @@ pub struct RxTask {
 
 /// Counters of a running worker.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct ReceiveCounts {
     datagrams: Published,
     wire_bytes: Published,
     calls: Published,
@@ -110,7 +110,7 @@ pub struct RxProgress {
 }
 
 /// A running receiver.
-pub type RxWorker = Worker<Live, RxCaps, RxReport>;
+pub type RxWorker = Worker<ReceiveCounts, RxCaps, RxReport>;
 
 /// The report of a receiver, from start to end.
 #[derive(Debug, Default)]
@@ -144,12 +144,12 @@ impl RxWorker {
     /// # Errors
     /// If the thread cannot be started, or cannot be pinned to its CPU.
     pub fn spawn(task: RxTask) -> io::Result<Self> {
-        let live = Arc::new(Live::default());
+        let live = Arc::new(ReceiveCounts::default());
         let caps = task.rx.caps().clone();
         let (cpu, stop, shared) = (task.cpu, task.stop.clone(), Arc::clone(&live));
         let work = move || Receiving::new(task, shared).run();
         Ok(Self {
-            running: Running::start("mpps-rx", cpu, stop, work)?,
+            running: WorkerThread::start("mpps-rx", cpu, stop, work)?,
             live,
             caps,
         })
@@ -188,7 +188,7 @@ impl RxWorker {
 /// The loop's own state.
 struct Receiving {
     task: RxTask,
-    live: Arc<Live>,
+    live: Arc<ReceiveCounts>,
     report: RxReport,
     since_clock: u64,
     one_a_call: bool,
@@ -197,7 +197,7 @@ struct Receiving {
 }
 
 impl Receiving {
-    fn new(mut task: RxTask, live: Arc<Live>) -> Self {
+    fn new(mut task: RxTask, live: Arc<ReceiveCounts>) -> Self {
         task.wait = task.wait.at_most(NOTICE);
         let report = RxReport {
             counters: RxCounters::default(),

@@ -1,6 +1,6 @@
 //! The sending worker.
 
-use super::{Published, Running, Stop, Worker, scheduled, spawn_all};
+use super::{Published, Stop, Worker, WorkerThread, scheduled, spawn_all};
 use crate::pace::Pacer;
 use crate::{Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
@@ -43,7 +43,7 @@ pub struct TxTask {
 
 /// Counters of a running worker.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct SendCounts {
     accepted: Published,
     refused: Published,
 }
@@ -58,7 +58,7 @@ pub struct TxProgress {
 }
 
 /// A running sender.
-pub type TxWorker = Worker<Live, TxCaps, TxReport>;
+pub type TxWorker = Worker<SendCounts, TxCaps, TxReport>;
 
 /// The report of a sender, from start to end.
 #[derive(Debug, Default)]
@@ -106,12 +106,12 @@ impl TxWorker {
     /// # Errors
     /// If the thread cannot be started, or cannot be pinned to its CPU.
     pub fn spawn(task: TxTask) -> io::Result<Self> {
-        let live = Arc::new(Live::default());
+        let live = Arc::new(SendCounts::default());
         let caps = task.tx.caps().clone();
         let (cpu, stop, shared) = (task.cpu, task.stop.clone(), Arc::clone(&live));
-        let work = move || Sending::new(task, shared).run();
+        let work = move || SendLoop::new(task, shared).run();
         Ok(Self {
-            running: Running::start("mpps-tx", cpu, stop, work)?,
+            running: WorkerThread::start("mpps-tx", cpu, stop, work)?,
             live,
             caps,
         })
@@ -139,9 +139,9 @@ impl TxWorker {
 }
 
 /// The loop's own state.
-struct Sending {
+struct SendLoop {
     task: TxTask,
-    live: Arc<Live>,
+    live: Arc<SendCounts>,
     pacer: Option<Pacer>,
     /// Distinguishes this run's stamps from those of another run.
     run: u8,
@@ -150,8 +150,8 @@ struct Sending {
     offered: u64,
 }
 
-impl Sending {
-    fn new(mut task: TxTask, live: Arc<Live>) -> Self {
+impl SendLoop {
+    fn new(mut task: TxTask, live: Arc<SendCounts>) -> Self {
         let pacer = task
             .rate_pps
             .filter(|rate| !task.tx.pace(*rate))

@@ -4,7 +4,7 @@
 use super::able;
 use super::pair::{Pair, send_numbers};
 use super::place::{Place, Version};
-use mpps_io::{Group, Rx, RxConfig, Tx, TxConfig, Wait};
+use mpps_io::{MulticastGroup, Rx, RxConfig, Tx, TxConfig, Wait};
 use mpps_lab::Lab;
 use mpps_trial::Trial;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -54,7 +54,7 @@ fn open_members(pair: &Pair, lab: &Lab) -> (Vec<Box<dyn Rx>>, Box<dyn Rx>) {
             GROUP_V6.into(),
         ),
     };
-    let group = Group {
+    let group = MulticastGroup {
         address,
         interface_index: receiver.interface_index(),
     };

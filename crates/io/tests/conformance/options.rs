@@ -4,8 +4,8 @@ use super::pair::{Pair, open_descriptors};
 use super::place::Version;
 use super::{able, is_built, place_of};
 use mpps_io::{
-    Attach, BACKENDS, Backend, CopyMode, Destination, Error, Fanout, Group, OutQueue, RingConfig,
-    RxConfig, SocketMap, TxConfig,
+    Attach, BACKENDS, Backend, CopyMode, Destination, Error, Fanout, MulticastGroup, OutQueue,
+    RingConfig, RxConfig, SocketMap, TxConfig,
 };
 use mpps_os::bpf::XskMap;
 use mpps_trial::{Trial, trials};
@@ -115,7 +115,7 @@ const RX_OPTIONS: &[RxOption] = &[
     ("busy_poll_us", |config| config.busy_poll_us = Some(20)),
     ("reuse_port", |config| config.reuse_port = true),
     ("groups", |config| {
-        config.groups = vec![Group {
+        config.groups = vec![MulticastGroup {
             address: match config.address {
                 SocketAddr::V4(_) => [239, 255, 43, 21].into(),
                 SocketAddr::V6(_) => [0xff02, 0, 0, 0, 0, 0, 0, 0x4321].into(),
@@ -345,8 +345,8 @@ const TX_NONSENSE: &[TxOption] = &[
     ("target", |config| config.target = loopback()),
 ];
 
-fn group(address: &str) -> Group {
-    Group {
+fn group(address: &str) -> MulticastGroup {
+    MulticastGroup {
         address: address.parse().expect("an address by the book"),
         interface_index: 0,
     }

@@ -5,7 +5,7 @@
 
 use super::frame;
 use mpps_io::{Layer, Rx};
-use mpps_lab::{Delivery, Host, Lab, LabConfig};
+use mpps_lab::{Delivery, Lab, LabConfig, LabHost};
 use mpps_os::netlink::link::{self, LinkStatistics};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
@@ -155,7 +155,7 @@ impl Place {
         }
     }
 
-    fn addresses(self, host: &Host) -> Vec<IpAddr> {
+    fn addresses(self, host: &LabHost) -> Vec<IpAddr> {
         match self.version() {
             Version::V4 => host.v4().iter().copied().map(IpAddr::V4).collect(),
             Version::V6 => host.v6().iter().copied().map(IpAddr::V6).collect(),
@@ -182,11 +182,11 @@ fn lab_of(place: Place) -> &'static Result<Lab, String> {
     })
 }
 
-fn on<R: Send>(host: &Host, work: impl FnOnce() -> R + Send) -> R {
+fn on<R: Send>(host: &LabHost, work: impl FnOnce() -> R + Send) -> R {
     host.run(work).expect("the host can be entered")
 }
 
-fn statistics(host: &Host) -> LinkStatistics {
+fn statistics(host: &LabHost) -> LinkStatistics {
     let index = host.interface_index();
     on(host, || link::statistics(index)).expect("a link counts")
 }

@@ -4,21 +4,21 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Error, Host};
+use crate::{LabError, LabHost};
 
 /// Where these programs are, for users whose `PATH` is without the folders of the administrator.
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Runs a program on a host, and returns what it wrote to its standard output.
-pub(super) fn run(host: &Host, program: &str, arguments: &[&str]) -> Result<String, Error> {
-    let path = find(program).ok_or_else(|| Error::NoProgram(program.to_owned()))?;
+pub(super) fn run(host: &LabHost, program: &str, arguments: &[&str]) -> Result<String, LabError> {
+    let path = find(program).ok_or_else(|| LabError::NoProgram(program.to_owned()))?;
     let mut command = Command::new(path);
     command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let failed = |why: String| Error::Program {
+    let failed = |why: String| LabError::Program {
         command: format!("{program} {}", arguments.join(" ")),
         why,
     };

@@ -1,7 +1,7 @@
 //! A rule of legacy iptables in the table `raw`, for IPv4.
 
-use super::{Rule, command};
-use crate::{Error, Host};
+use super::{EarlyDropRule, command};
+use crate::{LabError, LabHost};
 
 /// The program (iptables-legacy of iptables(8)).
 const PROGRAM: &str = "iptables-legacy";
@@ -12,13 +12,13 @@ const LOCK_SECONDS: &str = "5";
 /// The rule.
 #[derive(Debug)]
 pub(super) struct RawRule<'lab> {
-    host: &'lab Host,
+    host: &'lab LabHost,
     port: u16,
     installed: bool,
 }
 
 impl<'lab> RawRule<'lab> {
-    pub(super) fn new(host: &'lab Host, port: u16) -> Result<Self, Error> {
+    pub(super) fn new(host: &'lab LabHost, port: u16) -> Result<Self, LabError> {
         let mut rule = Self {
             host,
             port,
@@ -30,7 +30,7 @@ impl<'lab> RawRule<'lab> {
     }
 
     /// Inserts (`-I`) or deletes (`-D`) the rule.
-    fn change(&self, verb: &str) -> Result<(), Error> {
+    fn change(&self, verb: &str) -> Result<(), LabError> {
         let port = self.port.to_string();
         let rule = ["-p", "udp", "--dport", &port, "-j", "DROP"];
         let arguments = ["-w", LOCK_SECONDS, "-t", "raw", verb, "PREROUTING"];
@@ -38,17 +38,17 @@ impl<'lab> RawRule<'lab> {
     }
 }
 
-impl Rule for RawRule<'_> {
-    fn dropped(&self) -> Result<u64, Error> {
+impl EarlyDropRule for RawRule<'_> {
+    fn dropped(&self) -> Result<u64, LabError> {
         let arguments = ["-w", LOCK_SECONDS, "-t", "raw", "-v", "-S", "PREROUTING"];
         let text = command::run(self.host, PROGRAM, &arguments)?;
-        parse_dropped(&text, self.port).ok_or_else(|| Error::Program {
+        parse_dropped(&text, self.port).ok_or_else(|| LabError::Program {
             command: format!("{PROGRAM} {}", arguments.join(" ")),
             why: format!("no rule for port {} in its answer: {text}", self.port),
         })
     }
 
-    fn remove(&mut self) -> Result<(), Error> {
+    fn remove(&mut self) -> Result<(), LabError> {
         if !std::mem::take(&mut self.installed) {
             return Ok(());
         }

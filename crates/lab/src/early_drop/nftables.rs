@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Rule, command};
-use crate::{Error, Host};
+use super::{EarlyDropRule, command};
+use crate::{LabError, LabHost};
 
 /// The program that talks to nftables (nft(8)).
 const PROGRAM: &str = "nft";
@@ -13,26 +13,31 @@ const TRACKING: &str = "mpps_tracking";
 
 /// The table. Removing it removes its chains and rules.
 #[derive(Debug)]
-pub(crate) struct Table<'lab> {
-    host: &'lab Host,
+pub(crate) struct NftTable<'lab> {
+    host: &'lab LabHost,
     family: &'static str,
     name: &'static str,
     installed: bool,
 }
 
-impl<'lab> Table<'lab> {
+impl<'lab> NftTable<'lab> {
     /// Where legacy iptables has its table `raw`, for both versions of IP.
-    pub(super) fn raw(host: &'lab Host, port: u16) -> Result<Self, Error> {
+    pub(super) fn raw(host: &'lab LabHost, port: u16) -> Result<Self, LabError> {
         Self::new(host, "inet", "hook prerouting priority raw", port)
     }
 
     /// At the device, before the IP layer.
-    pub(super) fn ingress(host: &'lab Host, port: u16) -> Result<Self, Error> {
+    pub(super) fn ingress(host: &'lab LabHost, port: u16) -> Result<Self, LabError> {
         let hook = format!("hook ingress device {} priority 0", host.interface());
         Self::new(host, "netdev", &hook, port)
     }
 
-    fn new(host: &'lab Host, family: &'static str, hook: &str, port: u16) -> Result<Self, Error> {
+    fn new(
+        host: &'lab LabHost,
+        family: &'static str,
+        hook: &str,
+        port: u16,
+    ) -> Result<Self, LabError> {
         // The counter comes after the match, so it counts only the packets that are dropped.
         let chain =
             format!("chain early {{\n type filter {hook}\n udp dport {port} counter drop\n }}");
@@ -42,7 +47,11 @@ impl<'lab> Table<'lab> {
     /// Makes the kernel track the connections of the host, which it does once a rule asks for their
     /// state. Counts the tracked packets to the port. Without `tracked`, another rule exempts these
     /// packets, and the exempt ones are counted.
-    pub(crate) fn tracking(host: &'lab Host, port: u16, tracked: bool) -> Result<Self, Error> {
+    pub(crate) fn tracking(
+        host: &'lab LabHost,
+        port: u16,
+        tracked: bool,
+    ) -> Result<Self, LabError> {
         let (spare, state) = match tracked {
             true => (String::new(), "new,established"),
             false => (
@@ -61,11 +70,11 @@ impl<'lab> Table<'lab> {
     }
 
     fn of(
-        host: &'lab Host,
+        host: &'lab LabHost,
         family: &'static str,
         name: &'static str,
         chains: &str,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, LabError> {
         let rules = format!("table {family} {name} {{\n {chains}\n}}\n");
         command::run(host, PROGRAM, &[&rules])?;
         Ok(Self {
@@ -77,17 +86,17 @@ impl<'lab> Table<'lab> {
     }
 }
 
-impl Rule for Table<'_> {
-    fn dropped(&self) -> Result<u64, Error> {
+impl EarlyDropRule for NftTable<'_> {
+    fn dropped(&self) -> Result<u64, LabError> {
         let arguments = ["-j", "list", "table", self.family, self.name];
         let text = command::run(self.host, PROGRAM, &arguments)?;
-        parse_dropped(&text).ok_or_else(|| Error::Program {
+        parse_dropped(&text).ok_or_else(|| LabError::Program {
             command: format!("{PROGRAM} {}", arguments.join(" ")),
             why: format!("no counter in its answer: {text}"),
         })
     }
 
-    fn remove(&mut self) -> Result<(), Error> {
+    fn remove(&mut self) -> Result<(), LabError> {
         if !std::mem::take(&mut self.installed) {
             return Ok(());
         }

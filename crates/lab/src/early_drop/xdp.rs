@@ -4,12 +4,12 @@ use mpps_os::bpf::asm::{
     Assembler, Condition, Helper, Operation, R0, R1, R2, R3, R4, R5, R10, Size,
 };
 use mpps_os::bpf::{
-    AssemblyError, Instruction, Link, PerCpuMap, PerCpuMapKind, Program, XdpAttach,
+    AssemblyError, BpfLink, Instruction, PerCpuMap, PerCpuMapKind, Program, XdpAttach,
 };
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::Rule;
-use crate::{Error, Host};
+use super::EarlyDropRule;
+use crate::{LabError, LabHost};
 
 /// How much of a frame the program reads before it drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,18 +57,18 @@ const UDP: i32 = 17;
 #[derive(Debug)]
 pub(super) struct XdpDrop {
     dropped: PerCpuMap<[u32; 1], [u64; 1]>,
-    link: Option<Link>,
+    link: Option<BpfLink>,
 }
 
 impl XdpDrop {
-    pub(super) fn new(host: &Host, reading: Reading) -> Result<Self, Error> {
+    pub(super) fn new(host: &LabHost, reading: Reading) -> Result<Self, LabError> {
         let dropped = PerCpuMap::create(PerCpuMapKind::Array, "mpps_dropped", 1)?;
         // Where the kernel knows no frames of several buffers, the link gives them up, and the
         // sender's end its offloads.
         let load = |_fragments| program(reading, dropped.as_fd());
         let (program, _) = Program::load_xdp("mpps_early_drop", load)?;
         let index = host.interface_index();
-        let link = host.run(|| Link::xdp(&program, index, XdpAttach::Native))??;
+        let link = host.run(|| BpfLink::xdp(&program, index, XdpAttach::Native))??;
         Ok(Self {
             dropped,
             link: Some(link),
@@ -76,13 +76,13 @@ impl XdpDrop {
     }
 }
 
-impl Rule for XdpDrop {
-    fn dropped(&self) -> Result<u64, Error> {
+impl EarlyDropRule for XdpDrop {
+    fn dropped(&self) -> Result<u64, LabError> {
         let counts = self.dropped.values(&[0])?;
         Ok(counts.iter().map(|[count]| count).sum())
     }
 
-    fn remove(&mut self) -> Result<(), Error> {
+    fn remove(&mut self) -> Result<(), LabError> {
         // Closing the link detaches the program.
         self.link = None;
         Ok(())

@@ -1,7 +1,7 @@
 //! Arguments of `mpps lab`.
 
 use crate::measure::series::Series;
-use crate::udp::sender::Generator;
+use crate::udp::sender::GeneratorChoice;
 use crate::value::{self, Named, one_of};
 use clap::{Args, Subcommand};
 use mpps_lab::Delivery;
@@ -50,7 +50,7 @@ pub(crate) struct UdpLadderArgs {
     pub(crate) list: bool,
     /// Set the traffic source, except on rung 12 [default: auto]
     #[arg(long, value_name = "NAME")]
-    pub(crate) generator: Option<Generator>,
+    pub(crate) generator: Option<GeneratorChoice>,
     /// Send N datagrams as one buffer that the kernel splits before the link (UDP_SEGMENT); 1 as in
     /// the article. Giving it selects sendmmsg [default: 4 with sendmmsg]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]

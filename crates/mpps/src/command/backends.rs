@@ -3,7 +3,7 @@
 mod interface;
 mod preflight;
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::BackendsArgs;
 use anyhow::Result;
 use interface::OfInterface;
@@ -35,7 +35,7 @@ impl BackendsObject {
 }
 
 /// Prints one line per row of the table, or per technique of an interface.
-pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
+pub(super) fn run(args: &BackendsArgs) -> Result<CommandEnding> {
     let lines = args.json.begin()?;
     let found = match &args.interface {
         Some(name) if args.goal.is_some() => {
@@ -45,7 +45,7 @@ pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
         None => BackendsObject::Host(OfHost {
             schema: BackendsObject::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            backends: BACKENDS.iter().map(Row::new).collect(),
+            backends: BACKENDS.iter().map(BackendRow::new).collect(),
             host: HostFacts::gather(),
         }),
     };
@@ -55,8 +55,8 @@ pub(super) fn run(args: &BackendsArgs) -> Result<Outcome> {
         BackendsObject::Preflight(found) => found.blocks(),
     })?;
     Ok(match &found {
-        BackendsObject::Preflight(found) if !found.is_ready() => Outcome::Found,
-        _ => Outcome::Fine,
+        BackendsObject::Preflight(found) if !found.is_ready() => CommandEnding::Found,
+        _ => CommandEnding::Fine,
     })
 }
 
@@ -69,14 +69,14 @@ pub struct OfHost {
     version: &'static str,
     /// The backends of this build.
     #[schemars(length(min = 1))]
-    backends: Vec<Row>,
+    backends: Vec<BackendRow>,
     /// The host.
     host: HostFacts,
 }
 
 /// One backend of this build.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Row {
+struct BackendRow {
     /// Its name, as `--backend` takes it.
     name: &'static str,
     /// `mpps recv` can use it.
@@ -96,7 +96,7 @@ struct Row {
     summary: &'static str,
 }
 
-impl Row {
+impl BackendRow {
     fn new(backend: &Backend) -> Self {
         let (usable, why, remedy) = match (backend.probe)() {
             Support::Yes => (true, None, None),

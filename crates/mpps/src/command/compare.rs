@@ -1,6 +1,6 @@
 //! `mpps compare A.json B.json`.
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::CompareArgs;
 use crate::experiment::ladder::compare::compare;
 use crate::experiment::ladder::result::LabResult;
@@ -9,16 +9,16 @@ use anyhow::{Context, Result};
 use std::path::Path;
 
 /// Compares two results; status 1 if the second is worse, or lacks what the first measured.
-pub(super) fn run(args: &CompareArgs) -> Result<Outcome> {
+pub(super) fn run(args: &CompareArgs) -> Result<CommandEnding> {
     let lines = args.json.begin()?;
     let (a, b) = (load(&args.a)?, load(&args.b)?);
     let (a_name, b_name) = (args.a.display().to_string(), args.b.display().to_string());
     let comparison = compare((&a_name, &a), (&b_name, &b))?;
     lines.found(&comparison, || comparison.blocks())?;
     Ok(if comparison.worse {
-        Outcome::Found
+        CommandEnding::Found
     } else {
-        Outcome::Fine
+        CommandEnding::Fine
     })
 }
 

@@ -2,9 +2,9 @@
 //!
 //! The shell itself lists the interfaces and network namespaces of the host.
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::{CompletionsArgs, help};
-use crate::output::{self, Stream};
+use crate::output::{self, OutputStream};
 use anyhow::{Context, Result};
 use clap::Command;
 use clap::builder::PossibleValuesParser;
@@ -16,10 +16,10 @@ const INTERFACES: &str = "command ls /sys/class/net";
 const NAMESPACES: &str = "command ls /run/netns 2>/dev/null";
 
 /// Prints the completions.
-pub(super) fn run(args: &CompletionsArgs) -> Result<Outcome> {
+pub(super) fn run(args: &CompletionsArgs) -> Result<CommandEnding> {
     let shell: Shell = args.shell.parse().ok().context("SHELL")?;
-    output::text(Stream::Out, &script(shell))?;
-    Ok(Outcome::Fine)
+    output::text(OutputStream::Out, &script(shell))?;
+    Ok(CommandEnding::Fine)
 }
 
 /// The script of a shell.

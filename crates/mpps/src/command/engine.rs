@@ -2,7 +2,7 @@
 
 use crate::failure::flags::HTTP;
 use anyhow::{Context, Result};
-use mpps_http::{ENGINES, Engine, Support, Task};
+use mpps_http::{ENGINES, Engine, EngineSupport, Task};
 
 /// The engine of that name; or, without one, the last of the table that this kernel can run for
 /// the task, with a sentence that says so.
@@ -18,13 +18,13 @@ pub(super) fn choose(name: Option<&str>, task: Task) -> Result<(&'static Engine,
     let mut missing = Vec::new();
     for engine in ENGINES.iter().rev() {
         match (engine.support)(task) {
-            Support::Yes if missing.is_empty() => return Ok((engine, None)),
-            Support::Yes => {
+            EngineSupport::Yes if missing.is_empty() => return Ok((engine, None)),
+            EngineSupport::Yes => {
                 let why = missing.join("; ");
                 let name = engine.name;
                 return Ok((engine, Some(format!("engine {name}, because {why}"))));
             }
-            Support::No { why, remedy } => {
+            EngineSupport::No { why, remedy } => {
                 let missed = format!("{} cannot run here: {why}; {remedy}", engine.name);
                 missing.push(HTTP.translate(&missed));
             }

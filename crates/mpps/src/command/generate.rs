@@ -1,7 +1,7 @@
 //! `mpps generate`: the manual pages and the completions of shells, made from the arguments
 //! themselves. It is for those who make packages: `--help` does not show it.
 
-use super::{Outcome, completions};
+use super::{CommandEnding, completions};
 use crate::args::GenerateArgs;
 use crate::args::help::{self, CommandHelp};
 use crate::output::file::OutputFile;
@@ -14,7 +14,7 @@ use mpps_os::file::create_directories;
 use std::io;
 
 /// Writes all files into the folder, which is made if need be.
-pub(super) fn run(args: &GenerateArgs) -> Result<Outcome> {
+pub(super) fn run(args: &GenerateArgs) -> Result<CommandEnding> {
     let folder = &args.folder;
     let cannot = || format!("cannot write to {}", folder.display());
     create_directories(folder).with_context(cannot)?;
@@ -29,7 +29,7 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Outcome> {
     for (file, text) in tried.collect::<Result<Vec<_>>>()? {
         file.write(text.as_bytes())?;
     }
-    Ok(Outcome::Fine)
+    Ok(CommandEnding::Fine)
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

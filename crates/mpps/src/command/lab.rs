@@ -2,17 +2,17 @@
 
 mod tcp;
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::{LabArgs, Ladder, UdpLadderArgs};
-use crate::experiment::ladder::run::{Plan, run as run_ladder};
-use crate::experiment::ladder::{Choice, Schedule, Selection, document};
+use crate::experiment::ladder::run::{LadderPlan, run as run_ladder};
+use crate::experiment::ladder::{ClimbSchedule, Selection, SenderChoice, document};
 use crate::machine::become_able;
 use crate::measure::session::Session;
-use crate::output::{self, Stream};
+use crate::output::{self, OutputStream};
 use crate::program::lines::LOOK;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::udp::labs::config;
-use crate::udp::roles::Layout;
+use crate::udp::roles::CpuLayout;
 use anyhow::{Context, Result};
 use mpps_host::Topology;
 use mpps_lab::{Delivery, Lab};
@@ -24,43 +24,43 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Climbs the ladder, lists it, or opens a shell on the receiver host.
-pub(super) fn run(args: LabArgs) -> Result<Outcome> {
+pub(super) fn run(args: LabArgs) -> Result<CommandEnding> {
     let args = match args.ladder {
         Some(Ladder::Tcp(args)) => return tcp::run(&args),
         Some(Ladder::Udp(args)) => args,
         None => args.udp,
     };
-    Choice::fits(args.generator, args.train)?;
+    SenderChoice::fits(args.generator, args.train)?;
     let asked = args.delivery;
     let topology = Topology::read()?;
     if args.list {
-        let choice = Choice::new(args.generator, args.train)?;
-        let layout = Layout::new(topology, asked);
+        let choice = SenderChoice::new(args.generator, args.train)?;
+        let layout = CpuLayout::new(topology, asked);
         return list(&Selection::new(&layout, &choice, &args.only, args.all)?);
     }
     if args.shell || !args.command.is_empty() {
         become_able()?;
         // The user's senders are not pinned to a CPU of the layout.
-        let layout = Layout::new(topology, asked.or(Some(Delivery::ThreadedNapi)));
+        let layout = CpuLayout::new(topology, asked.or(Some(Delivery::ThreadedNapi)));
         return visit(&args, &layout);
     }
     // In a user namespace, the owners of links on the way to a file are unknown.
-    let session = args.series.begin("lab", Interrupt::listen()?)?;
+    let session = args.series.begin("lab", EndSignal::listen()?)?;
     become_able()?;
     // The rights of this process decide whether there is a generator.
-    let choice = Choice::new(args.generator, args.train)?;
-    climb(&args, Layout::new(topology, asked), choice, &session)
+    let choice = SenderChoice::new(args.generator, args.train)?;
+    climb(&args, CpuLayout::new(topology, asked), choice, &session)
 }
 
-fn list(chosen: &Selection) -> Result<Outcome> {
+fn list(chosen: &Selection) -> Result<CommandEnding> {
     for line in chosen.lines() {
-        output::line(Stream::People, &line)?;
+        output::line(OutputStream::People, &line)?;
     }
-    Ok(Outcome::Fine)
+    Ok(CommandEnding::Fine)
 }
 
 /// Runs a shell or a command on the receiver host, and ends with its status.
-fn visit(args: &UdpLadderArgs, layout: &Layout) -> Result<Outcome> {
+fn visit(args: &UdpLadderArgs, layout: &CpuLayout) -> Result<CommandEnding> {
     let lab = Lab::new(&config(layout))?;
     let (sender, receiver) = (lab.sender(), lab.receiver());
     let mut command = match args.command.split_first() {
@@ -72,7 +72,7 @@ fn visit(args: &UdpLadderArgs, layout: &Layout) -> Result<Outcome> {
         None => {
             let last = receiver.v4().last();
             let last = last.map_or_else(String::new, ToString::to_string);
-            let addresses = |host: &mpps_lab::Host| {
+            let addresses = |host: &mpps_lab::LabHost| {
                 let v4 = host.v4().first().map(ToString::to_string);
                 let v6 = host.v6().first().map(ToString::to_string);
                 v4.into_iter().chain(v6).collect::<Vec<_>>().join(", ")
@@ -87,7 +87,7 @@ fn visit(args: &UdpLadderArgs, layout: &Layout) -> Result<Outcome> {
                 "both vanish when the shell ends".to_owned(),
             ];
             for line in lines.iter().chain(lab.notes()) {
-                output::line(Stream::Err, line)?;
+                output::line(OutputStream::Err, line)?;
             }
             Command::new(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()))
         }
@@ -96,19 +96,19 @@ fn visit(args: &UdpLadderArgs, layout: &Layout) -> Result<Outcome> {
     let path = format!("/proc/self/fd/{}", namespace.as_raw_fd());
     command.env("MPPS_SENDER", path);
     let name = command.get_program().to_string_lossy().into_owned();
-    let interrupt = Interrupt::listen()?;
+    let interrupt = EndSignal::listen()?;
     let mut child = receiver
         .spawn(command)
         .with_context(|| format!("cannot run {name}"))?;
     for note in child.notes() {
-        output::line(Stream::Err, note)?;
+        output::line(OutputStream::Err, note)?;
     }
     await_end(&mut child, &interrupt)
 }
 
 /// Waits for the command, and ends with its status. A signal for mpps is passed on to the command,
 /// which may end as it likes; what is still there after [`GRACE`] is killed.
-fn await_end(child: &mut ContainedChild, interrupt: &Interrupt) -> Result<Outcome> {
+fn await_end(child: &mut ContainedChild, interrupt: &EndSignal) -> Result<CommandEnding> {
     let mut passed_on: Option<(i32, Instant)> = None;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -132,8 +132,8 @@ fn await_end(child: &mut ContainedChild, interrupt: &Interrupt) -> Result<Outcom
     }
 }
 
-fn status_of(code: i32) -> Outcome {
-    Outcome::Status(u8::try_from(code).unwrap_or(1))
+fn status_of(code: i32) -> CommandEnding {
+    CommandEnding::Status(u8::try_from(code).unwrap_or(1))
 }
 
 /// How long a command may take to end after a signal.
@@ -142,11 +142,11 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Climbs, prints each rung when it is known, and says whether every ledger balances.
 fn climb(
     args: &UdpLadderArgs,
-    layout: Layout,
-    choice: Choice,
+    layout: CpuLayout,
+    choice: SenderChoice,
     session: &Session,
-) -> Result<Outcome> {
-    let plan = Plan {
+) -> Result<CommandEnding> {
+    let plan = LadderPlan {
         layout,
         choice,
         only: &args.only,
@@ -160,26 +160,27 @@ fn climb(
     let result = run_ladder(&plan, session, |result, rung| {
         if printed.is_ok() {
             printed = match rung {
-                None => output::blocks(Stream::People, &document::head(result))
-                    .and_then(|()| output::head(Stream::People, &columns)),
-                Some(rung) => output::row(Stream::People, &columns, &document::row(rung)),
+                None => output::blocks(OutputStream::People, &document::head(result))
+                    .and_then(|()| output::head(OutputStream::People, &columns)),
+                Some(rung) => output::row(OutputStream::People, &columns, &document::row(rung)),
             };
         }
     })?;
     let files = session.files();
     session.write(&result, &document::document(&result, &files))?;
-    printed.and_then(|()| output::blocks(Stream::People, &document::closing(&result, &files)))?;
+    printed
+        .and_then(|()| output::blocks(OutputStream::People, &document::closing(&result, &files)))?;
     let balances = document::balanced(&result).is_good();
-    Ok(Outcome::of(result.complete, balances))
+    Ok(CommandEnding::of(result.complete, balances))
 }
 
-fn schedule(args: &UdpLadderArgs) -> Schedule {
+fn schedule(args: &UdpLadderArgs) -> ClimbSchedule {
     let (time, repeats) = (args.series.time(), args.series.repeats());
     let (exact_time_max, packets) = match args.series.quick {
         true => (Duration::from_millis(150), 30_000),
         false => (Duration::from_millis(500), 100_000),
     };
-    Schedule {
+    ClimbSchedule {
         time,
         repeats,
         exact_time: time.min(exact_time_max),

@@ -1,6 +1,6 @@
 //! `mpps ledger`: of this host, or `mpps ledger SEND.json RECV.json`: both ends of a run in one.
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::LedgerArgs;
 use crate::input;
 use crate::udp::traffic::{RecvTotal, SendTotal, document, join};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use mpps_host::account::SEQUENCE_NUMBERS;
 
 /// Joins what a sender and a receiver wrote; status 1 if something is unaccounted for.
-pub(super) fn run(args: &LedgerArgs) -> Result<Outcome> {
+pub(super) fn run(args: &LedgerArgs) -> Result<CommandEnding> {
     let lines = args.json.begin()?;
     let (Some(send_file), Some(recv_file)) = (&args.send, &args.recv) else {
         return args.live.run(lines);
@@ -25,8 +25,8 @@ pub(super) fn run(args: &LedgerArgs) -> Result<Outcome> {
         .any(|witness| witness.source == SEQUENCE_NUMBERS && !witness.agrees());
     let is_zero = ledger.unaccounted_range() == [0, 0];
     Ok(if is_zero && !is_told_otherwise {
-        Outcome::Fine
+        CommandEnding::Fine
     } else {
-        Outcome::Found
+        CommandEnding::Found
     })
 }

@@ -1,10 +1,10 @@
 //! `mpps load`: arguments → plan.
 
-use super::{Outcome, engine};
+use super::{CommandEnding, engine};
 use crate::args::LoadArgs;
 use crate::output::file::optional;
-use crate::output::{self, Stream};
-use crate::program::load::{Plan, ab, document::document};
+use crate::output::{self, OutputStream};
+use crate::program::load::{LoadPlan, ab, document::document};
 use anyhow::{Context, Result, ensure};
 use mpps_host::Topology;
 use mpps_http::{LoadConfig, Task, Url};
@@ -16,7 +16,7 @@ use std::time::Duration;
 const DURATION: Duration = Duration::from_secs(10);
 
 /// Runs the load, and shows the result.
-pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
+pub(super) fn run(args: LoadArgs) -> Result<CommandEnding> {
     let plan = plan(&args)?;
     let lines = args.json.begin()?;
     let file = optional("--html", args.html.as_deref())?;
@@ -27,19 +27,19 @@ pub(super) fn run(args: LoadArgs) -> Result<Outcome> {
     }
     match args.ab {
         true => {
-            output::text(Stream::People, &ab::report(&result))?;
+            output::text(OutputStream::People, &ab::report(&result))?;
             // No lines of ab's, and yet to be known.
             for note in &result.found.notes {
-                output::line(Stream::Err, &format!("note: {note}"))?;
+                output::line(OutputStream::Err, &format!("note: {note}"))?;
             }
         }
         false => lines.tell(&document.blocks)?,
     }
     lines.object(&result)?;
-    Ok(Outcome::of(result.complete, result.found.is_clean()))
+    Ok(CommandEnding::of(result.complete, result.found.is_clean()))
 }
 
-fn plan(args: &LoadArgs) -> Result<Plan> {
+fn plan(args: &LoadArgs) -> Result<LoadPlan> {
     let (engine, chosen) = engine::choose(args.engine.as_deref(), Task::Load)?;
     if let Some(pin) = &args.pin {
         Topology::read()?.check(pin).context("--pin")?;
@@ -77,7 +77,7 @@ fn plan(args: &LoadArgs) -> Result<Plan> {
         threads: usize::from(args.threads),
         cpus: args.pin.as_ref().map_or_else(Vec::new, |pin| pin.0.clone()),
     };
-    Ok(Plan {
+    Ok(LoadPlan {
         engine,
         config,
         chosen,

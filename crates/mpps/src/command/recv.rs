@@ -2,11 +2,11 @@
 
 mod best;
 
-use super::{Outcome, backend, pinned};
+use super::{CommandEnding, backend, pinned};
 use crate::machine::interface_at;
-use crate::program::recv::{Carving, Plan, RecvArgs};
+use crate::program::recv::{Carving, RecvArgs, RecvPlan};
 use anyhow::{Context, Result, bail, ensure};
-use mpps_io::{Group, RingConfig, RxConfig, Wait};
+use mpps_io::{MulticastGroup, RingConfig, RxConfig, Wait};
 use mpps_os::netlink::link;
 
 /// Chooses the backend by what is known of host and interface.
@@ -16,11 +16,11 @@ const BEST: &str = "best";
 const POLLS_BY_EPOLL: [&str; 3] = ["recv", "recvmmsg", "af_xdp"];
 
 /// Receives until the count, the time or Ctrl-C.
-pub(super) fn run(args: RecvArgs) -> Result<Outcome> {
+pub(super) fn run(args: RecvArgs) -> Result<CommandEnding> {
     plan(args)?.run()
 }
 
-fn plan(args: RecvArgs) -> Result<Plan> {
+fn plan(args: RecvArgs) -> Result<RecvPlan> {
     let asked = args.threads.or(args.positional_threads).map(usize::from);
     let reuse_port = args.reuseport || args.positional_reuseport == Some(1);
     let pin = pinned(args.pin.as_ref())?;
@@ -70,7 +70,7 @@ fn plan(args: RecvArgs) -> Result<Plan> {
         }
         None => 1,
     };
-    Ok(Plan {
+    Ok(RecvPlan {
         backend,
         because,
         config,
@@ -134,7 +134,7 @@ fn queues(args: &RecvArgs) -> Option<usize> {
 }
 
 /// `GROUP[%IF]`.
-fn group(text: &str) -> Result<Group> {
+fn group(text: &str) -> Result<MulticastGroup> {
     let (address, interface) = match text.split_once('%') {
         Some((address, interface)) => (address, Some(interface)),
         None => (text, None),
@@ -146,7 +146,7 @@ fn group(text: &str) -> Result<Group> {
         Some(name) => link::index(name).with_context(|| format!("--join {text}"))?,
         None => 0,
     };
-    Ok(Group {
+    Ok(MulticastGroup {
         address,
         interface_index,
     })

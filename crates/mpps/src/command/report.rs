@@ -1,6 +1,6 @@
 //! `mpps report FILE.json`.
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::ReportArgs;
 use crate::experiment::connections::result::{TcpLabBody, TcpLabResult};
 use crate::experiment::ladder::result::{LAB_SCHEMA, LabResult};
@@ -12,8 +12,8 @@ use crate::experiment::paths::result::{BENCH_SCHEMA, BenchResult};
 use crate::experiment::placement::{self, PlacementResult, Placements};
 use crate::experiment::{connections, ladder, paths};
 use crate::input;
-use crate::measure::envelope::{Body, SchemaOnly};
-use crate::output::{self, Stream, file::optional};
+use crate::measure::envelope::{EnvelopeBody, SchemaOnly};
+use crate::output::{self, OutputStream, file::optional};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
 use crate::program::doctor::{self, Diagnosis, DoctorResult};
 use crate::program::tune::{self, ProofResult, Proofs};
@@ -79,7 +79,7 @@ const KINDS: &[(&str, Read)] = &[
 ];
 
 /// Renders a result file: for a terminal, as Markdown, as a page.
-pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
+pub(super) fn run(args: &ReportArgs) -> Result<CommandEnding> {
     let page = optional("--html", args.html.as_deref())?;
     let svg = optional("--svg", args.svg.as_deref())?;
     for (option, file) in [("--html", &page), ("--svg", &svg)] {
@@ -103,9 +103,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
         None => None,
     };
     if args.markdown {
-        output::text(Stream::People, &mpps_report::markdown(&document))?;
+        output::text(OutputStream::People, &mpps_report::markdown(&document))?;
     } else if page.is_none() && svg.is_none() {
-        output::blocks(Stream::People, &document.blocks)?;
+        output::blocks(OutputStream::People, &document.blocks)?;
     }
     if let Some((file, picture)) = svg {
         file.write(picture.as_bytes())?;
@@ -113,7 +113,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Outcome> {
     if let Some(page) = page {
         page.write(mpps_report::page(&document).as_bytes())?;
     }
-    Ok(Outcome::Fine)
+    Ok(CommandEnding::Fine)
 }
 
 fn document(path: &Path) -> Result<Document> {

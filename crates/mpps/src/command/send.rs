@@ -1,7 +1,7 @@
 //! `mpps send`: arguments → plan.
 
-use super::{Outcome, backend, pinned};
-use crate::program::send::{Plan, SendArgs};
+use super::{CommandEnding, backend, pinned};
+use crate::program::send::{SendArgs, SendPlan};
 use anyhow::{Result, ensure};
 use mpps_io::{Backend, RingConfig, STAMP_BYTES, TxConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,11 +11,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const SEND_BUFFER_BYTES: usize = 32 << 20;
 
 /// Sends until the count, the time or Ctrl-C.
-pub(super) fn run(args: SendArgs) -> Result<Outcome> {
+pub(super) fn run(args: SendArgs) -> Result<CommandEnding> {
     plan(args)?.run()
 }
 
-fn plan(args: SendArgs) -> Result<Plan> {
+fn plan(args: SendArgs) -> Result<SendPlan> {
     let threads = args.threads.map_or(args.targets.len(), usize::from);
     ensure!(
         threads >= args.targets.len(),
@@ -42,7 +42,7 @@ fn plan(args: SendArgs) -> Result<Plan> {
     let target = |thread: usize| args.targets[thread % args.targets.len()];
     let configs =
         (0..threads).map(|thread| config(&args, backend, threads, thread, target(thread)));
-    Ok(Plan {
+    Ok(SendPlan {
         backend,
         configs: configs.collect(),
         pin,

@@ -1,20 +1,20 @@
 //! `mpps serve`: arguments → plan.
 
-use super::{Outcome, engine};
+use super::{CommandEnding, engine};
 use crate::args::ServeArgs;
 use crate::machine::interface_at;
-use crate::program::serve::Plan;
+use crate::program::serve::ServePlan;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::{Moderation, Throttle, Topology, sysctl};
-use mpps_http::{Close, Content, Engine, Limits, ServeConfig, Switch, Task};
+use mpps_http::{Close, Engine, Limits, ServeConfig, ServedContent, Switch, Task};
 use mpps_os::user::{self, User};
 
 /// Serves until Ctrl-C or SIGTERM.
-pub(super) fn run(args: ServeArgs) -> Result<Outcome> {
+pub(super) fn run(args: ServeArgs) -> Result<CommandEnding> {
     plan(&args)?.run()
 }
 
-fn plan(args: &ServeArgs) -> Result<Plan> {
+fn plan(args: &ServeArgs) -> Result<ServePlan> {
     let user = user(args.user.as_deref())?;
     let (engine, chosen) = engine(args, user.is_some())?;
     let topology = Topology::read()?;
@@ -36,8 +36,8 @@ fn plan(args: &ServeArgs) -> Result<Plan> {
         engine,
         switches,
         content: match &args.root {
-            Some(root) => Content::Root(root.clone()),
-            None => Content::Size(args.size),
+            Some(root) => ServedContent::Root(root.clone()),
+            None => ServedContent::Size(args.size),
         },
         close: args.close,
         limits: Limits {
@@ -53,7 +53,7 @@ fn plan(args: &ServeArgs) -> Result<Plan> {
         drain_time: limits.drain_time,
         metrics: !args.no_metrics,
     };
-    Ok(Plan {
+    Ok(ServePlan {
         config,
         chosen,
         user,

@@ -1,9 +1,9 @@
 //! `mpps undo`: puts back the settings that a killed run left behind.
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::UndoArgs;
 use crate::failure;
-use crate::output::{self, Stream};
+use crate::output::{self, OutputStream};
 use crate::program::{keeper, tune};
 use anyhow::{Context, Result};
 use mpps_host::{Leftover, Life, Undone, leftovers};
@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 
 /// Undoes, or lists, every journal of this user.
-pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
+pub(super) fn run(args: &UndoArgs) -> Result<CommandEnding> {
     if args.keep {
         return keeper::keep();
     }
@@ -25,11 +25,11 @@ pub(super) fn run(args: &UndoArgs) -> Result<Outcome> {
     let mut teller = Teller::new(output::line);
     let mut worst = if unreadable.is_empty() { 0 } else { 2 };
     if leftovers.is_empty() && unreadable.is_empty() {
-        teller.tell(Stream::Out, nothing());
+        teller.tell(OutputStream::Out, nothing());
     }
     for error in unreadable {
         let text = failure::explain(&error.into());
-        teller.tell(Stream::Err, &format!("mpps: {text}"));
+        teller.tell(OutputStream::Err, &format!("mpps: {text}"));
     }
     for leftover in &leftovers {
         if args.list {
@@ -52,7 +52,7 @@ fn nothing() -> &'static str {
 
 fn list(leftover: &Leftover, teller: &mut Teller) {
     teller.tell(
-        Stream::Out,
+        OutputStream::Out,
         &format!("{}, {}", leftover.heading(), life(leftover)),
     );
     let (steps, steps_begun) = leftover.steps();
@@ -62,9 +62,12 @@ fn list(leftover: &Leftover, teller: &mut Teller) {
         } else {
             " (not begun)"
         };
-        teller.tell(Stream::Out, &format!("  {step}{begun}"));
+        teller.tell(OutputStream::Out, &format!("  {step}{begun}"));
     }
-    teller.tell(Stream::Out, &format!("  {}", leftover.path().display()));
+    teller.tell(
+        OutputStream::Out,
+        &format!("  {}", leftover.path().display()),
+    );
 }
 
 /// The exit status that one leftover asks for; `here` is this network namespace.
@@ -76,20 +79,20 @@ fn undo(leftover: &Leftover, here: u32, all: bool, teller: &mut Teller) -> u8 {
         _ if leftover.is_kept() => {
             let object = ShellWord::operand(leftover.object());
             let why = format!("to stay; `mpps tune undo {object}` puts it back");
-            (Stream::Out, why, 0)
+            (OutputStream::Out, why, 0)
         }
         Life::Dead if !elsewhere || all => return undo_dead(leftover, elsewhere, teller),
         Life::Dead => {
             let why = "in another network namespace; `mpps undo --all` enters it".to_owned();
-            (Stream::Err, why, 2)
+            (OutputStream::Err, why, 2)
         }
         Life::Unknown => (
-            Stream::Err,
+            OutputStream::Err,
             format!("{life}; run this where it can be seen"),
             2,
         ),
         Life::Alive => (
-            Stream::Out,
+            OutputStream::Out,
             format!("{life}, and puts it back when it ends"),
             0,
         ),
@@ -113,7 +116,7 @@ fn undo_dead(leftover: &Leftover, elsewhere: bool, teller: &mut Teller) -> u8 {
     if worst == 2 {
         let path = leftover.path().display();
         let text = format!("{head}: what is left to do stays in {path}");
-        teller.tell(Stream::Err, &text);
+        teller.tell(OutputStream::Err, &text);
     }
     worst
 }
@@ -122,7 +125,7 @@ fn undo_dead(leftover: &Leftover, elsewhere: bool, teller: &mut Teller) -> u8 {
 fn tell(
     head: &str,
     steps_begun: usize,
-    outcomes: &[mpps_host::Outcome],
+    outcomes: &[mpps_host::UndoneStep],
     teller: &mut Teller,
 ) -> u8 {
     if outcomes.is_empty() {
@@ -131,15 +134,15 @@ fn tell(
         } else {
             "another process has just undone it"
         };
-        teller.tell(Stream::Out, &format!("{head}: {why}"));
+        teller.tell(OutputStream::Out, &format!("{head}: {why}"));
     }
     for outcome in outcomes {
-        teller.tell(Stream::Out, &format!("{head}: {outcome}"));
+        teller.tell(OutputStream::Out, &format!("{head}: {outcome}"));
     }
     outcomes.iter().map(status).max().unwrap_or(0)
 }
 
-fn status(outcome: &mpps_host::Outcome) -> u8 {
+fn status(outcome: &mpps_host::UndoneStep) -> u8 {
     match outcome.result {
         Undone::Restored | Undone::Nothing => 0,
         Undone::Changed(_) | Undone::Partly(_) => 1,
@@ -161,31 +164,31 @@ fn life(leftover: &Leftover) -> String {
 
 /// Prints lines. A line that fails does not keep the next journal from being undone.
 struct Teller {
-    line: fn(Stream, &str) -> io::Result<()>,
+    line: fn(OutputStream, &str) -> io::Result<()>,
     /// The first line that could not be printed.
     refusal: Option<io::Error>,
 }
 
 impl Teller {
-    fn new(line: fn(Stream, &str) -> io::Result<()>) -> Self {
+    fn new(line: fn(OutputStream, &str) -> io::Result<()>) -> Self {
         let refusal = None;
         Self { line, refusal }
     }
 
     /// Prints a line.
-    fn tell(&mut self, stream: Stream, text: &str) {
+    fn tell(&mut self, stream: OutputStream, text: &str) {
         if let Err(error) = (self.line)(stream, text) {
             self.refusal.get_or_insert(error);
         }
     }
 
     /// How the command ends: what was not put back weighs more than what was not printed.
-    fn end(self, worst: u8) -> Result<Outcome> {
+    fn end(self, worst: u8) -> Result<CommandEnding> {
         match (worst, self.refusal) {
             (0, Some(refusal)) => Err(refusal.into()),
-            (0, None) => Ok(Outcome::Fine),
-            (1, _) => Ok(Outcome::Found),
-            (status, _) => Ok(Outcome::Status(status)),
+            (0, None) => Ok(CommandEnding::Fine),
+            (1, _) => Ok(CommandEnding::Found),
+            (status, _) => Ok(CommandEnding::Status(status)),
         }
     }
 }
@@ -194,7 +197,7 @@ impl Teller {
 mod tests {
     use super::*;
 
-    fn closed(_: Stream, _: &str) -> io::Result<()> {
+    fn closed(_: OutputStream, _: &str) -> io::Result<()> {
         Err(io::ErrorKind::BrokenPipe.into())
     }
 
@@ -204,11 +207,14 @@ mod tests {
     fn what_was_not_put_back_weighs_more_than_a_closed_pipe() {
         for (result, status) in [
             (Undone::Restored, None),
-            (Undone::Changed(String::new()), Some(Outcome::Found)),
-            (Undone::Failed(String::new()), Some(Outcome::Status(2))),
+            (Undone::Changed(String::new()), Some(CommandEnding::Found)),
+            (
+                Undone::Failed(String::new()),
+                Some(CommandEnding::Status(2)),
+            ),
         ] {
             let step = "a step".to_owned();
-            let outcome = mpps_host::Outcome { step, result };
+            let outcome = mpps_host::UndoneStep { step, result };
             let mut teller = Teller::new(closed);
             let worst = tell("eth9", 1, &[outcome], &mut teller);
             let ended = teller.end(worst);
@@ -224,21 +230,21 @@ mod tests {
 
     #[test]
     fn no_outcome_is_told_as_well() {
-        fn expect_unchanged(stream: Stream, text: &str) -> io::Result<()> {
+        fn expect_unchanged(stream: OutputStream, text: &str) -> io::Result<()> {
             assert_eq!(
                 (stream, text),
-                (Stream::Out, "eth9: nothing had been changed")
+                (OutputStream::Out, "eth9: nothing had been changed")
             );
             Ok(())
         }
-        fn expect_undone(stream: Stream, text: &str) -> io::Result<()> {
+        fn expect_undone(stream: OutputStream, text: &str) -> io::Result<()> {
             let undone = "eth9: another process has just undone it";
-            assert_eq!((stream, text), (Stream::Out, undone));
+            assert_eq!((stream, text), (OutputStream::Out, undone));
             Err(io::ErrorKind::BrokenPipe.into())
         }
         let mut teller = Teller::new(expect_unchanged);
         assert_eq!(tell("eth9", 0, &[], &mut teller), 0);
-        assert_eq!(teller.end(0).expect("told"), Outcome::Fine);
+        assert_eq!(teller.end(0).expect("told"), CommandEnding::Fine);
         let mut teller = Teller::new(expect_undone);
         assert_eq!(tell("eth9", 1, &[], &mut teller), 0);
         // The line was at least tried.

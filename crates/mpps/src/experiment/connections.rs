@@ -18,6 +18,6 @@ mod sample;
 mod server;
 mod stage;
 
-pub(crate) use campaign::{Schedule, run};
+pub(crate) use campaign::{CellSchedule, run};
 pub(crate) use deal::Deal;
-pub(crate) use plan::{Cell, Choice, cells};
+pub(crate) use plan::{CellChoice, PlannedCell, cells};

@@ -16,6 +16,6 @@ mod selection;
 mod sender;
 mod setup;
 
-pub(crate) use climb::Schedule;
+pub(crate) use climb::ClimbSchedule;
 pub(crate) use selection::Selection;
-pub(crate) use sender::Choice;
+pub(crate) use sender::SenderChoice;

@@ -26,10 +26,10 @@ mod stage;
 mod throttle;
 
 pub(crate) use advice::advice;
-pub(crate) use comparison::{Plan as RowPlan, cases};
+pub(crate) use comparison::{ComparedPath as RowPlan, cases};
 pub(crate) use document::{balances, document};
-pub(crate) use path::{Napi, PATHS, Path};
-pub(crate) use run::Plan;
-pub(crate) use sample::Sample;
-pub(crate) use sender::Sender;
-pub(crate) use stage::Stage;
+pub(crate) use path::{NapiPlace, PATHS, Path};
+pub(crate) use run::BenchPlan;
+pub(crate) use sample::PathSample;
+pub(crate) use sender::PathSender;
+pub(crate) use stage::PathLab;

@@ -7,20 +7,20 @@ pub(crate) use document::document;
 
 use crate::machine;
 use crate::measure::document::Balanced;
-use crate::measure::envelope::{Body, Envelope};
-use crate::measure::outcome::Outcome;
+use crate::measure::envelope::{Envelope, EnvelopeBody};
+use crate::measure::outcome::CommandEnding;
 use crate::measure::rounds::Case;
 use crate::measure::series::Series;
 use crate::measure::session::Session;
-use crate::output::{self, Stream};
-use crate::signal::Interrupt;
+use crate::output::{self, OutputStream};
+use crate::signal::EndSignal;
 use crate::udp::RATE_DEFINITION;
 use crate::udp::arriving::{Arriving, PATIENCE_SOCKET, any_of};
 use crate::udp::labs::Labs;
-use crate::udp::roles::{ARTICLE_PLACES, Layout};
+use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
 use crate::udp::run::{Hosts, Purpose, Receivers, Taker, attach};
-use crate::udp::runs::{Runs, Sample};
-use crate::udp::sender::{Feed, PORT, SOURCE_PORT, TRAIN, open};
+use crate::udp::runs::{RunSample, Runs};
+use crate::udp::sender::{PORT, SOURCE_PORT, SenderTraffic, TRAIN, open};
 use anyhow::{Context, Result};
 use clap::Args;
 use mpps_host::{Fingerprint, Snapshot, Topology};
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 /// Arguments of `mpps placement`.
 #[derive(Debug, Args)]
-pub(crate) struct Plan {
+pub(crate) struct PlacementPlan {
     /// Receive live traffic at --port of this interface instead of the lab's. The port must be free
     #[arg(long, value_name = "IF", requires = "port")]
     interface: Option<String>,
@@ -65,13 +65,13 @@ pub struct Placements {
     /// Cases and options that this machine lacks, and why.
     notes: Vec<String>,
     /// Nearest first.
-    rows: Vec<Placed>,
+    rows: Vec<PlacementRow>,
 }
 
 /// A placement, measured or skipped.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("dependentRequired" = {"mpps_samples": ["sample_ledgers"]}))]
-struct Placed {
+struct PlacementRow {
     /// `same CPU`, `sibling hyper-thread`, `another core`, `another node`.
     place: String,
     /// The lowest and highest figure of the article, in million datagrams per second.
@@ -86,16 +86,16 @@ struct Placed {
     #[serde(flatten)]
     runs: Runs,
     #[serde(skip)]
-    layout: Option<Layout>,
+    layout: Option<CpuLayout>,
 }
 
-impl fmt::Display for Placed {
+impl fmt::Display for PlacementRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.place)
     }
 }
 
-impl Body for Placements {
+impl EnvelopeBody for Placements {
     const SCHEMA: &'static str = "mpps.placement.v2";
     const COMMAND: &'static str = "mpps placement";
 
@@ -114,11 +114,12 @@ impl Placements {
 }
 
 /// The placements on this layout, each with its CPUs or with what it would need.
-fn places(layout: &Layout) -> Vec<Placed> {
+fn places(layout: &CpuLayout) -> Vec<PlacementRow> {
     let place = |(relation, place, article_mpps): (_, &str, _)| {
         let layout = layout.place(relation);
-        let first = |cpus: fn(&Layout) -> &Vec<usize>| Some(*cpus(layout.as_ref().ok()?).first()?);
-        Placed {
+        let first =
+            |cpus: fn(&CpuLayout) -> &Vec<usize>| Some(*cpus(layout.as_ref().ok()?).first()?);
+        PlacementRow {
             place: place.to_owned(),
             article_mpps,
             queue_cpu: first(|layout| &layout.queues),
@@ -131,11 +132,11 @@ fn places(layout: &Layout) -> Vec<Placed> {
     ARTICLE_PLACES.map(place).into()
 }
 
-impl Plan {
+impl PlacementPlan {
     /// Measures every placement that this host has.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         // In a user namespace, the owners of links on the way to a file are unknown.
-        let session = self.series.begin("placement", Interrupt::listen()?)?;
+        let session = self.series.begin("placement", EndSignal::listen()?)?;
         if self.interface.is_none() {
             machine::become_able()?;
         }
@@ -153,13 +154,13 @@ impl Plan {
         mut result: PlacementResult,
         exact: usize,
         session: &Session,
-        mut run: impl FnMut(&Layout, bool) -> Result<Sample>,
+        mut run: impl FnMut(&CpuLayout, bool) -> Result<RunSample>,
     ) -> Result<PlacementResult> {
         result.rate_definition = RATE_DEFINITION.to_owned();
         let cases = result.rows.iter();
         let cases = cases.map(|row| Case::new(row.clone(), row.runs.skipped.clone()));
         let mut cases: Vec<_> = cases.collect();
-        let row = |case: &Case<Placed, Sample>| Placed {
+        let row = |case: &Case<PlacementRow, RunSample>| PlacementRow {
             runs: match case.unmeasured() {
                 Some(why) => Runs::skipped(Some(why)),
                 None => {
@@ -169,7 +170,7 @@ impl Plan {
             },
             ..case.plan.clone()
         };
-        let run = |case: &Case<Placed, Sample>| {
+        let run = |case: &Case<PlacementRow, RunSample>| {
             let layout = case.plan.layout.as_ref().context("it has no CPU")?;
             run(layout, case.samples.len() < exact)
         };
@@ -178,7 +179,7 @@ impl Plan {
             result.rows = cases.iter().map(row).collect();
             result.notes.truncate(known);
             let stopped =
-                |case: &Case<Placed, _>| Some(format!("{}: {}", case.plan, case.stopped()?));
+                |case: &Case<PlacementRow, _>| Some(format!("{}: {}", case.plan, case.stopped()?));
             result.notes.extend(cases.iter().filter_map(stopped));
             session.keep(&result);
             Ok(())
@@ -187,7 +188,7 @@ impl Plan {
     }
 
     fn in_lab(&self, session: &Session) -> Result<PlacementResult> {
-        let mut layout = Layout::new(Topology::read()?, None);
+        let mut layout = CpuLayout::new(Topology::read()?, None);
         let mut labs = Labs::new(&mut layout)?;
         let mut rows = places(&layout);
         for row in &mut rows {
@@ -216,7 +217,7 @@ impl Plan {
     fn arriving(&self, interface: &str, port: u16, session: &Session) -> Result<PlacementResult> {
         let address = any_of(interface, port).context("--interface")?;
         let at = &*format!("port {port} of {interface}");
-        output::line(Stream::Err, &format!("waiting for packets at {at}"))?;
+        output::line(OutputStream::Err, &format!("waiting for packets at {at}"))?;
         let receive = |cpu| {
             let arriving = Arriving {
                 at,
@@ -235,7 +236,7 @@ impl Plan {
             placement: format!("{at}   {known}   Linux {}", machine::kernel_release()),
             sender: "any program that sends to this address".to_owned(),
             interface: Some(interface.to_owned()),
-            rows: places(&Layout::served_by(Topology::read()?, cpu)),
+            rows: places(&CpuLayout::served_by(Topology::read()?, cpu)),
             ..Placements::default()
         };
         let result = session.result(Fingerprint::collect(&[interface])?, found);
@@ -260,12 +261,12 @@ fn receiver(address: SocketAddr) -> Result<Box<dyn Rx>> {
 
 /// One run of the lab: one socket, pinned, and one sender to the first queue. Rates are taken
 /// without stamps and without the drop probe.
-fn send(hosts: Hosts<'_>, layout: &Layout, time: Duration, is_exact: bool) -> Result<Sample> {
+fn send(hosts: Hosts<'_>, layout: &CpuLayout, time: Duration, is_exact: bool) -> Result<RunSample> {
     let probe = is_exact.then(|| attach().ok()).flatten();
     let exact = Purpose::exact(probe.as_ref());
     let purpose = if is_exact { exact } else { Purpose::default() };
     let any = (Ipv4Addr::UNSPECIFIED, PORT).into();
-    let feed = Feed {
+    let feed = SenderTraffic {
         target: address::v4(1).into(),
         source_port: SOURCE_PORT,
         flows: 1,
@@ -291,7 +292,7 @@ mod tests {
     use mpps_report::Terminal;
 
     /// The queue's and the receiver's CPU of each placement that there is.
-    fn cpus(layout: &Layout) -> Vec<Option<(usize, usize)>> {
+    fn cpus(layout: &CpuLayout) -> Vec<Option<(usize, usize)>> {
         let rows = places(layout);
         let cpus = rows
             .iter()
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn each_machine_has_the_placements_that_its_topology_has() {
-        let of = |topology| cpus(&Layout::new(topology, None));
+        let of = |topology| cpus(&CpuLayout::new(topology, None));
         assert_eq!(
             of(article()),
             [Some((0, 0)), Some((0, 12)), Some((0, 2)), Some((0, 10))]
@@ -329,7 +330,7 @@ mod tests {
             exact: true,
         });
         let mut rows = places(&two_cpus());
-        let runs = [0.0, 0.21, 0.25, 0.23].map(|mpps| Sample {
+        let runs = [0.0, 0.21, 0.25, 0.23].map(|mpps| RunSample {
             mpps,
             offered_mpps: 0.5,
             ledger: ledger.clone(),
@@ -337,7 +338,7 @@ mod tests {
         });
         rows[0].runs = Runs::of(&runs[1..], Some(ledger));
         rows[2].runs = Runs::of(
-            &[1.0, 1.01, 0.99].map(|mpps| Sample {
+            &[1.0, 1.01, 0.99].map(|mpps| RunSample {
                 mpps,
                 ..runs[0].clone()
             }),

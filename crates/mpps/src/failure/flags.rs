@@ -93,8 +93,8 @@ pub(super) fn text_of(cause: &(dyn std::error::Error + 'static)) -> String {
         _ => {}
     }
     match cause.downcast_ref() {
-        Some(mpps_http::Error::Invalid { field, why, .. }) => HTTP.invalid(&text, field, why),
-        Some(mpps_http::Error::Unavailable { .. }) => HTTP.translate(&text),
+        Some(mpps_http::HttpError::Invalid { field, why, .. }) => HTTP.invalid(&text, field, why),
+        Some(mpps_http::HttpError::Unavailable { .. }) => HTTP.translate(&text),
         _ => text,
     }
 }

@@ -1,7 +1,7 @@
 //! The account of connections, or of their requests, as documents show it.
 
 use super::document::count;
-use mpps_http::{Failure, Ledger};
+use mpps_http::{Failure, LoadAccount};
 use mpps_report::{Balance, Equation, Quantity};
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// are the first failures of their kinds.
 pub(crate) fn equation(
     name: &str,
-    account: &Ledger,
+    account: &LoadAccount,
     examples: &BTreeMap<Failure, String>,
 ) -> Equation {
     let words = |failure: &Failure| failure.to_string().replace('_', " ");

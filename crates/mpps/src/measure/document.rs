@@ -5,8 +5,8 @@ use super::envelope::Envelope;
 use super::samples::extremes;
 use mpps_host::{Ledger, Loss, Station, Witness};
 use mpps_report::{
-    Balance, Block, Column, Document, Equation, Part, Quantity, Row, Shares, Style, Table, Text,
-    grouped, unbroken,
+    Balance, Block, Column, Document, Equation, EquationPart, Quantity, Row, Shares, Style, Table,
+    Text, grouped, unbroken,
 };
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,7 +17,7 @@ pub(crate) const LOST: usize = 26;
 
 /// The facts of a run that a reader needs before its figures.
 #[derive(Debug)]
-pub(crate) struct Head<'a, T> {
+pub(crate) struct RunHead<'a, T> {
     result: &'a Envelope<T>,
     /// The roles of the CPUs, in one line.
     placement: &'a str,
@@ -27,7 +27,7 @@ pub(crate) struct Head<'a, T> {
     notes: &'a [String],
 }
 
-impl<'a, T> Head<'a, T> {
+impl<'a, T> RunHead<'a, T> {
     /// The head of a result's document.
     pub(crate) fn of(
         result: &'a Envelope<T>,
@@ -335,7 +335,7 @@ pub(crate) fn whole(ledger: &Ledger) -> Vec<Block> {
 
 /// Where the packets of one row went, all its repeats together.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Totals {
+pub(crate) struct RowTotals {
     /// Everything that had to be accounted for: offered datagrams and multicast copies.
     pub(crate) offered: u128,
     /// Datagrams that arrived.
@@ -378,7 +378,7 @@ impl Lost {
     }
 }
 
-impl Totals {
+impl RowTotals {
     /// Adds up the ledgers behind a rate, or takes the ledger of the exactness run if there are none.
     pub(crate) fn of(exact: Option<&Ledger>, samples: &[Ledger]) -> Option<Self> {
         match samples {
@@ -445,7 +445,7 @@ impl Totals {
 
     /// The same as a bar and its table.
     pub(crate) fn shares(&self) -> Shares {
-        let counted = |class, name: String, count: u128, source: &str| Part {
+        let counted = |class, name: String, count: u128, source: &str| EquationPart {
             class,
             name,
             // A count beyond that is no count: a file may claim any.
@@ -472,7 +472,7 @@ impl Totals {
             drained,
         ));
         if self.unaccounted != 0 {
-            parts.push(Part {
+            parts.push(EquationPart {
                 class: "unaccounted",
                 name: "UNACCOUNTED".to_owned(),
                 count: self.unaccounted,
@@ -492,7 +492,7 @@ impl Totals {
 }
 
 /// Adds up ledgers. The sums are wide because a result file may claim any count.
-impl<'a> FromIterator<&'a Ledger> for Totals {
+impl<'a> FromIterator<&'a Ledger> for RowTotals {
     fn from_iter<I: IntoIterator<Item = &'a Ledger>>(ledgers: I) -> Self {
         let mut sum = Self::default();
         let mut losses = Vec::new();
@@ -579,7 +579,7 @@ mod tests {
         );
         let mut two = Ledger::new(100, 40, 10);
         two.lose(loss("no port", 40));
-        let sum: Totals = [&one, &two].into_iter().collect();
+        let sum: RowTotals = [&one, &two].into_iter().collect();
         assert_eq!(
             (sum.offered, sum.delivered, sum.queued, sum.unaccounted),
             (200, 90, 10, 10)
@@ -604,7 +604,7 @@ mod tests {
             u64::MAX,
             [loss("no port", u64::MAX), loss("no port", u64::MAX)],
         );
-        let sum: Totals = [&huge, &huge].into_iter().collect();
+        let sum: RowTotals = [&huge, &huge].into_iter().collect();
         assert_eq!(sum.losses[0].count, 4 * u128::from(u64::MAX));
     }
 
@@ -617,7 +617,7 @@ mod tests {
             ..loss("ring full", 3)
         };
         ledger.lose(doubtful);
-        let totals = Totals::of(Some(&ledger), &[]).unwrap();
+        let totals = RowTotals::of(Some(&ledger), &[]).unwrap();
         let parts: Vec<_> = totals.shares().parts;
         let parts: Vec<_> = parts
             .iter()

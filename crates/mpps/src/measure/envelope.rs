@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
 
 /// The result of one kind of experiment.
-pub trait Body: DeserializeOwned {
+pub trait EnvelopeBody: DeserializeOwned {
     /// The name and version of the files' schema: `mpps.lab.v2`.
     const SCHEMA: &'static str;
     /// The command that writes such files: `mpps lab`.
@@ -64,7 +64,7 @@ pub(crate) struct SchemaOnly {
 
 /// Why a file is not a result.
 #[derive(Debug, thiserror::Error)]
-pub enum ParseError {
+pub enum EnvelopeError {
     /// Not JSON, cut short, or JSON of another shape.
     #[error("not a result of `{command}`: {source}")]
     Shape {
@@ -106,7 +106,7 @@ fn of_schema(found: &str, expected: &str) -> String {
     }
 }
 
-impl<T: Body> Envelope<T> {
+impl<T: EnvelopeBody> Envelope<T> {
     /// Encloses the results of this version of mpps on a machine, by a command that began then. The
     /// result is neither quick nor complete until the caller sets that.
     pub(crate) fn new(fingerprint: Fingerprint, command: String, started: String, body: T) -> Self {
@@ -126,21 +126,21 @@ impl<T: Body> Envelope<T> {
     ///
     /// # Errors
     /// If the text is cut short, is of another shape or schema, or has a ledger that does not add up.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let shape = |source| ParseError::Shape {
+    pub fn parse(text: &str) -> Result<Self, EnvelopeError> {
+        let shape = |source| EnvelopeError::Shape {
             command: T::COMMAND,
             source,
         };
         let SchemaOnly { schema } = serde_json::from_str(text).map_err(shape)?;
         if schema != T::SCHEMA {
-            return Err(ParseError::Schema {
+            return Err(EnvelopeError::Schema {
                 found: schema,
                 expected: T::SCHEMA,
             });
         }
         let result: Self = serde_json::from_str(text).map_err(shape)?;
         match result.unsound() {
-            Some(of) => Err(ParseError::Ledger { of }),
+            Some(of) => Err(EnvelopeError::Ledger { of }),
             None => Ok(result),
         }
     }

@@ -28,7 +28,7 @@ pub(crate) const RATE_MIN: f64 = 1e-6;
 
 /// The change of one measured quantity between two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum MeasuredChange {
     /// No difference that the noise would not make.
     Same,
     /// The second is higher.
@@ -63,7 +63,7 @@ impl Noise {
     }
 
     /// The verdict on one rung and the smallest change that would have been seen, as a share.
-    pub(crate) fn judge(&self, a: &[f64], b: &[f64]) -> (Change, f64) {
+    pub(crate) fn judge(&self, a: &[f64], b: &[f64]) -> (MeasuredChange, f64) {
         let samples = a.len().min(b.len());
         let mut own = residuals(a);
         own.extend(residuals(b));
@@ -74,13 +74,13 @@ impl Noise {
         let (a, b) = (logarithms(a), logarithms(b));
         let change = median(&b).unwrap_or(0.0) - median(&a).unwrap_or(0.0);
         let verdict = if change.abs() <= threshold {
-            Change::Same
+            MeasuredChange::Same
         } else if change < 0.0 && apart(&b, &a) {
-            Change::Worse
+            MeasuredChange::Worse
         } else if change > 0.0 && apart(&a, &b) {
-            Change::Better
+            MeasuredChange::Better
         } else {
-            Change::Same
+            MeasuredChange::Same
         };
         (verdict, threshold.exp_m1())
     }
@@ -127,7 +127,7 @@ pub(crate) fn leader<'a>(rows: &[(&'a str, Vec<f64>)]) -> Option<(&'a str, Vec<&
     let noise = Noise::of(rows.iter().map(|(_, rates)| (&**rates, &**rates)));
     let alike = rows.iter().filter(|(other, rates)| {
         let is_few = rates.len().min(most.len()) < SAMPLES_MIN;
-        other != name && (is_few || noise.judge(rates, most).0 != Change::Better)
+        other != name && (is_few || noise.judge(rates, most).0 != MeasuredChange::Better)
     });
     Some((name, alike.map(|(other, _)| *other).collect()))
 }
@@ -236,12 +236,12 @@ mod tests {
                     .collect();
                 let noise = Noise::of(pairs.iter().map(|[a, b]| (&**a, &**b)));
                 let verdicts: Vec<_> = pairs.iter().map(|[a, b]| noise.judge(a, b).0).collect();
-                found += u32::from(verdicts[7] == Change::Worse);
+                found += u32::from(verdicts[7] == MeasuredChange::Worse);
                 let mut others = verdicts
                     .iter()
                     .enumerate()
                     .filter(|(rung, _)| *rung != 7 || factor == 1.0);
-                alarms += u32::from(others.any(|(_, verdict)| *verdict != Change::Same));
+                alarms += u32::from(others.any(|(_, verdict)| *verdict != MeasuredChange::Same));
             }
             (
                 f64::from(alarms) / TRIALS as f64,
@@ -347,8 +347,8 @@ mod tests {
             let [up, down] =
                 [(&a, &b), (&b, &a)].map(|(a, b)| Noise { machine: 0.0 }.judge(a, b).0);
             let expected = match rises {
-                true => (Change::Better, Change::Worse),
-                false => (Change::Same, Change::Same),
+                true => (MeasuredChange::Better, MeasuredChange::Worse),
+                false => (MeasuredChange::Same, MeasuredChange::Same),
             };
             assert_eq!((up, down), expected, "{a:?} {b:?}");
         }
@@ -411,8 +411,8 @@ mod tests {
         ) {
             let noise = Noise::of([(&*a, &*b)].into_iter());
             let mirrored = match noise.judge(&b, &a).0 {
-                Change::Better => Change::Worse,
-                Change::Worse => Change::Better,
+                MeasuredChange::Better => MeasuredChange::Worse,
+                MeasuredChange::Worse => MeasuredChange::Better,
                 other => other,
             };
             prop_assert_eq!(noise.judge(&a, &b).0, mirrored);

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 
 /// How a command ended when it did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CommandEnding {
     /// Exit status 0.
     Fine,
     /// Exit status 1: it found what it was asked to look for.
@@ -16,7 +16,7 @@ pub(crate) enum Outcome {
     Status(u8),
 }
 
-impl Outcome {
+impl CommandEnding {
     /// Of a measurement: whether it came to its end, and whether every exact ledger balances.
     pub(crate) fn of(complete: bool, balances: bool) -> Self {
         match (complete, balances) {
@@ -29,7 +29,7 @@ impl Outcome {
 
 /// The settings that could not be restored, as an error. The outcome of each step was printed
 /// before.
-pub(crate) fn put_back(outcomes: &[mpps_host::Outcome], option: &str) -> Result<()> {
+pub(crate) fn put_back(outcomes: &[mpps_host::UndoneStep], option: &str) -> Result<()> {
     let failed = outcomes.iter().filter(|outcome| !outcome.finished());
     let failed: Vec<String> = failed.map(ToString::to_string).collect();
     ensure!(
@@ -61,9 +61,9 @@ mod tests {
     use mpps_host::Undone;
     use std::io;
 
-    fn outcome(result: Undone) -> mpps_host::Outcome {
+    fn outcome(result: Undone) -> mpps_host::UndoneStep {
         let step = "a step".to_owned();
-        mpps_host::Outcome { step, result }
+        mpps_host::UndoneStep { step, result }
     }
 
     #[test]

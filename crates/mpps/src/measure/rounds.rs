@@ -2,7 +2,7 @@
 
 use super::session::progress;
 use crate::failure;
-use crate::signal::{Interrupt, Interrupted};
+use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Result, ensure};
 use std::fmt::Display;
 
@@ -49,7 +49,7 @@ impl<P, S> Case<P, S> {
 pub(crate) fn interleave<P: Display, S>(
     cases: &mut [Case<P, S>],
     rounds: usize,
-    interrupt: &Interrupt,
+    interrupt: &EndSignal,
     mut run: impl FnMut(&Case<P, S>) -> Result<S>,
     mut known: impl FnMut(&[Case<P, S>]) -> Result<()>,
 ) -> Result<bool> {
@@ -98,7 +98,7 @@ mod tests {
         let complete = interleave(
             &mut cases,
             3,
-            &Interrupt::default(),
+            &EndSignal::default(),
             |case| {
                 order.borrow_mut().push(case.plan);
                 anyhow::ensure!(case.plan != 'b' || case.samples.is_empty(), "lost");
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_run_that_was_cut_short_does_not_count() {
         for whole in [0, 1] {
-            let (interrupt, ran, known) = (Interrupt::default(), Cell::new(0), Cell::new(0));
+            let (interrupt, ran, known) = (EndSignal::default(), Cell::new(0), Cell::new(0));
             let mut cases = [Case::<_, ()>::new("", None)];
             let run = |_: &Case<&str, ()>| {
                 interrupt

@@ -1,12 +1,12 @@
 //! The published schema of a kind of result file, made from its structs.
 
-use super::envelope::{Body, Envelope};
+use super::envelope::{Envelope, EnvelopeBody};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 /// The schema of a file with one result.
-pub fn of<T: Body + JsonSchema>() -> Value {
+pub fn of<T: EnvelopeBody + JsonSchema>() -> Value {
     of_objects::<Envelope<T>>(T::SCHEMA, T::COMMAND)
 }
 

@@ -2,7 +2,7 @@
 
 use super::rounds::{Case, interleave};
 use super::session::Session;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -49,7 +49,7 @@ impl<const QUICK_MS: u64> Series<QUICK_MS> {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(crate) fn begin(&self, name: &str, interrupt: Interrupt) -> Result<Session> {
+    pub(crate) fn begin(&self, name: &str, interrupt: EndSignal) -> Result<Session> {
         let or = |given: &Option<PathBuf>, kind: &str| {
             let own = || PathBuf::from(format!("{name}.{kind}"));
             given.clone().unwrap_or_else(own)

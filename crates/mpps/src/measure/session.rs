@@ -1,10 +1,10 @@
 //! The frame around an experiment's runs: its files, Ctrl-C, and the progress.
 
-use super::envelope::{Body, Envelope};
-use super::outcome::{Outcome, ended};
+use super::envelope::{Envelope, EnvelopeBody};
+use super::outcome::{CommandEnding, ended};
 use crate::machine;
-use crate::output::{self, Bar, Stream, file::OutputFile};
-use crate::signal::Interrupt;
+use crate::output::{self, OutputStream, PrintableBar, file::OutputFile};
+use crate::signal::EndSignal;
 use anyhow::{Result, ensure};
 use mpps_host::Fingerprint;
 use mpps_report::Document;
@@ -20,7 +20,7 @@ pub(crate) struct Session {
     page: OutputFile,
     /// True if its runs are too short to be compared with others.
     pub(crate) quick: bool,
-    pub(crate) interrupt: Interrupt,
+    pub(crate) interrupt: EndSignal,
     /// When it began, RFC 3339, UTC.
     pub(crate) started: String,
 }
@@ -30,7 +30,7 @@ impl Session {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(crate) fn begin(json: &Path, page: &Path, interrupt: Interrupt) -> Result<Self> {
+    pub(crate) fn begin(json: &Path, page: &Path, interrupt: EndSignal) -> Result<Self> {
         let page = OutputFile::try_out("--html", page)?;
         ensure!(
             !page.overwrites(json),
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// The result on this machine so far: only `body` yet.
-    pub(crate) fn result<T: Body>(&self, machine: Fingerprint, body: T) -> Envelope<T> {
+    pub(crate) fn result<T: EnvelopeBody>(&self, machine: Fingerprint, body: T) -> Envelope<T> {
         let command = machine::command_line();
         let mut result = Envelope::new(machine, command, self.started.clone(), body);
         result.quick = self.quick;
@@ -83,7 +83,7 @@ impl Session {
         let data = json(result).map_err(Into::into);
         let data = data.and_then(|text| match &self.json {
             Some(file) => file.write(text.as_bytes()),
-            None => Ok(output::text(Stream::Json, &text)?),
+            None => Ok(output::text(OutputStream::Json, &text)?),
         });
         let page = self.page.write(mpps_report::page(document).as_bytes());
         ended(page, data)
@@ -98,10 +98,10 @@ impl Session {
         result: &Envelope<T>,
         document: &Document,
         balances: bool,
-    ) -> Result<Outcome> {
+    ) -> Result<CommandEnding> {
         self.write(result, document)?;
-        output::blocks(Stream::People, &document.blocks)?;
-        Ok(Outcome::of(result.complete, balances))
+        output::blocks(OutputStream::People, &document.blocks)?;
+        Ok(CommandEnding::of(result.complete, balances))
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn json(result: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// A line on standard error that shows the progress of a run of `steps` steps.
-pub(crate) fn progress(steps: usize) -> Bar {
+pub(crate) fn progress(steps: usize) -> PrintableBar {
     let template = "{bar:20} {pos}/{len} ends in {eta}  {wide_msg}";
     let bar = output::bar(steps as u64, template);
     bar.enable_steady_tick(Duration::from_millis(200));

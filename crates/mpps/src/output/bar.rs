@@ -1,6 +1,6 @@
 //! A line on standard error that shows how far a run is.
 
-use super::{Stream, bytes, may_show_bar, printable};
+use super::{OutputStream, bytes, may_show_bar, printable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use mpps_os::terminal::columns;
 use std::io;
@@ -14,27 +14,27 @@ const COLUMNS: u16 = 80;
 
 /// Shows the progress of a run of `steps`. Shows nothing if standard error is no terminal, or a
 /// terminal that must not be steered.
-pub(crate) fn bar(steps: u64, template: &str) -> Bar {
+pub(crate) fn bar(steps: u64, template: &str) -> PrintableBar {
     let target = match may_show_bar() {
-        true => ProgressDrawTarget::term_like_with_hz(Box::new(Frame::default()), DRAWN_HZ),
+        true => ProgressDrawTarget::term_like_with_hz(Box::new(BarFrame::default()), DRAWN_HZ),
         false => ProgressDrawTarget::hidden(),
     };
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    Bar(ProgressBar::with_draw_target(Some(steps), target).with_style(style))
+    PrintableBar(ProgressBar::with_draw_target(Some(steps), target).with_style(style))
 }
 
 /// A bar whose message is printable.
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct PrintableBar(ProgressBar);
 
-impl Bar {
+impl PrintableBar {
     /// Shows a message beside the bar.
     pub(crate) fn set_message(&self, text: impl AsRef<str>) {
         self.0.set_message(printable(text.as_ref()));
     }
 }
 
-impl Deref for Bar {
+impl Deref for PrintableBar {
     type Target = ProgressBar;
 
     fn deref(&self) -> &ProgressBar {
@@ -45,9 +45,9 @@ impl Deref for Bar {
 /// The text to draw at once. It takes the way of all output, which gives up a blocked terminal. The
 /// library itself would wait in write(2).
 #[derive(Debug, Default)]
-struct Frame(Mutex<String>);
+struct BarFrame(Mutex<String>);
 
-impl Frame {
+impl BarFrame {
     fn add(&self, text: &str) -> io::Result<()> {
         let mut frame = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         frame.push_str(text);
@@ -63,7 +63,7 @@ impl Frame {
     }
 }
 
-impl TermLike for Frame {
+impl TermLike for BarFrame {
     fn width(&self) -> u16 {
         columns(io::stderr()).unwrap_or(COLUMNS)
     }
@@ -98,6 +98,6 @@ impl TermLike for Frame {
 
     fn flush(&self) -> io::Result<()> {
         let mut frame = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bytes(Stream::Err, std::mem::take(&mut *frame).as_bytes())
+        bytes(OutputStream::Err, std::mem::take(&mut *frame).as_bytes())
     }
 }

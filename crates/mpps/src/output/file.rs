@@ -3,11 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Stream, patience};
+use super::{OutputStream, patience};
 use crate::signal;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::capability::of_file;
-use mpps_os::file::{NewFile, Target};
+use mpps_os::file::{FileTarget, NewFile};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ pub(crate) struct OutputFile {
     /// As it was named.
     path: PathBuf,
     /// Where that led on trial.
-    target: Target,
+    target: FileTarget,
     /// Open since then, because its reader takes a close for the end.
     pipe: Option<File>,
     /// Whether a new file was to take that place, so that its directory takes new files.
@@ -33,7 +33,7 @@ pub(crate) struct OutputFile {
 
 /// How the bytes get there.
 #[derive(Debug)]
-enum Way {
+enum WrittenHow {
     /// In a new file, which takes the place of the old one, if there is any: all at once.
     Replace(Option<File>),
     /// Into what is there: a device, a pipe, an open file, or a file whose directory takes no
@@ -41,7 +41,7 @@ enum Way {
     Open(File),
     /// Into a stream of this process. A second opening would have a place of its own in the file,
     /// and what is printed later would go over it.
-    Stream(Stream),
+    Stream(OutputStream),
 }
 
 impl OutputFile {
@@ -61,7 +61,7 @@ impl OutputFile {
             "cannot write {}: it names a directory",
             path.display()
         );
-        let tried = Target::find(path).and_then(|target| {
+        let tried = FileTarget::find(path).and_then(|target| {
             target.remove_left(STALE);
             let way = way(&target)?;
             Ok((target, way))
@@ -75,9 +75,9 @@ impl OutputFile {
         Ok(Self {
             path: path.to_owned(),
             target,
-            replaces: matches!(way, Way::Replace(_)),
+            replaces: matches!(way, WrittenHow::Replace(_)),
             pipe: match way {
-                Way::Open(file) if is_pipe(&file) => Some(file),
+                WrittenHow::Open(file) if is_pipe(&file) => Some(file),
                 _ => None,
             },
         })
@@ -85,7 +85,7 @@ impl OutputFile {
 
     /// True if what is written here takes the place of the file of that path, however it is named.
     pub(crate) fn overwrites(&self, path: &Path) -> bool {
-        let other = Target::find(path).ok();
+        let other = FileTarget::find(path).ok();
         let is_same = other.is_some_and(|other| self.target.is_same(&other).unwrap_or(false));
         is_same && self.target.keeps()
     }
@@ -101,8 +101,8 @@ impl OutputFile {
         }
         let path = self.path.display();
         match way(&self.target) {
-            Ok(Way::Stream(Stream::Out)) => return Ok(None),
-            Ok(Way::Replace(_)) => self.write(b"")?,
+            Ok(WrittenHow::Stream(OutputStream::Out)) => return Ok(None),
+            Ok(WrittenHow::Replace(_)) => self.write(b"")?,
             Ok(_) => {}
             Err(error) => return Err(error).with_context(|| format!("cannot write {path}")),
         }
@@ -134,18 +134,18 @@ impl OutputFile {
 
     fn put(&self, bytes: &[u8], is_last: bool) -> Result<()> {
         // A path that leads nowhere since the trial, or by another user's link, leads where it did.
-        let found = Target::find(&self.path);
+        let found = FileTarget::find(&self.path);
         let target = found.as_ref().unwrap_or(&self.target);
         let put = match &self.pipe {
             Some(pipe) if is_last => target.overwrite(pipe, bytes, patience()),
             Some(_) => Ok(()),
             None => way(target).and_then(|way| match way {
-                Way::Replace(old) => {
+                WrittenHow::Replace(old) => {
                     replace(target, old.as_ref(), bytes, is_last, NewFile::take_place)
                 }
                 _ if !is_last => Ok(()),
-                Way::Open(file) => target.overwrite(&file, bytes, patience()),
-                Way::Stream(stream) => super::bytes(stream, bytes),
+                WrittenHow::Open(file) => target.overwrite(&file, bytes, patience()),
+                WrittenHow::Stream(stream) => super::bytes(stream, bytes),
             }),
         };
         let path = self.path.display();
@@ -181,21 +181,21 @@ pub(crate) fn optional(option: &str, path: Option<&Path>) -> Result<Option<Outpu
 }
 
 /// Finds out how a file can be written, by trying all of it but the writing.
-fn way(target: &Target) -> io::Result<Way> {
+fn way(target: &FileTarget) -> io::Result<WrittenHow> {
     match target.own_descriptor() {
-        Some(1) => return Ok(Way::Stream(Stream::Out)),
-        Some(2) => return Ok(Way::Stream(Stream::Err)),
+        Some(1) => return Ok(WrittenHow::Stream(OutputStream::Out)),
+        Some(2) => return Ok(WrittenHow::Stream(OutputStream::Err)),
         _ => {}
     }
     let old = target.open()?;
     if let Some(file) = &old
         && (!file.metadata()?.is_file() || target.is_in_proc())
     {
-        return Ok(old.map_or(Way::Replace(None), Way::Open));
+        return Ok(old.map_or(WrittenHow::Replace(None), WrittenHow::Open));
     }
     match (target.create_beside(old.as_ref()).map(drop), old) {
-        (Ok(()), old) => Ok(Way::Replace(old)),
-        (Err(error), Some(file)) if is_about_the_place(&error) => Ok(Way::Open(file)),
+        (Ok(()), old) => Ok(WrittenHow::Replace(old)),
+        (Err(error), Some(file)) if is_about_the_place(&error) => Ok(WrittenHow::Open(file)),
         (Err(error), _) => Err(error),
     }
 }
@@ -203,7 +203,7 @@ fn way(target: &Target) -> io::Result<Way> {
 /// Writes a new file and, when the disk has it, moves it to its place by `rename`. Where nothing can
 /// take that place, the last one overwrites what is there, which a power cut may leave half written.
 fn replace<'a>(
-    target: &'a Target,
+    target: &'a FileTarget,
     old: Option<&File>,
     bytes: &[u8],
     is_last: bool,

@@ -1,6 +1,6 @@
 //! The results of `serve` and `load`, as `--json` writes them.
 
-use crate::measure::envelope::{Body, Envelope};
+use crate::measure::envelope::{Envelope, EnvelopeBody};
 use mpps_http::{Close, ENGINES, Ending, LoadConfig, LoadReport, SwitchState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct LoadBody {
     pub found: LoadReport,
 }
 
-impl Body for LoadBody {
+impl EnvelopeBody for LoadBody {
     const SCHEMA: &'static str = "mpps.load.v2";
     const COMMAND: &'static str = "mpps load";
 
@@ -144,7 +144,7 @@ impl ServeBody {
     }
 }
 
-impl Body for ServeBody {
+impl EnvelopeBody for ServeBody {
     const SCHEMA: &'static str = "mpps.serve.v2";
     const COMMAND: &'static str = "mpps serve";
 

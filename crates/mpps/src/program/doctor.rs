@@ -6,13 +6,13 @@ mod document;
 pub(crate) use document::document;
 
 use crate::machine;
-use crate::measure::envelope::{Body, Envelope};
-use crate::measure::outcome::Outcome;
+use crate::measure::envelope::{Envelope, EnvelopeBody};
+use crate::measure::outcome::CommandEnding;
 use crate::measure::session::json;
-use crate::output::{self, Stream, file::OutputFile};
+use crate::output::{self, OutputStream, file::OutputFile};
 use crate::program::host::HostArgs;
-use crate::program::lines::{JsonArgs, Lines};
-use crate::signal::Interrupt;
+use crate::program::lines::{JsonArgs, OutputLines};
+use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -71,7 +71,7 @@ pub struct Diagnosis {
     notes: Vec<String>,
 }
 
-impl Body for Diagnosis {
+impl EnvelopeBody for Diagnosis {
     const SCHEMA: &'static str = "mpps.doctor.v1";
     const COMMAND: &'static str = "mpps doctor";
 
@@ -82,10 +82,10 @@ impl Body for Diagnosis {
 
 impl DoctorArgs {
     /// Looks at the host and shows the result.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         let page = output::file::optional("--html", self.html.as_deref())?;
         let lines = self.json.begin()?;
-        let interrupt = Interrupt::listen()?;
+        let interrupt = EndSignal::listen()?;
         let mut watch = self.host.watch(&interrupt)?;
         let end = Instant::now() + self.duration;
         let (interfaces, started) = (watch.interfaces(), machine::now());
@@ -117,11 +117,11 @@ impl DoctorArgs {
         self.tell(&result, lines, page)
     }
 
-    fn wait(&self, interfaces: &[String], end: Instant, interrupt: &Interrupt) -> Result<()> {
+    fn wait(&self, interfaces: &[String], end: Instant, interrupt: &EndSignal) -> Result<()> {
         let at = interfaces.join(", ");
         let time = Quantity::Seconds(self.duration.as_secs_f64());
         output::line(
-            Stream::Err,
+            OutputStream::Err,
             &format!("looking at {at} for {time}; Ctrl-C ends the look early"),
         )?;
         while !interrupt.came() && Instant::now() < end {
@@ -133,29 +133,29 @@ impl DoctorArgs {
     fn tell(
         &self,
         result: &DoctorResult,
-        lines: Lines,
+        lines: OutputLines,
         page: Option<OutputFile>,
-    ) -> Result<Outcome> {
+    ) -> Result<CommandEnding> {
         let files = page.as_ref().map(|page| ("report", page.path()));
         let document =
             (self.markdown || page.is_some()).then(|| document(result, files.as_slice()));
         if lines.json {
-            output::text(Stream::Json, &json(result)?)?;
+            output::text(OutputStream::Json, &json(result)?)?;
         }
         match &document {
             _ if !lines.text => {}
             Some(document) if self.markdown => {
-                output::text(Stream::People, &mpps_report::markdown(document))?;
+                output::text(OutputStream::People, &mpps_report::markdown(document))?;
             }
-            Some(document) => output::blocks(Stream::People, &document.blocks)?,
-            None => output::blocks(Stream::People, &document::blocks(result))?,
+            Some(document) => output::blocks(OutputStream::People, &document.blocks)?,
+            None => output::blocks(OutputStream::People, &document::blocks(result))?,
         }
         if let (Some(page), Some(document)) = (page, &document) {
             page.write(mpps_report::page(document).as_bytes())?;
         }
         Ok(match is_fine(&result.findings) {
-            true => Outcome::Fine,
-            false => Outcome::Found,
+            true => CommandEnding::Fine,
+            false => CommandEnding::Found,
         })
     }
 }

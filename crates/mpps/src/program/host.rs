@@ -1,11 +1,11 @@
 //! The host to look at, for commands that inspect a host with any programs.
 
 use super::lines::LOOK;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use mpps_host::{Asked, Watch};
+use mpps_host::{DoctorRequest, Watch};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::text::ShellWord;
 use std::thread;
@@ -49,7 +49,7 @@ pub(crate) struct PartArgs {
 
 impl HostArgs {
     /// Enters the network namespace in question and looks for the first time.
-    pub(crate) fn watch(&self, interrupt: &Interrupt) -> Result<Watch> {
+    pub(crate) fn watch(&self, interrupt: &EndSignal) -> Result<Watch> {
         self.part.enter()?;
         let mut asked = self.part.asked();
         asked.again.extend(
@@ -63,7 +63,7 @@ impl HostArgs {
 
 impl PartArgs {
     /// The same of all interfaces.
-    pub(crate) fn watch(&self, interrupt: &Interrupt) -> Result<Watch> {
+    pub(crate) fn watch(&self, interrupt: &EndSignal) -> Result<Watch> {
         self.enter()?;
         Ok(interrupt.ends_during(|| Watch::begin(None, self.asked()))?)
     }
@@ -92,7 +92,7 @@ impl PartArgs {
     }
 
     /// The part of the host to look at.
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> DoctorRequest {
         let mut again = "mpps doctor".to_owned();
         let pid = self.pid.map(|pid| pid.to_string());
         let port = self.port.map(|port| port.to_string());
@@ -104,7 +104,7 @@ impl PartArgs {
         for (option, value) in words {
             again.extend(value.map(|value| format!(" {option} {}", ShellWord::new(value))));
         }
-        Asked {
+        DoctorRequest {
             port: self.port,
             pid: self.pid,
             again,
@@ -119,7 +119,7 @@ impl PaceArgs {
     }
 
     /// Waits for the next look; false if it is to end.
-    pub(crate) fn wait(&self, interrupt: &Interrupt) -> bool {
+    pub(crate) fn wait(&self, interrupt: &EndSignal) -> bool {
         let end = Instant::now() + self.interval();
         while !interrupt.came() && Instant::now() < end {
             thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));

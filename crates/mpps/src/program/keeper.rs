@@ -2,11 +2,11 @@
 //! host on request. It undoes the change on request, or when the program is gone.
 
 use crate::failure;
-use crate::measure::outcome::Outcome;
-use crate::output::{self, Stream};
-use crate::signal::Interrupt;
+use crate::measure::outcome::CommandEnding;
+use crate::output::{self, OutputStream};
+use crate::signal::EndSignal;
 use anyhow::{Context, Result, bail};
-use mpps_host::{Applied, Change, Undone};
+use mpps_host::{Applied, SettingChange, Undone};
 use mpps_os::On;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,13 +15,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Its answers, one line each.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-enum Answer {
+enum HelperAnswer {
     /// Which of the changes was made, and why not those before it.
     Made(usize, Vec<String>),
     /// Why none was made.
     Failed(String),
     /// The outcome of undoing the change.
-    Ended(Vec<mpps_host::Outcome>),
+    Ended(Vec<mpps_host::UndoneStep>),
 }
 
 /// The running process, as the program that started it sees it.
@@ -38,7 +38,7 @@ impl Keeper {
     ///
     /// # Errors
     /// If the process cannot be started.
-    pub(crate) fn start(changes: &[&Change]) -> Result<Self> {
+    pub(crate) fn start(changes: &[&SettingChange]) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("mpps").args(["undo", "--keep"]);
         // Ctrl-C is for the program, which passes it on.
@@ -64,29 +64,29 @@ impl Keeper {
     pub(crate) fn make(&mut self) -> Result<(usize, Vec<String>)> {
         writeln!(self.asks, "make")?;
         match self.answer()? {
-            Answer::Made(at, refused) => Ok((at, refused)),
-            Answer::Failed(why) => bail!(why),
-            Answer::Ended(_) => bail!("`mpps undo --keep` ended too early"),
+            HelperAnswer::Made(at, refused) => Ok((at, refused)),
+            HelperAnswer::Failed(why) => bail!(why),
+            HelperAnswer::Ended(_) => bail!("`mpps undo --keep` ended too early"),
         }
     }
 
     /// Has it put back.
-    pub(crate) fn undo(mut self) -> Vec<mpps_host::Outcome> {
+    pub(crate) fn undo(mut self) -> Vec<mpps_host::UndoneStep> {
         let answer = writeln!(self.asks, "undo").map_err(anyhow::Error::from);
         let answer = answer.and_then(|()| self.answer());
         // It ends now, if it has not been killed before.
         drop(self.asks);
         let _ = self.child.wait();
         match answer {
-            Ok(Answer::Ended(outcomes)) => outcomes,
-            Ok(_) | Err(_) => vec![mpps_host::Outcome {
+            Ok(HelperAnswer::Ended(outcomes)) => outcomes,
+            Ok(_) | Err(_) => vec![mpps_host::UndoneStep {
                 step: "the change".to_owned(),
                 result: Undone::Failed("the process that kept it was ended".to_owned()),
             }],
         }
     }
 
-    fn answer(&mut self) -> Result<Answer> {
+    fn answer(&mut self) -> Result<HelperAnswer> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         serde_json::from_str(&line).context("`mpps undo --keep` has ended")
@@ -97,48 +97,51 @@ impl Keeper {
 ///
 /// # Errors
 /// If standard input has no list of changes. Outcomes of changes go to the other end.
-pub(crate) fn keep() -> Result<Outcome> {
+pub(crate) fn keep() -> Result<CommandEnding> {
     // Stopping a service stops all its processes. This one ends after the other.
-    let _held = Interrupt::listen_held()?;
+    let _held = EndSignal::listen_held()?;
     // A program under an attacker's control must not fill the memory of this process.
     let mut asks = io::stdin().lock().take(ASKED_MAX).lines();
     let Some(changes) = asks.next().transpose()? else {
-        return Ok(Outcome::Fine);
+        return Ok(CommandEnding::Fine);
     };
-    let changes: Vec<Change> = serde_json::from_str(&changes).context("not a list of changes")?;
+    let changes: Vec<SettingChange> =
+        serde_json::from_str(&changes).context("not a list of changes")?;
     let Some(_make) = asks.next().transpose()? else {
-        return Ok(Outcome::Fine);
+        return Ok(CommandEnding::Fine);
     };
     let (answer, made) = make(&changes);
     tell(&answer);
     // The end of the program counts as a request, too.
     let _undo = asks.next();
-    tell(&Answer::Ended(made.map(Applied::undo).unwrap_or_default()));
-    Ok(Outcome::Fine)
+    tell(&HelperAnswer::Ended(
+        made.map(Applied::undo).unwrap_or_default(),
+    ));
+    Ok(CommandEnding::Fine)
 }
 
 /// The longest text of all that is asked, as long as two journals.
 const ASKED_MAX: u64 = 8 << 20;
 
 /// The other end may be gone, and what was changed is put back all the same.
-fn tell(answer: &Answer) {
+fn tell(answer: &HelperAnswer) {
     if let Ok(text) = output::json(answer) {
-        let _ = output::line(Stream::Out, &text);
+        let _ = output::line(OutputStream::Out, &text);
     }
 }
 
-fn make(changes: &[Change]) -> (Answer, Option<Applied>) {
+fn make(changes: &[SettingChange]) -> (HelperAnswer, Option<Applied>) {
     let mut refused = Vec::new();
     for (at, change) in changes.iter().enumerate() {
         match Applied::new(change) {
-            Ok(made) => return (Answer::Made(at, refused), Some(made)),
-            Err(error @ mpps_host::Error::Impossible { .. }) if at + 1 < changes.len() => {
+            Ok(made) => return (HelperAnswer::Made(at, refused), Some(made)),
+            Err(error @ mpps_host::HostError::Impossible { .. }) if at + 1 < changes.len() => {
                 refused.push(error.to_string());
             }
-            Err(error) => return (Answer::Failed(failure::explain(&error.into())), None),
+            Err(error) => return (HelperAnswer::Failed(failure::explain(&error.into())), None),
         }
     }
-    (Answer::Failed("nothing to do".to_owned()), None)
+    (HelperAnswer::Failed("nothing to do".to_owned()), None)
 }
 
 #[cfg(test)]
@@ -147,7 +150,7 @@ mod tests {
 
     #[test]
     fn answers_go_through_a_line() {
-        let outcome = |result| mpps_host::Outcome {
+        let outcome = |result| mpps_host::UndoneStep {
             step: "rx-usecs 50".to_owned(),
             result,
         };
@@ -158,13 +161,13 @@ mod tests {
             outcome(Undone::Failed("gone".to_owned())),
         ];
         for answer in [
-            Answer::Made(1, vec!["the card\ndoes not wait".to_owned()]),
-            Answer::Failed("no".to_owned()),
-            Answer::Ended(outcomes.into()),
+            HelperAnswer::Made(1, vec!["the card\ndoes not wait".to_owned()]),
+            HelperAnswer::Failed("no".to_owned()),
+            HelperAnswer::Ended(outcomes.into()),
         ] {
             let text = serde_json::to_string(&answer).unwrap();
             assert_eq!(text.lines().count(), 1, "{text}");
-            assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), answer);
+            assert_eq!(serde_json::from_str::<HelperAnswer>(&text).unwrap(), answer);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Where the UDP of this host goes, whichever program receives it: a ledger at each look, and one of all.
 
 use super::host::{PaceArgs, PartArgs};
-use super::lines::Lines;
-use crate::measure::outcome::Outcome;
-use crate::signal::Interrupt;
+use super::lines::OutputLines;
+use crate::measure::outcome::CommandEnding;
+use crate::signal::EndSignal;
 use crate::udp::traffic::document;
 use anyhow::Result;
 use clap::Args;
 use mpps_host::check::ledger;
-use mpps_host::{Ledger, ReasonCount, Seen};
+use mpps_host::{Ledger, Observed, ReasonCount};
 use mpps_report::{Block, Quantity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct LedgerObject {
     /// UDP of the network namespace, from the interfaces on.
     ledger: Ledger,
     /// The sockets in question that dropped meanwhile.
-    sockets: Vec<SocketDrops>,
+    sockets: Vec<DropsOfSocket>,
     /// Packets that the kernel dropped meanwhile by its own reasons, of this port or of all of UDP;
     /// none if they cannot be seen.
     drop_reasons: Option<Vec<ReasonCount>>,
@@ -51,7 +51,7 @@ pub struct LedgerObject {
 
 /// The drops of one socket.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct SocketDrops {
+pub struct DropsOfSocket {
     /// Where it receives.
     local: SocketAddr,
     /// The program that has it; none where this user may not see it.
@@ -64,8 +64,8 @@ pub struct SocketDrops {
 
 impl LiveLedgerArgs {
     /// Looks until it is ended.
-    pub(crate) fn run(&self, lines: Lines) -> Result<Outcome> {
-        let interrupt = Interrupt::listen()?;
+    pub(crate) fn run(&self, lines: OutputLines) -> Result<CommandEnding> {
+        let interrupt = EndSignal::listen()?;
         let mut watch = self.part.watch(&interrupt)?;
         let mut left = self.count;
         // The last look is at the end, so that nothing is missing.
@@ -105,16 +105,16 @@ impl LiveLedgerArgs {
             blocks.extend(notes.iter().map(|note| Block::note(&**note)));
             lines.tell(&blocks)?;
         }
-        Ok(Outcome::Fine)
+        Ok(CommandEnding::Fine)
     }
 }
 
-fn sockets(seen: &Seen) -> Vec<SocketDrops> {
+fn sockets(seen: &Observed) -> Vec<DropsOfSocket> {
     let sockets = seen
         .sockets
         .iter()
         .filter(|socket| socket.drops.grown() > 0);
-    let sockets = sockets.map(|socket| SocketDrops {
+    let sockets = sockets.map(|socket| DropsOfSocket {
         local: socket.entry.local,
         process: socket.owner.map(|owner| owner.name.clone()),
         pid: socket.owner.map(|owner| owner.pid),
@@ -145,7 +145,7 @@ fn said(object: &LedgerObject) -> String {
     )
 }
 
-impl SocketDrops {
+impl DropsOfSocket {
     fn said(&self) -> String {
         let owner = match (&self.process, self.pid) {
             (Some(name), Some(pid)) => format!("{name} (pid {pid})"),

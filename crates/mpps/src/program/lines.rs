@@ -1,7 +1,7 @@
 //! The lines that a program prints while it runs, and the wait for its end.
 
-use crate::output::{self, Stream};
-use crate::signal::Interrupt;
+use crate::output::{self, OutputStream};
+use crate::signal::EndSignal;
 use anyhow::{Result, bail};
 use clap::Args;
 use mpps_io::{Backend, Mode, Property};
@@ -34,11 +34,11 @@ impl JsonArgs {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(crate) fn begin(&self) -> Result<Lines> {
+    pub(crate) fn begin(&self) -> Result<OutputLines> {
         if let Some(path) = &self.file {
             output::json_to(path)?;
         }
-        Ok(Lines {
+        Ok(OutputLines {
             json: self.is_wanted(),
             text: self
                 .file
@@ -51,14 +51,14 @@ impl JsonArgs {
 /// Lines for people on standard output, and objects for programs, one a line, as `--json` says.
 /// While objects have standard output, people read standard error.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lines {
+pub(crate) struct OutputLines {
     /// True with `--json`.
     pub(crate) json: bool,
     /// True if people read standard output.
     pub(crate) text: bool,
 }
 
-impl Lines {
+impl OutputLines {
     /// Lines for people only.
     pub(crate) const PEOPLE: Self = Self {
         json: false,
@@ -70,18 +70,18 @@ impl Lines {
     /// # Errors
     /// If the stream cannot take it; this is so of the others, too.
     pub(crate) fn say(self, text: &str) -> Result<()> {
-        Ok(output::line(Stream::People, text)?)
+        Ok(output::line(OutputStream::People, text)?)
     }
 
     /// A piece of a report for people.
     pub(crate) fn tell(self, blocks: &[Block]) -> Result<()> {
-        Ok(output::blocks(Stream::People, blocks)?)
+        Ok(output::blocks(OutputStream::People, blocks)?)
     }
 
     /// An object for programs, if they are served.
     pub(crate) fn object(self, object: &impl Serialize) -> Result<()> {
         if self.json {
-            output::line(Stream::Json, &output::json(object)?)?;
+            output::line(OutputStream::Json, &output::json(object)?)?;
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Lines {
         blocks: impl FnOnce() -> Vec<Block>,
     ) -> Result<()> {
         if self.json {
-            output::text(Stream::Json, &output::pretty_json(found)?)?;
+            output::text(OutputStream::Json, &output::pretty_json(found)?)?;
         }
         match self.text {
             true => self.tell(&blocks()),
@@ -115,7 +115,7 @@ pub(crate) fn require(backend: &Backend, granted: &Mode, required: &[Property]) 
 /// Calls `look` every 20 ms, and at the moment that it returned. Ends when it returns none or a
 /// signal asks to stop. `first_ns` is the first such moment (`CLOCK_MONOTONIC`, nanoseconds).
 pub(crate) fn until_stopped(
-    interrupt: &Interrupt,
+    interrupt: &EndSignal,
     first_ns: u64,
     mut look: impl FnMut() -> Result<Option<u64>>,
 ) -> Result<()> {

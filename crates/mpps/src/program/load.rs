@@ -8,12 +8,12 @@ use crate::failure::flags::HTTP;
 use crate::machine::{command_line, fingerprint_at, now};
 use crate::measure::document::counted;
 use crate::measure::samples::per_second;
-use crate::output::{self, Bar, Stream};
-use crate::signal::Interrupt;
+use crate::output::{self, OutputStream, PrintableBar};
+use crate::signal::EndSignal;
 use anyhow::Result;
 use document::manner;
 use mpps_host::Quota;
-use mpps_http::{Engine, Load, LoadConfig, Progress};
+use mpps_http::{Engine, HttpLoad, LoadConfig, LoadProgress};
 use std::time::Duration;
 
 /// How much time a rate on the progress line is of, at least.
@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 
 /// A load that can be run.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LoadPlan {
     /// The engine that drives the sockets.
     pub(crate) engine: &'static Engine,
     /// The load that is asked for.
@@ -30,18 +30,18 @@ pub(crate) struct Plan {
     pub(crate) chosen: Option<String>,
 }
 
-impl Plan {
+impl LoadPlan {
     /// Loads the server until the end that the plan has, or Ctrl-C.
     pub(crate) fn run(&self) -> Result<LoadResult> {
         let started = now();
         let fingerprint = fingerprint_at(self.config.target.ip())?;
-        let interrupt = Interrupt::listen()?;
+        let interrupt = EndSignal::listen()?;
         for line in self.introduction() {
-            output::line(Stream::Err, &line)?;
+            output::line(OutputStream::Err, &line)?;
         }
         let quotas = Quota::own();
-        let mut live = Live::new(&self.config);
-        let found = Load::run(self.engine, &self.config, interrupt.flag(), |now| {
+        let mut live = ProgressLine::new(&self.config);
+        let found = HttpLoad::run(self.engine, &self.config, interrupt.flag(), |now| {
             live.show(now);
         });
         live.bar.finish_and_clear();
@@ -90,14 +90,14 @@ impl Plan {
 }
 
 /// The line that shows how far the load is, on a terminal only.
-struct Live {
-    bar: Bar,
+struct ProgressLine {
+    bar: PrintableBar,
     /// True if the bar counts requests, false for milliseconds.
     by_requests: bool,
-    last: Progress,
+    last: LoadProgress,
 }
 
-impl Live {
+impl ProgressLine {
     fn new(config: &LoadConfig) -> Self {
         let by_requests = config.duration.is_none();
         let time_ms = config.duration.unwrap_or_default().as_millis();
@@ -109,11 +109,11 @@ impl Live {
         Self {
             bar,
             by_requests,
-            last: Progress::default(),
+            last: LoadProgress::default(),
         }
     }
 
-    fn show(&mut self, now: &Progress) {
+    fn show(&mut self, now: &LoadProgress) {
         let place = if self.by_requests {
             now.requests_completed + now.requests_failed
         } else {

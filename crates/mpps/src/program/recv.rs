@@ -6,19 +6,19 @@ mod report;
 
 pub(crate) use args::{Carving, RecvArgs};
 
-use super::lines::{Lines, require, until_stopped};
+use super::lines::{OutputLines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
 use crate::machine::{interface_at, snapshot};
-use crate::measure::outcome::{Outcome, ended, put_back};
-use crate::signal::Interrupt;
-use crate::udp::screens::{Look, Screens};
+use crate::measure::outcome::{CommandEnding, ended, put_back};
+use crate::signal::EndSignal;
+use crate::udp::screens::{ScreenLook, Screens};
 use crate::udp::traffic::{CarvedOut, RECV_SCHEMA, RecvCarveOut, RecvInterval};
 use anyhow::{Context, Result};
 use mpps_host::preflight::Settings;
 use mpps_host::{Applied, Snapshot, SocketBuffer, irq_suspension};
 use mpps_io::{
-    Backend, Held, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport, RxTask,
-    RxWorker, Stop,
+    Backend, FinishedWorker, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport,
+    RxTask, RxWorker, Stop,
 };
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::link;
@@ -30,7 +30,7 @@ const CARVE_OUT: &str = "--queue-carve-out";
 
 /// A receiver that can be run.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RecvPlan {
     pub(crate) backend: &'static Backend,
     /// Why this backend, if it was not named.
     pub(crate) because: Vec<String>,
@@ -38,30 +38,30 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     /// CPUs of the threads, in turn; empty leaves them to the scheduler.
     pub(crate) pin: Vec<usize>,
-    pub(crate) lines: Lines,
+    pub(crate) lines: OutputLines,
     /// The arguments as given, for those that need no check.
     pub(crate) asked: RecvArgs,
 }
 
-impl Plan {
+impl RecvPlan {
     /// Receives until the count, the time or Ctrl-C.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         // Changes are undone before a second signal can end the process.
         let changes = self.asked.queue_carve_out.is_some() || self.asked.suspend_irqs.is_some();
         let interrupt = if changes {
-            Interrupt::listen_held()?
+            EndSignal::listen_held()?
         } else {
-            Interrupt::listen()?
+            EndSignal::listen()?
         };
         // A failed start has undone its changes. The error is reported after that.
-        let (running, before) = Running::start(self).inspect_err(|_| interrupt.release())?;
+        let (running, before) = RecvWorkers::start(self).inspect_err(|_| interrupt.release())?;
         // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
         let introduced = running.introduce();
         let watched = introduced.and_then(|()| running.watch(&interrupt));
         running.stop.stop();
         let (finished, back) = running.finish(before, &interrupt);
         let told = watched.and_then(|meter| report::print(self, finished, &meter));
-        ended(told.map(|()| Outcome::Fine), back)
+        ended(told.map(|()| CommandEnding::Fine), back)
     }
 
     /// The interface that a receiver at the address reads.
@@ -209,7 +209,7 @@ impl Made {
 }
 
 /// How the threads share the packets, in words.
-fn threads(plan: &Plan, caps: &RxCaps) -> String {
+fn threads(plan: &RecvPlan, caps: &RxCaps) -> String {
     let threads = plan.threads;
     let queued = plan.backend.rx_fields.contains(&"ring.queue");
     match (caps.layer, queued) {
@@ -224,8 +224,8 @@ fn threads(plan: &Plan, caps: &RxCaps) -> String {
 }
 
 /// The workers of a run.
-struct Running<'a> {
-    plan: &'a Plan,
+struct RecvWorkers<'a> {
+    plan: &'a RecvPlan,
     workers: Vec<RxWorker>,
     stop: Stop,
     began_ns: u64,
@@ -246,9 +246,9 @@ struct Finished {
     attaching_set: Vec<String>,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RecvWorkers<'a> {
     /// Opens the receivers, reads the host's counters, and starts the workers.
-    fn start(plan: &'a Plan) -> Result<(Self, Snapshot)> {
+    fn start(plan: &'a RecvPlan) -> Result<(Self, Snapshot)> {
         // All are opened before the first one runs: an error leaves nothing half done.
         let queue = plan.queue()?;
         // A failure closes the receivers before it puts these back.
@@ -358,7 +358,7 @@ impl<'a> Running<'a> {
     }
 
     /// Prints a line a second until the workers are done or a signal asks to stop.
-    fn watch(&self, interrupt: &Interrupt) -> Result<Meter<2>> {
+    fn watch(&self, interrupt: &EndSignal) -> Result<Meter<2>> {
         let mut meter = Meter::new(self.began_ns, [0, 0]);
         let mut last = vec![RxProgress::default(); self.workers.len()];
         let time = self.plan.asked.duration.map(|time| time.as_nanos() as u64);
@@ -367,7 +367,7 @@ impl<'a> Running<'a> {
         let look = || {
             self.plan
                 .has_screens()
-                .then(|| Look::take(interface.as_deref()))
+                .then(|| ScreenLook::take(interface.as_deref()))
         };
         let mut looked = look();
         // A thread's first line is to know its CPU.
@@ -435,10 +435,10 @@ impl<'a> Running<'a> {
     }
 
     /// Stops, puts back what was changed, and answers also what of it could not be.
-    fn finish(self, before: Snapshot, interrupt: &Interrupt) -> (Finished, Result<()>) {
+    fn finish(self, before: Snapshot, interrupt: &EndSignal) -> (Finished, Result<()>) {
         let caps = self.caps().clone();
         let ended = self.workers.into_iter().map(RxWorker::join_open);
-        let (reports, receivers): (_, Vec<Held>) = ended.unzip();
+        let (reports, receivers): (_, Vec<FinishedWorker>) = ended.unzip();
         // The totals are worth more than the host's counters: without them they say `null`.
         let host = snapshot().ok().map(|after| after.since(&before));
         // Closing may reset a card, as opening does.

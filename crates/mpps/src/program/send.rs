@@ -4,18 +4,18 @@ mod args;
 
 pub(crate) use args::SendArgs;
 
-use super::lines::{Lines, require, until_stopped};
+use super::lines::{OutputLines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
 use crate::failure::CannotSend;
 use crate::machine::{boot_id, command_line, kernel_release, snapshot};
-use crate::measure::outcome::Outcome;
-use crate::signal::Interrupt;
+use crate::measure::outcome::CommandEnding;
+use crate::signal::EndSignal;
 use crate::udp::account;
 use crate::udp::sample::Span;
 use crate::udp::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal, document};
 use anyhow::{Context, Result};
 use mpps_host::{Quota, Snapshot, SocketBuffer};
-use mpps_io::{Backend, Held, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker};
+use mpps_io::{Backend, FinishedWorker, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::link;
 use mpps_os::netlink::route::{self, RouteKind};
@@ -31,25 +31,25 @@ const DEPARTURE_LOOK: Duration = Duration::from_millis(50);
 
 /// A sender that can be run.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct SendPlan {
     pub(crate) backend: &'static Backend,
     /// The configuration of each thread. All are alike except for target and queue.
     pub(crate) configs: Vec<TxConfig>,
     /// CPUs of the threads, in turn; empty leaves them to the scheduler.
     pub(crate) pin: Vec<usize>,
-    pub(crate) lines: Lines,
+    pub(crate) lines: OutputLines,
     /// The arguments as given, for those that need no check.
     pub(crate) asked: SendArgs,
 }
 
-impl Plan {
+impl SendPlan {
     /// Sends until the count, the time or Ctrl-C.
-    pub(crate) fn run(&self) -> Result<Outcome> {
-        let interrupt = Interrupt::listen()?;
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
+        let interrupt = EndSignal::listen()?;
         let senders = self.open()?;
         // Opening may reset a card, and its counters with it.
         let (before, quotas) = (snapshot()?, Quota::own());
-        let running = Running::start(self, senders)?;
+        let running = SendWorkers::start(self, senders)?;
         // A closed pipe ends the run like Ctrl-C does, but the workers must be stopped first.
         let introduced = running.introduce();
         let watched = introduced.and_then(|()| running.watch(&interrupt));
@@ -62,7 +62,7 @@ impl Plan {
         self.lines.object(&total)?;
         match error {
             Some(error) => Err(self.explain(error)),
-            None => Ok(Outcome::Fine),
+            None => Ok(CommandEnding::Fine),
         }
     }
 
@@ -141,15 +141,15 @@ impl Plan {
 }
 
 /// The workers of a run.
-struct Running<'a> {
-    plan: &'a Plan,
+struct SendWorkers<'a> {
+    plan: &'a SendPlan,
     workers: Vec<TxWorker>,
     stop: Stop,
     began_ns: u64,
 }
 
-impl<'a> Running<'a> {
-    fn start(plan: &'a Plan, senders: Vec<Box<dyn Tx>>) -> Result<Self> {
+impl<'a> SendWorkers<'a> {
+    fn start(plan: &'a SendPlan, senders: Vec<Box<dyn Tx>>) -> Result<Self> {
         let stop = Stop::new();
         let began_ns = monotonic_ns();
         let task = |(thread, tx): (usize, Box<dyn Tx>)| TxTask {
@@ -209,7 +209,7 @@ impl<'a> Running<'a> {
     }
 
     /// Prints a line a second until the workers are done or a signal asks to stop.
-    fn watch(&self, interrupt: &Interrupt) -> Result<Meter<3>> {
+    fn watch(&self, interrupt: &EndSignal) -> Result<Meter<3>> {
         let size = self.plan.common().payload_bytes as u64;
         let mut meter = Meter::new(self.began_ns, [0; 3]);
         meter.align(self.began_ns);
@@ -253,7 +253,7 @@ impl<'a> Running<'a> {
         let config = self.plan.common();
         let caps = self.caps().clone();
         let ended = self.workers.into_iter().map(TxWorker::join_open);
-        let (mut reports, senders): (Vec<TxReport>, Vec<Held>) = ended.unzip();
+        let (mut reports, senders): (Vec<TxReport>, Vec<FinishedWorker>) = ended.unzip();
         let ways = self.plan.ways();
         ways.iter()
             .flatten()

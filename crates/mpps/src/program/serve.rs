@@ -2,18 +2,18 @@
 
 use super::connections::{CLASSES, ServeBody, ServeInterval, ServeResult};
 use super::keeper::Keeper;
-use super::lines::{LOOK, Lines, until_stopped};
+use super::lines::{LOOK, OutputLines, until_stopped};
 use super::meter::{Interval, Meter};
 use crate::failure::flags::HTTP;
 use crate::machine::{command_line, fingerprint_at, now};
 use crate::measure::connection_ledger::account;
-use crate::measure::document::{Head, counted, document_of};
-use crate::measure::envelope::Body;
-use crate::measure::outcome::{Outcome, ended, put_back};
-use crate::signal::Interrupt;
+use crate::measure::document::{RunHead, counted, document_of};
+use crate::measure::envelope::EnvelopeBody;
+use crate::measure::outcome::{CommandEnding, ended, put_back};
+use crate::signal::EndSignal;
 use anyhow::{Context, Result};
 use mpps_host::{CpuList, Fingerprint, Moderation};
-use mpps_http::{Content, Ending, ServeConfig, Server, Switch, SwitchState};
+use mpps_http::{Ending, ServeConfig, ServedContent, Server, Switch, SwitchState};
 use mpps_os::clock::{monotonic_ns, process_cpu_ns};
 use mpps_os::user::{self, User};
 use mpps_report::{Block, Column, Document, Quantity, Row, Table, grouped};
@@ -22,7 +22,7 @@ use std::thread;
 
 /// A server that can be run.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ServePlan {
     pub(crate) config: ServeConfig,
     /// Why this engine, if the user named none.
     pub(crate) chosen: Option<String>,
@@ -30,21 +30,21 @@ pub(crate) struct Plan {
     pub(crate) user: Option<User>,
     /// Possible changes of an interface while the server runs. The first that works is made.
     pub(crate) moderation: Vec<Moderation>,
-    pub(crate) lines: Lines,
+    pub(crate) lines: OutputLines,
 }
 
-impl Plan {
+impl ServePlan {
     /// Serves until Ctrl-C or SIGTERM.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         let started = now();
         let fingerprint = fingerprint_at(self.config.address.ip())?;
         // A changed interface has its settings back before a second signal can end the process.
         let interrupt = match self.moderation.is_empty() {
-            false => Interrupt::listen_held()?,
-            true => Interrupt::listen()?,
+            false => EndSignal::listen_held()?,
+            true => EndSignal::listen()?,
         };
         // A failed start has undone its changes. The error is reported after that.
-        let mut running = Running::start(self).inspect_err(|_| interrupt.release())?;
+        let mut running = ServeRun::start(self).inspect_err(|_| interrupt.release())?;
         // A closed pipe ends the run like Ctrl-C does, but connections may end first.
         let watched = running.introduce().and_then(|()| running.watch(&interrupt));
         let (drained, back) = running.drain(&interrupt);
@@ -54,7 +54,7 @@ impl Plan {
             self.lines.tell(&totals(&total))?;
             self.lines.object(&total)?;
             // A connection still open after all workers ended is lost, like an unaccounted one.
-            Ok(Outcome::of(true, total.is_fine()))
+            Ok(CommandEnding::of(true, total.is_fine()))
         });
         ended(told, back)
     }
@@ -93,8 +93,8 @@ impl Plan {
 }
 
 /// A server under way, and what was changed for it.
-struct Running<'a> {
-    plan: &'a Plan,
+struct ServeRun<'a> {
+    plan: &'a ServePlan,
     server: Server,
     /// None once it was put back.
     moderation: Option<Keeper>,
@@ -103,8 +103,8 @@ struct Running<'a> {
     began_cpu_ns: u64,
 }
 
-impl<'a> Running<'a> {
-    fn start(plan: &'a Plan) -> Result<Self> {
+impl<'a> ServeRun<'a> {
+    fn start(plan: &'a ServePlan) -> Result<Self> {
         let (began_ns, began_cpu_ns) = (monotonic_ns(), process_cpu_ns());
         let mut moderation = plan.keeper()?;
         let server = plan.serve()?;
@@ -160,7 +160,7 @@ impl<'a> Running<'a> {
     }
 
     /// Prints a line a second until a signal asks to stop, or all workers have ended.
-    fn watch(&self, interrupt: &Interrupt) -> Result<()> {
+    fn watch(&self, interrupt: &EndSignal) -> Result<()> {
         let lines = self.plan.lines;
         let mut meter = Meter::new(self.began_ns, [0, 0, 0, self.began_cpu_ns]);
         until_stopped(interrupt, meter.ends_ns(), || {
@@ -177,7 +177,7 @@ impl<'a> Running<'a> {
 
     /// Gives the interface its settings back, and lets open connections end, as long as they may.
     /// Answers what could not be printed, and what could not be put back.
-    fn drain(&mut self, interrupt: &Interrupt) -> (Result<()>, Result<()>) {
+    fn drain(&mut self, interrupt: &EndSignal) -> (Result<()>, Result<()>) {
         let lines = self.plan.lines;
         let open = self.server.counters().open;
         self.server.drain();
@@ -250,8 +250,10 @@ impl<'a> Running<'a> {
     fn facts(&self) -> String {
         let (config, granted) = (&self.plan.config, self.server.granted());
         let what = match &config.content {
-            Content::Size(bytes) => format!("{} bytes at every path", grouped(*bytes as u128)),
-            Content::Root(root) => {
+            ServedContent::Size(bytes) => {
+                format!("{} bytes at every path", grouped(*bytes as u128))
+            }
+            ServedContent::Root(root) => {
                 format!("the files below {}", root.display())
             }
         };
@@ -350,7 +352,7 @@ fn line(second: &ServeInterval) -> String {
 
 /// The report of a server that has ended; `written` are the kinds and paths of its files.
 pub(crate) fn document(result: &ServeResult, written: &[(&str, &Path)]) -> Document {
-    let head = Head::of(result, &result.placement, "connection", &[]);
+    let head = RunHead::of(result, &result.placement, "connection", &[]);
     let address = format!("served at http://{}/", result.address);
     let mut blocks = head.first([Block::paragraph(address)]);
     blocks.push(table(&result.switches).into());

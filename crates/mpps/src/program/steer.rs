@@ -10,9 +10,9 @@ mod verified;
 pub use flows::{CaptureRead, frames_of_capture};
 pub use prediction::SteerObject;
 
-use self::card::{Card, CardArgs};
+use self::card::{CardArgs, SteeringCard};
 use self::flows::FlowArgs;
-use crate::measure::outcome::Outcome;
+use crate::measure::outcome::CommandEnding;
 use crate::program::lines::JsonArgs;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -33,9 +33,9 @@ pub(crate) struct SteerArgs {
 
 impl SteerArgs {
     /// Predicts the queues of the flows and shows them.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         let lines = self.json.begin()?;
-        let card = Card::of(&self.card, self.flows.kinds())?;
+        let card = SteeringCard::of(&self.card, self.flows.kinds())?;
         let flows = match (self.flows.given()?, &card.interface) {
             (Some(named), Some(interface)) if self.verify => {
                 self.flows.arriving(interface, Some(&named))?
@@ -62,8 +62,8 @@ impl SteerArgs {
             lines.tell(&found.blocks())?;
         }
         Ok(match found.is_refuted() {
-            true => Outcome::Found,
-            false => Outcome::Fine,
+            true => CommandEnding::Found,
+            false => CommandEnding::Fine,
         })
     }
 }

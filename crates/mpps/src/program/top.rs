@@ -6,10 +6,10 @@ mod pane;
 mod screen;
 
 use super::host::{HostArgs, PaceArgs};
-use super::lines::{JsonArgs, Lines};
-use crate::measure::outcome::Outcome;
+use super::lines::{JsonArgs, OutputLines};
+use crate::measure::outcome::CommandEnding;
 use crate::output;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -18,7 +18,7 @@ use exporter::Exporter;
 use mpps_host::{Overview, Watch};
 use mpps_os::On;
 use mpps_report::{Block, Column, Quantity, Row, Text};
-use pane::{Kind, Pane, panes};
+use pane::{Pane, PaneKind, panes};
 use schemars::JsonSchema;
 use screen::Screen;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ pub struct TopObject {
 
 impl TopArgs {
     /// Looks until it is ended.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         let on_screen = !self.once && !self.json.is_wanted() && self.listen.is_none();
         if on_screen && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
             bail!(
@@ -75,8 +75,8 @@ impl TopArgs {
         }
         // A second signal must not leave the terminal as it is.
         let interrupt = match on_screen {
-            true => Interrupt::listen_held(),
-            false => Interrupt::listen(),
+            true => EndSignal::listen_held(),
+            false => EndSignal::listen(),
         }?;
         let lines = self.json.begin()?;
         // Before another namespace is entered: the address is of this one.
@@ -92,7 +92,7 @@ impl TopArgs {
             None if on_screen => top.on_screen(),
             None => top.as_lines(self.once, lines),
         }?;
-        Ok(Outcome::Fine)
+        Ok(CommandEnding::Fine)
     }
 }
 
@@ -100,7 +100,7 @@ impl TopArgs {
 struct Top<'a> {
     watch: Watch,
     pace: &'a PaceArgs,
-    interrupt: Interrupt,
+    interrupt: EndSignal,
 }
 
 impl Top<'_> {
@@ -108,7 +108,7 @@ impl Top<'_> {
         Overview::of(&self.watch.seen())
     }
 
-    fn as_lines(&mut self, once: bool, lines: Lines) -> Result<()> {
+    fn as_lines(&mut self, once: bool, lines: OutputLines) -> Result<()> {
         // The last look is at the end, so that nothing is missing.
         loop {
             let goes_on = self.pace.wait(&self.interrupt);
@@ -140,7 +140,7 @@ impl Top<'_> {
             for note in self.watch.notes() {
                 let text = format!("mpps: {note}");
                 if told.len() < NOTES_MAX && told.insert(note) {
-                    output::line(output::Stream::Err, &text)?;
+                    output::line(output::OutputStream::Err, &text)?;
                 }
             }
             if !self.pace.wait(&self.interrupt) {
@@ -210,7 +210,7 @@ impl Top<'_> {
 
 /// Ends the process a while after a signal in any case: a terminal that takes nothing (a stopped one, or
 /// one whose reader hangs) holds up the thread that writes to it, and that does not see the signal.
-fn end_stuck(interrupt: &Interrupt) {
+fn end_stuck(interrupt: &EndSignal) {
     while !interrupt.came() {
         thread::sleep(SIGNALS);
     }
@@ -263,7 +263,7 @@ fn table(pane: Pane) -> Block {
         let widest = lines.map(|line| line.cells[at].text.chars().count()).max();
         let width = widest.unwrap_or(0).max(head.name.chars().count());
         match head.kind {
-            Kind::Figures => Column::figure(head.name, width).priority(u8::from(at > 4)),
+            PaneKind::Figures => Column::figure(head.name, width).priority(u8::from(at > 4)),
             _ => Column::words(head.name, width.min(21)).grow(width.saturating_sub(21)),
         }
     });

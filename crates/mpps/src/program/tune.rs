@@ -15,13 +15,13 @@ pub(crate) use proof::ProofResult;
 pub use proof::Proofs;
 pub use shown::{TuneObject, TuneStep};
 
-use crate::measure::outcome::Outcome;
+use crate::measure::outcome::CommandEnding;
 use crate::program::lines::JsonArgs;
 use crate::value::{self, Named, one_of};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use mpps_host::carries;
-use mpps_host::tune::{Aim, Goal, Plan, Tunables, stages};
+use mpps_host::tune::{Aim, Tunables, TuneGoal, TunePlan, stages};
 use mpps_os::netlink::link;
 use mpps_os::netlink::route;
 use std::fs;
@@ -46,7 +46,7 @@ enum Action {
     /// Keep the settings that `tune apply --confirm-within` changed
     Confirm(Which),
     /// Restore the settings that `tune apply` or `tune prove` changed
-    Undo(UndoArgs),
+    Undo(TuneUndoArgs),
     /// Show tuned settings, and those that another program has changed since
     Status(Which),
 }
@@ -60,7 +60,7 @@ struct Which {
 }
 
 #[derive(Debug, Args)]
-struct UndoArgs {
+struct TuneUndoArgs {
     #[command(flatten)]
     which: Which,
     /// Restore also settings that another program has changed since
@@ -71,20 +71,20 @@ struct UndoArgs {
 #[derive(Debug, Args)]
 struct PlanArgs {
     #[command(flatten)]
-    what: What,
+    what: TuneWhat,
     #[command(flatten)]
     json: JsonArgs,
 }
 
 /// The arguments of a plan.
 #[derive(Debug, Clone, Args)]
-struct What {
+struct TuneWhat {
     /// Use this interface [default: the interface of the default route]
     #[arg(value_name = "IF")]
     interface: Option<String>,
     /// Tune for this traffic
     #[arg(long = "for", default_value = "udp", value_name = "WHAT", value_parser = one_of(GOALS))]
-    goal: Goal,
+    goal: TuneGoal,
     /// Set the port of the traffic; without it stage notrack is left out, and `tune prove` fails
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
@@ -96,7 +96,7 @@ struct What {
 #[derive(Debug, Args)]
 struct ApplyArgs {
     #[command(flatten)]
-    what: What,
+    what: TuneWhat,
     /// Continue if the driver refuses a step, instead of restoring every setting
     #[arg(long)]
     keep_going: bool,
@@ -108,15 +108,15 @@ struct ApplyArgs {
     confirm_within: Option<Duration>,
 }
 
-const GOALS: &[Named<Goal>] = &[
-    ("udp", "UDP by sockets", Goal::Udp),
-    ("tcp", "TCP by sockets", Goal::Tcp),
-    ("af_xdp", "Frames by AF_XDP", Goal::AfXdp),
+const GOALS: &[Named<TuneGoal>] = &[
+    ("udp", "UDP by sockets", TuneGoal::Udp),
+    ("tcp", "TCP by sockets", TuneGoal::Tcp),
+    ("af_xdp", "Frames by AF_XDP", TuneGoal::AfXdp),
 ];
 
 impl TuneArgs {
     /// Does what is asked.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         match &self.action {
             Action::Plan(args) => args.run(),
             Action::Apply(args) => apply::run(args),
@@ -129,7 +129,7 @@ impl TuneArgs {
 }
 
 impl PlanArgs {
-    fn run(&self) -> Result<Outcome> {
+    fn run(&self) -> Result<CommandEnding> {
         let lines = self.json.begin()?;
         let (tunables, plan) = self.what.asked()?.plan()?;
         let found = TuneObject::new(&tunables, &plan, self.what.port);
@@ -137,12 +137,12 @@ impl PlanArgs {
         if lines.text {
             found.lines().iter().try_for_each(|line| lines.say(line))?;
         }
-        Ok(Outcome::Fine)
+        Ok(CommandEnding::Fine)
     }
 }
 
 /// The arguments of a plan, checked.
-struct Asked {
+struct TuneRequest {
     interface: String,
     aim: Aim,
     /// No name is all stages.
@@ -151,16 +151,16 @@ struct Asked {
     tries: bool,
 }
 
-impl Asked {
+impl TuneRequest {
     /// Reads the host and plans its changes.
-    fn plan(&self) -> Result<(Tunables, Plan)> {
+    fn plan(&self) -> Result<(Tunables, TunePlan)> {
         self.plan_of(&self.only)
     }
 
     /// Does the same for these stages only.
-    fn plan_of(&self, only: &[String]) -> Result<(Tunables, Plan)> {
+    fn plan_of(&self, only: &[String]) -> Result<(Tunables, TunePlan)> {
         let tunables = Tunables::read(&self.interface, self.aim.port)?;
-        let plan = Plan::new(&tunables, self.aim, only);
+        let plan = TunePlan::new(&tunables, self.aim, only);
         let plan = match self.tries {
             true => plan.trying(),
             false => plan,
@@ -169,8 +169,8 @@ impl Asked {
     }
 }
 
-impl What {
-    fn asked(&self) -> Result<Asked> {
+impl TuneWhat {
+    fn asked(&self) -> Result<TuneRequest> {
         let unknown = self
             .only
             .iter()
@@ -191,7 +191,7 @@ impl What {
             goal: self.goal,
             port: self.port,
         };
-        Ok(Asked {
+        Ok(TuneRequest {
             interface,
             aim,
             only: self.only.clone(),
@@ -253,7 +253,7 @@ fn inherited() -> Option<String> {
 }
 
 /// Refuses what would cut the session that runs it, unless that is allowed.
-fn check_link(plan: &Plan, is_allowed: bool) -> Result<()> {
+fn check_link(plan: &TunePlan, is_allowed: bool) -> Result<()> {
     let bounces = plan.risks().contains(&mpps_host::tune::Risk::LinkBounce);
     if is_allowed || !bounces {
         return Ok(());

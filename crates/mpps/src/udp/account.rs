@@ -2,7 +2,7 @@
 //! in one way, by what the kernel granted.
 
 use mpps_host::account::full_buffers;
-use mpps_host::{Account, Arrival, Delta, Departure, RingDrop, Route};
+use mpps_host::{Account, Arrival, Delta, Departure, PacketRoute, RingDrop};
 use mpps_io::{Layer, Property, Refusals, RxCaps, RxDrop, RxReport, TxCaps, TxReport};
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(crate) fn departure(caps: &TxCaps) -> Departure {
 
 /// A sender's counts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sent {
+pub(crate) struct SenderCounts {
     pub(crate) offered: u64,
     /// The refused ones by the kernel's answer.
     pub(crate) refused: BTreeMap<String, u64>,
@@ -48,7 +48,7 @@ pub(crate) struct Sent {
     pub(crate) threads: usize,
 }
 
-impl Sent {
+impl SenderCounts {
     /// By these threads, which are alike.
     pub(crate) fn by(threads: &[TxReport], caps: &TxCaps) -> Self {
         Self {
@@ -74,7 +74,7 @@ pub(crate) fn refused<'a>(threads: impl Iterator<Item = &'a Refusals>) -> BTreeM
 
 /// The counts of a receiver or of a rule.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Received {
+pub(crate) struct ReceiverCounts {
     /// Before it was asked to stop.
     pub(crate) delivered: u64,
     /// After that.
@@ -86,7 +86,7 @@ pub(crate) struct Received {
     pub(crate) arrival: Arrival,
 }
 
-impl Received {
+impl ReceiverCounts {
     /// Sums these threads, which are alike. If they share one socket, each of them reports its
     /// drops.
     pub(crate) fn by(threads: &[RxReport], caps: &RxCaps, is_shared: bool) -> Self {
@@ -159,9 +159,9 @@ pub(crate) fn caused(drops: Vec<RingDrop>, host: Option<&Delta>) -> Vec<RingDrop
 
 /// The account of a run on this route, whose sending and receiving hosts counted this.
 pub(crate) fn account<'a>(
-    sent: Sent,
-    received: Received,
-    route: Route<'a>,
+    sent: SenderCounts,
+    received: ReceiverCounts,
+    route: PacketRoute<'a>,
     (sender, receiver): (Option<&'a Delta>, Option<&'a Delta>),
 ) -> Account<'a> {
     let is_socket = received.arrival == Arrival::Socket;
@@ -169,7 +169,10 @@ pub(crate) fn account<'a>(
         offered: sent.offered,
         refused: sent.refused,
         blocked: sent.blocked,
-        one_machine: matches!(route, Route::VethRing { .. } | Route::VethBacklog { .. }),
+        one_machine: matches!(
+            route,
+            PacketRoute::VethRing { .. } | PacketRoute::VethBacklog { .. }
+        ),
         gso: sent.gso,
         delivered: received.delivered,
         queued: received.queued,
@@ -292,8 +295,13 @@ mod tests {
     fn drops_are_of_the_socket_or_of_rings_and_those_of_one_socket_count_once() {
         let threads = [report(5), report(7)];
         let entered = |mode: Mode, layer, is_shared| {
-            let received = Received::by(&threads, &caps(layer, mode), is_shared);
-            let account = account(Sent::default(), received, Route::Hosts, (None, None));
+            let received = ReceiverCounts::by(&threads, &caps(layer, mode), is_shared);
+            let account = account(
+                SenderCounts::default(),
+                received,
+                PacketRoute::Hosts,
+                (None, None),
+            );
             let rings: u64 = account.ring_drops.iter().map(|drop| drop.count).sum();
             assert_eq!((account.delivered, account.queued), (14, 6));
             (account.socket_drops.unwrap(), rings)

@@ -1,12 +1,12 @@
 //! One run of datagrams that arrive from another host. The sender does not start or stop with the
 //! run. Losses before and after it belong to no run.
 
-use super::account::{Received, Sent, account};
-use super::runs::Sample;
+use super::account::{ReceiverCounts, SenderCounts, account};
+use super::runs::RunSample;
 use super::sample;
-use crate::signal::{Interrupt, Interrupted};
+use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail};
-use mpps_host::{Delta, Ledger, Route, Snapshot};
+use mpps_host::{Delta, Ledger, PacketRoute, Snapshot};
 use mpps_io::{Inspect, Rx, RxCaps, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::{address, link};
@@ -43,7 +43,7 @@ pub(crate) struct Arriving<'a> {
     pub(crate) time: Duration,
     /// How long the first packet is waited for.
     pub(crate) patience: Duration,
-    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) interrupt: &'a EndSignal,
     /// Reads the counters of this host.
     pub(crate) snapshot: &'a dyn Fn() -> Result<Snapshot>,
 }
@@ -230,13 +230,13 @@ impl Arrived {
     }
 
     /// The receiver's packets and losses.
-    pub(crate) fn received(&self) -> Received {
-        Received::by(slice::from_ref(&self.report), &self.caps, false)
+    pub(crate) fn received(&self) -> ReceiverCounts {
+        ReceiverCounts::by(slice::from_ref(&self.report), &self.caps, false)
     }
 
     /// The run with this ledger, which has the number of offered datagrams.
-    pub(crate) fn with(&self, ledger: Ledger) -> Sample {
-        Sample {
+    pub(crate) fn with(&self, ledger: Ledger) -> RunSample {
+        RunSample {
             mpps: self.mpps,
             offered_mpps: self.mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
             ledger,
@@ -246,13 +246,13 @@ impl Arrived {
 
     /// The run with the ledger of this host only. The interface's counters give the offered
     /// datagrams.
-    pub(crate) fn sample(&self, interface: &str) -> Sample {
-        let sent = Sent {
+    pub(crate) fn sample(&self, interface: &str) -> RunSample {
+        let sent = SenderCounts {
             offered: offered_at(&self.host, interface),
-            ..Sent::default()
+            ..SenderCounts::default()
         };
         let host = (None, Some(&self.host));
-        let mut ledger = account(sent, self.received(), Route::Hosts, host).ledger();
+        let mut ledger = account(sent, self.received(), PacketRoute::Hosts, host).ledger();
         if ledger.unaccounted != 0 {
             let tcp = self.host.snmp("Tcp.InSegs").unwrap_or(0);
             ledger.note(format!(

@@ -1,6 +1,6 @@
 //! `mpps send` on another host, by a command for a shell: `ssh HOST mpps send`.
 
-use crate::signal::{Interrupt, Interrupted};
+use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_os::poll::Waiter;
 use mpps_os::process::spawn_session;
@@ -26,7 +26,7 @@ const ERR_KEPT: usize = 1 << 13;
 ///
 /// # Errors
 /// The command fails, takes longer than `longest`, or writes too much. Or the user ends the run.
-pub(crate) fn obey(order: &str, longest: Duration, interrupt: &Interrupt) -> Result<String> {
+pub(crate) fn obey(order: &str, longest: Duration, interrupt: &EndSignal) -> Result<String> {
     let mut shell = Command::new("sh");
     shell.args(["-c", order]).stdin(Stdio::null());
     shell.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -129,7 +129,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     fn obeyed(order: &str) -> Result<String> {
-        obey(order, LONG, &Interrupt::default())
+        obey(order, LONG, &EndSignal::default())
     }
 
     fn refusal(answer: Result<String>) -> String {
@@ -191,7 +191,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("process");
         let order = format!("sleep 1000 & echo $! > {}; wait", file.display());
-        let why = refusal(obey(&order, Duration::from_secs(1), &Interrupt::default()));
+        let why = refusal(obey(&order, Duration::from_secs(1), &EndSignal::default()));
         assert!(why.contains("has not ended after 1"), "{why}");
         // On a busy machine it may not have come that far.
         if let Ok(process) = fs::read_to_string(file) {
@@ -205,7 +205,7 @@ mod tests {
         let [part, file] = ["part", "process"].map(|name| directory.path().join(name));
         let [made, there] = [part.display(), file.display()];
         let order = format!("sleep 1000 & echo $! > {made}; mv {made} {there}; wait");
-        let interrupt = Interrupt::default();
+        let interrupt = EndSignal::default();
         let answer = thread::scope(|scope| {
             let obeying = scope.spawn(|| obey(&order, LONG, &interrupt));
             while !file.exists() && !obeying.is_finished() {

@@ -1,11 +1,11 @@
 //! The two hosts on this machine: one lab for each way to deliver packets.
 
-use super::roles::Layout;
+use super::roles::CpuLayout;
 use anyhow::{Context, Result};
 use mpps_lab::{Delivery, Lab, LabConfig};
 
 /// The lab of a layout.
-pub(crate) fn config(layout: &Layout) -> LabConfig {
+pub(crate) fn config(layout: &CpuLayout) -> LabConfig {
     LabConfig {
         queue_cpus: layout.queues.clone(),
         delivery: layout.delivery,
@@ -28,7 +28,7 @@ pub(crate) struct Labs(Vec<(Delivery, Vec<usize>, Lab)>);
 
 impl Labs {
     /// The lab of the usual layout, which a kernel without threads for the queues of a veth changes.
-    pub(crate) fn new(layout: &mut Layout) -> Result<Self> {
+    pub(crate) fn new(layout: &mut CpuLayout) -> Result<Self> {
         let mut labs = Self(Vec::new());
         labs.add(layout)?;
         if labs.lacks_threads(layout).is_some() {
@@ -46,7 +46,7 @@ impl Labs {
     }
 
     /// Makes the lab of another layout, unless a lab with its delivery exists.
-    pub(crate) fn add(&mut self, layout: &Layout) -> Result<()> {
+    pub(crate) fn add(&mut self, layout: &CpuLayout) -> Result<()> {
         if self.find(layout).is_none() {
             let (delivery, queues) = key(layout);
             self.0.push((delivery, queues, Lab::new(&config(layout))?));
@@ -55,14 +55,14 @@ impl Labs {
     }
 
     /// Why the queues have no kernel threads, if they were to have them.
-    pub(crate) fn lacks_threads(&self, layout: &Layout) -> Option<&str> {
+    pub(crate) fn lacks_threads(&self, layout: &CpuLayout) -> Option<&str> {
         let lab = self.find(layout)?;
         let lacks = layout.delivery == Delivery::ThreadedNapi && lab.in_soft_interrupts();
         lab.unplaced().filter(|_| lacks)
     }
 
     /// Looks whether each queue of a layout has a CPU that is known.
-    pub(crate) fn place(&self, layout: &mut Layout) {
+    pub(crate) fn place(&self, layout: &mut CpuLayout) {
         layout.is_placed = self.find(layout).is_some_and(|lab| match layout.delivery {
             Delivery::SoftInterrupt => lab.in_soft_interrupts(),
             Delivery::ThreadedNapi | Delivery::Rps => lab.queue_cpu(0).is_some(),
@@ -70,11 +70,11 @@ impl Labs {
     }
 
     /// The lab of a layout.
-    pub(crate) fn of(&self, layout: &Layout) -> Result<&Lab> {
+    pub(crate) fn of(&self, layout: &CpuLayout) -> Result<&Lab> {
         self.find(layout).context("it has no lab")
     }
 
-    fn find(&self, layout: &Layout) -> Option<&Lab> {
+    fn find(&self, layout: &CpuLayout) -> Option<&Lab> {
         let (delivery, queues) = key(layout);
         let is_it = |(how, at, _): &&(_, _, _)| *how == delivery && *at == queues;
         self.0.iter().find(is_it).map(|(.., lab)| lab)
@@ -88,7 +88,7 @@ impl Labs {
 
 /// The key of a layout's lab. Soft interrupts have no CPUs of their own, so they have no queues
 /// here.
-fn key(layout: &Layout) -> (Delivery, Vec<usize>) {
+fn key(layout: &CpuLayout) -> (Delivery, Vec<usize>) {
     let queues = match layout.delivery {
         Delivery::SoftInterrupt => Vec::new(),
         Delivery::ThreadedNapi | Delivery::Rps => layout.queues.clone(),

@@ -1,6 +1,6 @@
 //! Finds the bottleneck of a run from its counters.
 
-use super::run::Run;
+use super::run::UdpRun;
 use mpps_host::{CpuList, Grouped, Ledger, Loss, Quota, Station};
 use mpps_lab::Delivery;
 use schemars::JsonSchema;
@@ -34,7 +34,7 @@ const FULL: f64 = 0.9;
 const FOREIGN: f64 = 0.2;
 
 /// The tasks on each CPU in a run.
-pub(crate) struct Places<'a> {
+pub(crate) struct CpuTasks<'a> {
     /// The tasks that ran on a CPU.
     pub(crate) roles: &'a dyn Fn(usize) -> Vec<String>,
     /// True if the scheduler placed the receiving threads.
@@ -72,7 +72,7 @@ impl fmt::Display for Use {
 
 /// Names the bottleneck. It is the sender if it did not outrun the receiver. Otherwise it is the
 /// CPU that had to prevent the largest loss.
-pub(crate) fn judge(run: &Run, places: &Places<'_>) -> Limit {
+pub(crate) fn judge(run: &UdpRun, places: &CpuTasks<'_>) -> Limit {
     let ledger = &run.ledger;
     let received = ledger.delivered + ledger.queued;
     let outran = ledger.offered as f64 >= OUTRUN_MIN * received as f64;
@@ -127,7 +127,7 @@ fn counted(loss: &Loss) -> String {
 }
 
 /// Packets were lost before the stack took them: the CPU that serves the queue did not keep up.
-fn judge_queue(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
+fn judge_queue(run: &UdpRun, places: &CpuTasks<'_>, loss: &Loss) -> Limit {
     let threads = run.napi.iter().enumerate();
     let busiest = threads.max_by_key(|(_, (_, stat))| stat.run_ns + stat.wait_ns);
     let Some((queue, (cpu, stat))) = busiest else {
@@ -143,7 +143,7 @@ fn judge_queue(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
 }
 
 /// The stack took them and the socket had no room: the program did not keep up, or was asleep.
-fn judge_socket(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
+fn judge_socket(run: &UdpRun, places: &CpuTasks<'_>, loss: &Loss) -> Limit {
     let losing = run.rx.iter().max_by_key(|report| report.counters.dropped);
     let Some(report) = losing else {
         return Limit::new("socket buffer", counted(loss));
@@ -169,8 +169,8 @@ fn judge_socket(run: &Run, places: &Places<'_>, loss: &Loss) -> Limit {
 /// may also be several tasks of this run, or other programs. If the CPU was not full, the packets
 /// were lost in bursts.
 fn blame(
-    run: &Run,
-    places: &Places<'_>,
+    run: &UdpRun,
+    places: &CpuTasks<'_>,
     cpu: usize,
     (alone, bursts): (String, &str),
     known: &str,
@@ -203,7 +203,7 @@ fn blame(
 
 /// The share of a CPU's time that threads of this run, confined to it, ran. Senders are confined
 /// to CPUs of the layout, receivers to the rung's; an unpinned receiver counts wherever it ran.
-fn own_share(run: &Run, cpu: usize) -> f64 {
+fn own_share(run: &UdpRun, cpu: usize) -> f64 {
     let napi = run.napi.iter().filter(|(on, _)| *on == Some(cpu));
     let rx = run
         .rx
@@ -218,7 +218,7 @@ fn own_share(run: &Run, cpu: usize) -> f64 {
 }
 
 /// Little was lost: more would have been received if more had been sent.
-fn judge_sender(run: &Run, places: &Places<'_>) -> Limit {
+fn judge_sender(run: &UdpRun, places: &CpuTasks<'_>) -> Limit {
     let ran: f64 = run
         .tx
         .iter()
@@ -281,14 +281,14 @@ mod tests {
             run_ns,
             ..Schedstat::default()
         };
-        let run = Run {
+        let run = UdpRun {
             ledger: lost(station, "lost"),
             napi: vec![(Some(1), stat)],
             busy: busy(cpu_busy),
             seconds: 1.0,
-            ..Run::default()
+            ..UdpRun::default()
         };
-        let places = Places {
+        let places = CpuTasks {
             roles: &|_| roles.iter().map(ToString::to_string).collect(),
             is_unpinned: false,
             delivery: Delivery::ThreadedNapi,
@@ -301,14 +301,14 @@ mod tests {
         let judged = |station, delivered, quota| {
             let mut ledger = lost(station, "lost");
             ledger.delivered = delivered;
-            let run = Run {
+            let run = UdpRun {
                 ledger,
                 quota,
                 busy: busy(0.4),
                 seconds: 1.0,
-                ..Run::default()
+                ..UdpRun::default()
             };
-            let places = Places {
+            let places = CpuTasks {
                 roles: &|_| Vec::new(),
                 is_unpinned: false,
                 delivery: Delivery::ThreadedNapi,
@@ -383,11 +383,11 @@ mod tests {
         let judged = |delivered| {
             let mut ledger = lost(Station::Ip, "lost");
             ledger.delivered = delivered;
-            let run = Run {
+            let run = UdpRun {
                 ledger,
-                ..Run::default()
+                ..UdpRun::default()
             };
-            let places = Places {
+            let places = CpuTasks {
                 roles: &|_| Vec::new(),
                 is_unpinned: false,
                 delivery: Delivery::SoftInterrupt,

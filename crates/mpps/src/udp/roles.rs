@@ -28,7 +28,7 @@ const THREADS_MAX: usize = QUEUES as usize;
 /// Which CPUs send, serve receive queues, and run the receiving program: of the whole ladder, or of
 /// a rung that is about another placement.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Layout {
+pub(crate) struct CpuLayout {
     /// CPUs of the sending threads, taken in turn.
     pub(crate) senders: Vec<usize>,
     /// The CPU of each receive queue.
@@ -44,7 +44,7 @@ pub(crate) struct Layout {
     topology: Topology,
 }
 
-impl Layout {
+impl CpuLayout {
     /// Deals out the CPUs that this process may use, and says how packets are delivered unless that
     /// was asked for.
     ///

@@ -1,19 +1,19 @@
 //! One run between the two hosts of a lab: receivers or a rule, then senders, until all have come
 //! to rest, and the counters of both hosts around it.
 
-use super::account::{self, Received, Sent, account};
+use super::account::{self, ReceiverCounts, SenderCounts, account};
 use super::sample::{self, Span};
-use super::screens::Watch;
+use super::screens::ScreenWatch;
 use super::sender::PORT;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use anyhow::{Context, Result};
 use mpps_host::drop_probe::{DropFilter, DropProbe, DropProbeError};
-use mpps_host::{CpuBusy, Delta, DropCount, Ledger, ProcStat, Quota, Route, Snapshot};
+use mpps_host::{CpuBusy, Delta, DropCount, Ledger, PacketRoute, ProcStat, Quota, Snapshot};
 use mpps_io::{
     Inspect, Property, Rx, RxCaps, RxReport, RxTask, RxWorker, Stop, Tx, TxReport, TxTask,
     TxWorker, Wait,
 };
-use mpps_lab::{Host, Installed, Lab};
+use mpps_lab::{Installed, Lab, LabHost};
 use mpps_os::sched::{self, Schedstat};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ pub(crate) type Senders = Vec<(Box<dyn Tx>, usize)>;
 
 /// The result of a run.
 #[derive(Default)]
-pub(crate) struct Run {
+pub(crate) struct UdpRun {
     pub(crate) tx: Vec<TxReport>,
     /// The CPU of each sending thread.
     pub(crate) tx_cpus: Vec<usize>,
@@ -107,7 +107,7 @@ pub(crate) struct Run {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hosts<'a> {
     pub(crate) lab: &'a Lab,
-    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) interrupt: &'a EndSignal,
 }
 
 impl Hosts<'_> {
@@ -118,7 +118,7 @@ impl Hosts<'_> {
         senders: Senders,
         time: Duration,
         purpose: Purpose<'_>,
-    ) -> Result<Run> {
+    ) -> Result<UdpRun> {
         let (first, _) = senders.first().context("no sender")?;
         let tx_caps = first.caps().clone();
         let tx_cpus = senders.iter().map(|(_, cpu)| *cpu).collect();
@@ -132,19 +132,19 @@ impl Hosts<'_> {
         let before = self.snapshots()?;
         let drops = purpose.probe.map(DropProbe::counts).transpose()?;
         let run = self.drive(receivers, senders, time, purpose)?;
-        let Run { tx, rx, .. } = &run;
+        let UdpRun { tx, rx, .. } = &run;
         let (received, mpps) = match (rule, &caps) {
             (Some(rule), _) => {
                 let dropped = rule.dropped()?;
-                (Received::by_rule(dropped), Span::of(tx).mpps(dropped))
+                (ReceiverCounts::by_rule(dropped), Span::of(tx).mpps(dropped))
             }
-            (None, Some(caps)) => (Received::by(rx, caps, is_shared), sample::mpps(rx)),
+            (None, Some(caps)) => (ReceiverCounts::by(rx, caps, is_shared), sample::mpps(rx)),
             (None, None) => anyhow::bail!("no receiver"),
         };
         let after = self.snapshots()?;
         let (sender, receiver) = (after.0.since(&before.0), after.1.since(&before.1));
         let route = self.route(in_driver);
-        let sent = Sent::by(tx, &tx_caps);
+        let sent = SenderCounts::by(tx, &tx_caps);
         let mut account = account(sent, received, route, (Some(&sender), Some(&receiver)));
         if let (Some(probe), Some(then)) = (purpose.probe, drops) {
             let namespace = self.lab.receiver().inode();
@@ -158,7 +158,7 @@ impl Hosts<'_> {
         if let Some(quota) = &run.quota {
             ledger.note(quota.said());
         }
-        Ok(Run {
+        Ok(UdpRun {
             ledger,
             tx_cpus,
             mpps,
@@ -171,14 +171,14 @@ impl Hosts<'_> {
 
     /// The way between the hosts: a veth has rings if the lab gave it some, or if an XDP program
     /// runs in its driver.
-    fn route(&self, in_driver: bool) -> Route<'_> {
+    fn route(&self, in_driver: bool) -> PacketRoute<'_> {
         let sender = self.lab.sender().interface();
         let receiver = self.lab.receiver().interface();
-        Route::veth(sender, receiver, self.lab.has_rings() || in_driver)
+        PacketRoute::veth(sender, receiver, self.lab.has_rings() || in_driver)
     }
 
     fn snapshots(&self) -> Result<(Snapshot, Snapshot)> {
-        let take = |host: &Host| -> Result<Snapshot> {
+        let take = |host: &LabHost| -> Result<Snapshot> {
             Ok(host.run(|| Snapshot::take(&[host.interface()]))??)
         };
         Ok((take(self.lab.sender())?, take(self.lab.receiver())?))
@@ -191,7 +191,7 @@ impl Hosts<'_> {
         senders: Senders,
         time: Duration,
         purpose: Purpose<'_>,
-    ) -> Result<Run> {
+    ) -> Result<UdpRun> {
         let stop = Stop::new();
         let (stat, napi, quotas) = (ProcStat::read()?, self.napi(), Quota::own());
         let rx = match receivers {
@@ -216,14 +216,14 @@ impl Hosts<'_> {
         if let Some(error) = tx.iter_mut().find_map(|report| report.error.take()) {
             return Err(error).context("sending");
         }
-        Ok(Run {
+        Ok(UdpRun {
             tx,
             rx,
             napi: served.into_iter().zip(napi).map(used).collect(),
             busy,
             quota,
             seconds,
-            ..Run::default()
+            ..UdpRun::default()
         })
     }
 
@@ -235,7 +235,7 @@ impl Hosts<'_> {
         purpose: Purpose<'_>,
     ) -> Result<Vec<TxReport>> {
         let stop = Stop::new();
-        let watch = || Watch::begin(self.lab.receiver());
+        let watch = || ScreenWatch::begin(self.lab.receiver());
         let mut watch = purpose.has_screens.then(watch).flatten();
         let task = |(thread, (tx, cpu)): (usize, (Box<dyn Tx>, usize))| TxTask {
             tx,
@@ -256,7 +256,7 @@ impl Hosts<'_> {
             thread::sleep(LOOK);
             watch.iter_mut().for_each(|watch| watch.tick(1.0));
         }
-        watch.into_iter().for_each(Watch::finish);
+        watch.into_iter().for_each(ScreenWatch::finish);
         Ok(workers.into_iter().map(TxWorker::join).collect())
     }
 
@@ -267,7 +267,9 @@ impl Hosts<'_> {
             let stat = sched::schedstat(thread.pid, thread.pid)?;
             Ok((thread.cpu, stat))
         });
-        stats.collect::<mpps_os::Result<_>>().unwrap_or_default()
+        stats
+            .collect::<mpps_os::CallResult<_>>()
+            .unwrap_or_default()
     }
 }
 

@@ -1,17 +1,17 @@
 //! Repeated runs of one case: the results that are kept, and how they are shown.
 
-use super::run::Run;
+use super::run::UdpRun;
 use super::sample::mpps;
-use crate::measure::document::{Totals, doubts, equation, rates, spread, whole};
+use crate::measure::document::{RowTotals, doubts, equation, rates, spread, whole};
 use crate::measure::samples::{extremes, median};
 use mpps_host::{Ledger, Quota};
-use mpps_report::{Block, Hue, Measured, Quantity};
+use mpps_report::{BarFigures, Block, Hue, Quantity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One run: what was received and offered, in million datagrams per second, and where it all went.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Sample {
+pub(crate) struct RunSample {
     pub(crate) mpps: f64,
     pub(crate) offered_mpps: f64,
     pub(crate) ledger: Ledger,
@@ -19,8 +19,8 @@ pub(crate) struct Sample {
     pub(crate) quota: Option<Quota>,
 }
 
-impl From<Run> for Sample {
-    fn from(run: Run) -> Self {
+impl From<UdpRun> for RunSample {
+    fn from(run: UdpRun) -> Self {
         Self {
             mpps: run.mpps,
             offered_mpps: mpps(&run.tx),
@@ -85,7 +85,7 @@ impl Runs {
 
     /// These repeats, and the ledger of a run for exactness.
     pub(crate) fn of<'a>(
-        repeats: impl IntoIterator<Item = &'a Sample>,
+        repeats: impl IntoIterator<Item = &'a RunSample>,
         ledger: Option<Ledger>,
     ) -> Self {
         let mut runs = Self {
@@ -122,8 +122,8 @@ impl Runs {
     }
 
     /// Where the packets went, all repeats together.
-    pub(crate) fn totals(&self) -> Option<Totals> {
-        Totals::of(self.ledger.as_ref(), &self.sample_ledgers)
+    pub(crate) fn totals(&self) -> Option<RowTotals> {
+        RowTotals::of(self.ledger.as_ref(), &self.sample_ledgers)
     }
 
     /// The median rate with its unit.
@@ -137,18 +137,18 @@ impl Runs {
     }
 
     /// The median rate as a bar, with its spread.
-    pub(crate) fn measured(&self, hue: Hue) -> Measured {
+    pub(crate) fn measured(&self, hue: Hue) -> BarFigures {
         let dash = || "-".to_owned();
-        Measured {
+        BarFigures {
             parts: self.mpps_median.iter().map(|rate| (hue, *rate)).collect(),
             spread: extremes(&self.mpps_samples),
             figure: self.rate().map_or_else(dash, |rate| rate.to_string()),
-            ..Measured::default()
+            ..BarFigures::default()
         }
     }
 
     /// The bar of what was measured, or why there is none.
-    pub(crate) fn outcome(&self, measured: Measured) -> Result<Measured, String> {
+    pub(crate) fn outcome(&self, measured: BarFigures) -> Result<BarFigures, String> {
         let why = self.skipped.as_ref();
         why.map_or(Ok(measured), |why| Err(format!("skipped: {why}")))
     }

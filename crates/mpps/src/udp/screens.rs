@@ -5,7 +5,7 @@ use crate::machine;
 use crate::output;
 use anyhow::Result;
 use mpps_host::{CpuBusy, Delta, ProcStat, Snapshot};
-use mpps_lab::Host;
+use mpps_lab::LabHost;
 use mpps_os::clock::monotonic_ns;
 use mpps_report::{Block, Column, Quantity, Row, Table, Terminal};
 use schemars::JsonSchema;
@@ -58,13 +58,13 @@ pub struct QueueRate {
 
 /// All that the screens need, at one moment.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct ScreenLook {
     at_ns: u64,
     counters: Result<Snapshot, String>,
     cpus: Result<ProcStat, String>,
 }
 
-impl Look {
+impl ScreenLook {
     /// Reads the counters of the calling thread's namespace and of this interface, or of all.
     pub(crate) fn take(interface: Option<&str>) -> Self {
         let counters = match interface {
@@ -240,14 +240,14 @@ fn of_cpu(cpu: &CpuBusy) -> String {
 /// The screens of a lab's host on standard error: each second of a run, and the rest at its end. A
 /// failure to read or print does not end the measurement.
 #[derive(Debug)]
-pub(super) struct Watch<'a> {
-    host: &'a Host,
-    last: Look,
+pub(super) struct ScreenWatch<'a> {
+    host: &'a LabHost,
+    last: ScreenLook,
     is_first: bool,
 }
 
-impl<'a> Watch<'a> {
-    pub(super) fn begin(host: &'a Host) -> Option<Self> {
+impl<'a> ScreenWatch<'a> {
+    pub(super) fn begin(host: &'a LabHost) -> Option<Self> {
         Some(Self {
             host,
             last: look(host)?,
@@ -280,8 +280,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-fn look(host: &Host) -> Option<Look> {
-    host.run(|| Look::take(Some(host.interface()))).ok()
+fn look(host: &LabHost) -> Option<ScreenLook> {
+    host.run(|| ScreenLook::take(Some(host.interface()))).ok()
 }
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
     type Link<'a> = (&'a str, u64, &'a [(&'a str, u64)]);
 
     /// A look at one second; `udp` are datagrams, no port, errors and RcvbufErrors.
-    fn look(second: u64, udp: [u64; 4], links: &[Link<'_>], cpus: &str) -> Look {
+    fn look(second: u64, udp: [u64; 4], links: &[Link<'_>], cpus: &str) -> ScreenLook {
         let link = |(name, rx, driver): &Link<'_>| {
             let counters = LinkCounters {
                 rx_packets: *rx,
@@ -314,7 +314,7 @@ mod tests {
         let udp = format!(
             "Udp: InDatagrams NoPorts InErrors RcvbufErrors\nUdp: {came} {no_port} {errors} {full}"
         );
-        Look {
+        ScreenLook {
             at_ns: second * 1_000_000_000,
             counters: Ok(Snapshot {
                 monotonic_ns: second * 1_000_000_000,
@@ -439,7 +439,7 @@ CPUs   2 more less than 1 % busy";
 
     #[test]
     fn what_cannot_be_read_is_one_line_and_the_rest_is_shown() {
-        let refused = Look {
+        let refused = ScreenLook {
             counters: Err("interface and UDP: not permitted".to_owned()),
             ..look(2, [0; 4], &[], AFTER)
         };
@@ -456,8 +456,8 @@ CPUs   2 more less than 1 % busy";
 
     #[test]
     fn this_machine_has_all_three() {
-        let then = Look::take(Some("lo"));
-        let screens = Look::take(Some("lo")).since(&then);
+        let then = ScreenLook::take(Some("lo"));
+        let screens = ScreenLook::take(Some("lo")).since(&then);
         assert_eq!(screens.interface.as_deref(), Some("lo"));
         assert_eq!(
             (screens.udp.len(), screens.notes.len()),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The sender of a lab that the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Generator {
+pub(crate) enum GeneratorChoice {
     /// The XDP generator if available, otherwise sendmmsg with trains of 4
     Auto,
     /// The kernel's XDP generator
@@ -20,14 +20,14 @@ pub(crate) enum Generator {
 
 /// The sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sender {
+pub(crate) enum LabSender {
     /// A socket and `sendmmsg`, with trains of this many datagrams. A train is cut before the link.
     Socket { train: u16 },
     /// The kernel's own generator, `xdp`, whose frames no socket counts.
     Generator,
 }
 
-impl Sender {
+impl LabSender {
     /// The backend that sends.
     pub(crate) fn backend(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Sender {
     }
 }
 
-impl fmt::Display for Sender {
+impl fmt::Display for LabSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket { train: 1 } => f.write_str("sendmmsg, single datagrams"),
@@ -68,7 +68,7 @@ pub(crate) const SEND_BUFFER_BYTES: usize = 32 << 20;
 
 /// The traffic of one sender.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Feed {
+pub(crate) struct SenderTraffic {
     /// To [`PORT`] of this address.
     pub(crate) target: IpAddr,
     pub(crate) source_port: u16,
@@ -82,7 +82,7 @@ pub(crate) struct Feed {
 }
 
 /// Opens a sender inside the sending host.
-pub(crate) fn open(lab: &Lab, backend: &str, feed: &Feed) -> Result<Box<dyn Tx>> {
+pub(crate) fn open(lab: &Lab, backend: &str, feed: &SenderTraffic) -> Result<Box<dyn Tx>> {
     let backend = backend::find(backend)?;
     let any: IpAddr = match feed.target {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

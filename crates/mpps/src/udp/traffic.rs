@@ -11,7 +11,7 @@ pub use join::join;
 pub(crate) use join::{note_unseen, route, sent, without_copies};
 
 use super::screens::Screens;
-use super::waited::{FillDepth, PollTotal};
+use super::waited::{PollTotal, RingFillDepth};
 use mpps_host::{Delta, Departure, RingDrop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -198,7 +198,7 @@ pub struct RecvThread {
     pub polls: Option<PollTotal>,
     /// How many frames its ring gave the kernel; absent where the kernel has all of them always.
     #[serde(default)]
-    pub fill_depth: Option<FillDepth>,
+    pub fill_depth: Option<RingFillDepth>,
 }
 
 /// The results of the stamps of one flow.
@@ -358,7 +358,7 @@ pub struct SendThread {
 
 /// Why a text is not what `--json` wrote.
 #[derive(Debug, thiserror::Error)]
-pub enum ParseError {
+pub enum TrafficError {
     /// There is no object with the totals: the run was killed, or the file is of another kind.
     #[error("no totals in it: not written by `mpps {command} --json`, or cut short")]
     NoTotal {
@@ -380,7 +380,7 @@ impl RecvTotal {
     ///
     /// # Errors
     /// If there are none, or they have another shape.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
+    pub fn parse(text: &str) -> Result<Self, TrafficError> {
         total(text, RECV_SCHEMA, "recv")
     }
 }
@@ -390,7 +390,7 @@ impl SendTotal {
     ///
     /// # Errors
     /// If there are none, or they have another shape.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
+    pub fn parse(text: &str) -> Result<Self, TrafficError> {
         total(text, SEND_SCHEMA, "send")
     }
 }
@@ -407,17 +407,17 @@ fn total<T: for<'de> Deserialize<'de>>(
     text: &str,
     schema: &str,
     command: &'static str,
-) -> Result<T, ParseError> {
+) -> Result<T, TrafficError> {
     for (at, line) in text.lines().enumerate() {
         let is_it = |head: &LineHead| head.schema == schema && head.kind == "total";
         if serde_json::from_str(line).is_ok_and(|head| is_it(&head)) {
-            return serde_json::from_str(line).map_err(|source| ParseError::Shape {
+            return serde_json::from_str(line).map_err(|source| TrafficError::Shape {
                 line: at + 1,
                 source,
             });
         }
     }
-    Err(ParseError::NoTotal { command })
+    Err(TrafficError::NoTotal { command })
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct Waited {
     pub polls: Option<PollTotal>,
     /// How many frames its ring gave the kernel; absent where the kernel has all of them always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fill_depth: Option<FillDepth>,
+    pub fill_depth: Option<RingFillDepth>,
 }
 
 /// How a thread with `auto` polled. Packets that were there without a rest are not counted.
@@ -33,7 +33,7 @@ pub struct PollTotal {
 /// How many frames a thread's ring gave the kernel at a time. It keeps back those that the kernel
 /// will not need soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FillDepth {
+pub struct RingFillDepth {
     /// The fewest.
     pub fewest: u32,
     /// The most, which it also has whenever nothing comes.
@@ -54,7 +54,7 @@ impl Waited {
                 missed: polls.missed,
                 changes: polls.changes,
             }),
-            fill_depth: counters.fill_depth.map(|depth| FillDepth {
+            fill_depth: counters.fill_depth.map(|depth| RingFillDepth {
                 fewest: depth.fewest,
                 most: depth.most,
                 changes: depth.changes,
@@ -75,7 +75,7 @@ impl Waited {
     }
 }
 
-impl FillDepth {
+impl RingFillDepth {
     /// Of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {

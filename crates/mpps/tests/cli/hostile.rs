@@ -33,7 +33,7 @@ const NEAR: usize = 70;
 fn host() -> NetNamespace {
     let namespace = quiet_namespace();
     let [first, second, third] = NAMES;
-    let made: Result<mpps_os::Result<()>, _> = namespace.run(|| {
+    let made: Result<mpps_os::CallResult<()>, _> = namespace.run(|| {
         let own = NetNamespace::current()?;
         link::create_veth(first, 2, second, 2, own.as_fd())?;
         link::create_veth(third, 2, "plain0", 2, own.as_fd())?;

@@ -2,7 +2,7 @@
 //! machine.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
-use mpps::measure::envelope::{Body, Envelope};
+use mpps::measure::envelope::{Envelope, EnvelopeBody};
 use mpps_lab::{Delivery, LabConfig};
 use mpps_os::capability;
 use mpps_os::namespace::NetNamespace;
@@ -74,7 +74,7 @@ pub(crate) fn mpps(arguments: &[&str]) -> Command {
 }
 
 /// The text of a result file. The structs write it back as they read it: no field is lost or added.
-pub(crate) fn valid<B: Body + Serialize>(path: &Path) -> String {
+pub(crate) fn valid<B: EnvelopeBody + Serialize>(path: &Path) -> String {
     let text = fs::read_to_string(path).expect("it was written");
     let value: Value = serde_json::from_str(&text).expect("it is JSON");
     let read: Envelope<B> = Envelope::parse(&text).expect("it reads what it wrote");

@@ -37,7 +37,7 @@ fn calls_grow_as_the_interfaces_do() {
 /// The number of calls that the doctor makes in a namespace with `pairs` veth pairs.
 fn calls(pairs: u64) -> u64 {
     let namespace = common::quiet_namespace();
-    let make = || -> mpps_os::Result<()> {
+    let make = || -> mpps_os::CallResult<()> {
         for pair in 0..pairs {
             let (name, peer) = (format!("a{pair}"), format!("b{pair}"));
             link::create_veth(&name, 1, &peer, 1, namespace.as_fd())?;

@@ -34,7 +34,7 @@ fn a_receiver_begins_with_its_carrier() {
     let made = || NetNamespace::new().expect("root has namespaces");
     let (near, far) = (made(), made());
     let own = IpAddr::from([10, 9, 0, 2]);
-    let entered = near.run(|| -> mpps_os::Result<()> {
+    let entered = near.run(|| -> mpps_os::CallResult<()> {
         link::create_veth("near", 1, "far", 1, far.as_fd())?;
         let index = link::index("near")?;
         address::add(index, own, 24)?;

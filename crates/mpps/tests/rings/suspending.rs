@@ -3,7 +3,7 @@
 use super::{PORT, address, exchange, on, receiver, threaded};
 use crate::common::{kill, mpps, run};
 use mpps_host::Delta;
-use mpps_lab::Host;
+use mpps_lab::LabHost;
 use mpps_os::netlink::napi;
 use mpps_os::sysfs::Sysfs;
 use mpps_trial::{Need, Trial, trials};
@@ -36,7 +36,7 @@ fn obstacle() -> Result<(), String> {
 }
 
 /// How the kernel polls the receiver's interface, and for how long interrupts stay off.
-fn settings(host: &Host) -> ([String; 2], Vec<Option<u64>>) {
+fn settings(host: &LabHost) -> ([String; 2], Vec<Option<u64>>) {
     let read = || {
         let sysfs = Sysfs::mount()?;
         let file = |name| sysfs.read(&format!("class/net/{}/{name}", host.interface()));
@@ -44,7 +44,7 @@ fn settings(host: &Host) -> ([String; 2], Vec<Option<u64>>) {
         // Linux before 6.8 lists no contexts.
         let contexts = napi::list(host.interface_index()).unwrap_or_default();
         let times = contexts.iter().map(|one| one.irq_suspend_timeout_ns);
-        Ok::<_, mpps_os::Error>((files, times.collect()))
+        Ok::<_, mpps_os::CallError>((files, times.collect()))
     };
     let answered = host.run(read).expect("it can be entered");
     answered.expect("the settings can be read")

@@ -2,7 +2,7 @@
 
 use super::{PORT, SENT, Scenario};
 use crate::common::run;
-use mpps_host::{Facts, Moment};
+use mpps_host::{Moment, Observation};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn other_readers_agree_to_the_packet() {
         .receiver()
         .run(|| {
             // Nothing comes any more, so the order of the readers does not matter.
-            let facts = Facts::take(Moment::First, &[&interface], None).expect("root may");
+            let facts = Observation::take(Moment::First, &[&interface], None).expect("root may");
             protocols(&facts, read);
             links(&facts, &interface);
             sockets(&facts);
@@ -41,7 +41,7 @@ fn other_readers_agree_to_the_packet() {
 }
 
 /// `nstat` has each counter of /proc/net/snmp, snmp6 and netstat under its name without the dot.
-fn protocols(facts: &Facts, read: u64) {
+fn protocols(facts: &Observation, read: u64) {
     let told: Value = serde_json::from_str(&told("nstat --json -a -s -z")).expect("it is JSON");
     let told = told["kernel"].as_object().expect("counters");
     let mut agreed = 0;
@@ -57,7 +57,7 @@ fn protocols(facts: &Facts, read: u64) {
     assert_eq!(told["UdpRcvbufErrors"], SENT - read);
 }
 
-fn links(facts: &Facts, interface: &str) {
+fn links(facts: &Observation, interface: &str) {
     let link = &facts.snapshot.links[interface];
     let ip: Value = serde_json::from_str(&told(&format!("ip -s -s -j link show dev {interface}")))
         .expect("JSON");
@@ -88,7 +88,7 @@ fn links(facts: &Facts, interface: &str) {
 }
 
 /// `ss` shows the buffer and the drops of each socket in the form `skmem:(r0,rb212992,...,d1718)`.
-fn sockets(facts: &Facts) {
+fn sockets(facts: &Observation) {
     let ss = told("ss -H -u -a -m -n");
     let text = ss.replace("\n\t", " ");
     let lines: Vec<&str> = text

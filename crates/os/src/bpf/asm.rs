@@ -200,7 +200,7 @@ pub enum AssemblyError {
     JumpTooFar(Label),
 }
 
-impl From<AssemblyError> for crate::Error {
+impl From<AssemblyError> for crate::CallError {
     fn from(error: AssemblyError) -> Self {
         Self::new(
             "assemble",

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// Where the running kernel keeps its type information (`CONFIG_DEBUG_INFO_BTF`).
 const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -114,9 +114,9 @@ impl Btf {
     /// # Errors
     ///
     /// `ENOENT` on a kernel built without it; what [`Btf::parse`] objects to as invalid data.
-    pub fn kernel() -> Result<Self> {
+    pub fn kernel() -> CallResult<Self> {
         let bytes = fs::read(KERNEL_BTF).on("read", KERNEL_BTF)?;
-        Self::parse(bytes).map_err(Error::from)
+        Self::parse(bytes).map_err(CallError::from)
     }
 
     /// Checks type information and finds the start of each type.
@@ -124,8 +124,8 @@ impl Btf {
     /// # Errors
     ///
     /// Bytes that are not BTF, or not whole, or newer than this reader.
-    pub fn parse(bytes: Vec<u8>) -> Result<Self, BtfError> {
-        let header = Header::parse(&bytes)?;
+    pub fn parse(bytes: Vec<u8>) -> CallResult<Self, BtfError> {
+        let header = BtfHeader::parse(&bytes)?;
         let mut btf = Self {
             bytes,
             strings: header.strings,
@@ -156,7 +156,7 @@ impl Btf {
     /// # Errors
     ///
     /// No such structure or field.
-    pub fn member(&self, structure: &str, path: &str) -> Result<Member, BtfError> {
+    pub fn member(&self, structure: &str, path: &str) -> CallResult<Member, BtfError> {
         let mut inside = self
             .find(structure, &[kind::STRUCT, kind::UNION])
             .ok_or_else(|| BtfError::NoType(format!("struct {structure}")))?;
@@ -182,7 +182,7 @@ impl Btf {
     /// # Errors
     ///
     /// No such enumeration.
-    pub fn enumeration(&self, name: &str) -> Result<Vec<(String, u32)>, BtfError> {
+    pub fn enumeration(&self, name: &str) -> CallResult<Vec<(String, u32)>, BtfError> {
         let missing = || BtfError::NoType(format!("enum {name}"));
         let id = self.find(name, &[kind::ENUM]).ok_or_else(missing)?;
         let record = self.type_of(id).ok_or_else(missing)?;
@@ -205,7 +205,7 @@ impl Btf {
     /// # Errors
     ///
     /// No such tracepoint.
-    pub fn tracepoint_arguments(&self, name: &str) -> Result<usize, BtfError> {
+    pub fn tracepoint_arguments(&self, name: &str) -> CallResult<usize, BtfError> {
         let missing = || BtfError::NoType(format!("tracepoint {name}"));
         let id = self
             .find(&format!("btf_trace_{name}"), &[kind::TYPEDEF])
@@ -354,13 +354,13 @@ impl Type {
 }
 
 /// The sections, as places in the file.
-struct Header {
+struct BtfHeader {
     types: std::ops::Range<usize>,
     strings: std::ops::Range<usize>,
 }
 
-impl Header {
-    fn parse(bytes: &[u8]) -> Result<Self, BtfError> {
+impl BtfHeader {
+    fn parse(bytes: &[u8]) -> CallResult<Self, BtfError> {
         let cut = BtfError::Truncated("header");
         let start = bytes.get(..HEADER_SIZE).ok_or(cut.clone())?;
         if start[..2] != MAGIC.to_ne_bytes() || start[2] != VERSION {
@@ -389,7 +389,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*four))
 }
 
-impl From<BtfError> for Error {
+impl From<BtfError> for CallError {
     fn from(error: BtfError) -> Self {
         Self::new(
             "parse",

@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use crate::Result;
+use crate::CallResult;
 use crate::error::On;
 
 /// One instruction (`struct sock_filter`).
@@ -312,7 +312,7 @@ impl ClassicOperand {
 ///
 /// `EINVAL` for an empty or a wrong program or one of more than 4096 instructions; `EPERM` if the
 /// socket's filter was locked (`SO_LOCK_FILTER`).
-pub fn attach(socket: BorrowedFd<'_>, program: &[ClassicInstruction]) -> Result<()> {
+pub fn attach(socket: BorrowedFd<'_>, program: &[ClassicInstruction]) -> CallResult<()> {
     set(socket.as_raw_fd(), libc::SO_ATTACH_FILTER, program)
         .on("setsockopt SO_ATTACH_FILTER", "socket")
 }

@@ -4,16 +4,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use super::{Command, Program, call, owned};
 use crate::netlink::link::object_of;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// Keeps a program attached. Dropping it detaches the program, and the kernel does so when the process
 /// is killed; the [`Program`] itself may go before.
 #[derive(Debug)]
-pub struct Link {
+pub struct BpfLink {
     fd: OwnedFd,
 }
 
-impl Drop for Link {
+impl Drop for BpfLink {
     /// A child that another thread starts has a copy of every descriptor until it runs its program.
     /// If we only closed ours, the program would stay attached until then.
     ///
@@ -64,7 +64,7 @@ const TCX_EGRESS: u32 = 47;
 const XDP_GENERIC: u32 = 1 << 1;
 const XDP_NATIVE: u32 = 1 << 2;
 
-impl Link {
+impl BpfLink {
     /// Runs the program at every passage of a kernel tracepoint, with its raw arguments.
     ///
     /// bpf(2), `BPF_RAW_TRACEPOINT_OPEN`. `tracepoint` is the bare name, `kfree_skb`.
@@ -72,7 +72,7 @@ impl Link {
     /// # Errors
     ///
     /// `ENOENT` if this kernel has no such tracepoint, `EPERM` without the capabilities.
-    pub fn raw_tracepoint(program: &Program, tracepoint: &std::ffi::CStr) -> Result<Self> {
+    pub fn raw_tracepoint(program: &Program, tracepoint: &std::ffi::CStr) -> CallResult<Self> {
         let mut attributes = RawTracepointAttributes {
             name: tracepoint.as_ptr() as u64,
             program: program.as_fd().as_raw_fd() as u32,
@@ -84,7 +84,7 @@ impl Link {
             .and_then(owned)
             .map_err(|refusal| {
                 let object = tracepoint.to_string_lossy();
-                Error::new("bpf BPF_RAW_TRACEPOINT_OPEN", object, refusal)
+                CallError::new("bpf BPF_RAW_TRACEPOINT_OPEN", object, refusal)
             })?;
         Ok(Self { fd })
     }
@@ -100,14 +100,14 @@ impl Link {
     /// `EEXIST` if the interface has a program of the other mode; `ERANGE` or `EINVAL` from a
     /// driver that cannot do it with the present MTU or offloads; `ENODEV` for an interface that
     /// does not exist.
-    pub fn xdp(program: &Program, interface_index: u32, attach: XdpAttach) -> Result<Self> {
+    pub fn xdp(program: &Program, interface_index: u32, attach: XdpAttach) -> CallResult<Self> {
         let (flags, mode) = match attach {
             XdpAttach::Native => (XDP_NATIVE, "native"),
             XdpAttach::Generic => (XDP_GENERIC, "generic"),
         };
         create(program, interface_index, XDP, flags).map_err(|refusal| {
             let object = format!("{mode} XDP of {}", object_of(interface_index));
-            Error::new("bpf BPF_LINK_CREATE", object, refusal)
+            CallError::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
 
@@ -121,7 +121,7 @@ impl Link {
     pub fn xdp_native_or_generic(
         program: &Program,
         interface_index: u32,
-    ) -> Result<(Self, XdpAttach)> {
+    ) -> CallResult<(Self, XdpAttach)> {
         match Self::xdp(program, interface_index, XdpAttach::Native) {
             // The answer of `dev_xdp_attach` for a driver without `ndo_bpf`.
             Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => {
@@ -140,10 +140,10 @@ impl Link {
     /// # Errors
     ///
     /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
-    pub fn tcx_ingress(program: &Program, interface_index: u32) -> Result<Self> {
+    pub fn tcx_ingress(program: &Program, interface_index: u32) -> CallResult<Self> {
         create(program, interface_index, TCX_INGRESS, 0).map_err(|refusal| {
             let object = format!("TCX ingress of {}", object_of(interface_index));
-            Error::new("bpf BPF_LINK_CREATE", object, refusal)
+            CallError::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
 
@@ -155,10 +155,10 @@ impl Link {
     /// # Errors
     ///
     /// `ENODEV` for an interface that is not there, `EINVAL` before Linux 6.6.
-    pub fn tcx_egress(program: &Program, interface_index: u32) -> Result<Self> {
+    pub fn tcx_egress(program: &Program, interface_index: u32) -> CallResult<Self> {
         create(program, interface_index, TCX_EGRESS, 0).map_err(|refusal| {
             let object = format!("TCX egress of {}", object_of(interface_index));
-            Error::new("bpf BPF_LINK_CREATE", object, refusal)
+            CallError::new("bpf BPF_LINK_CREATE", object, refusal)
         })
     }
 }
@@ -168,7 +168,7 @@ fn create(
     interface_index: u32,
     attach_type: u32,
     flags: u32,
-) -> std::io::Result<Link> {
+) -> std::io::Result<BpfLink> {
     let mut attributes = LinkAttributes {
         program: program.as_fd().as_raw_fd() as u32,
         interface_index,
@@ -181,5 +181,5 @@ fn create(
     // SAFETY: the layout is the link part of `union bpf_attr`, written without padding, and it has
     // no addresses.
     let fd = unsafe { call(Command::LinkCreate, &mut attributes) }.and_then(owned)?;
-    Ok(Link { fd })
+    Ok(BpfLink { fd })
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{Command, call, object_info, object_name, owned};
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 pub use array::ArrayMap;
 pub use device::DeviceMap;
@@ -16,7 +16,7 @@ pub use device::DeviceMap;
 /// A table with one value per key and CPU: programs count without atomic operations.
 #[derive(Debug)]
 pub struct PerCpuMap<K, V> {
-    table: Table,
+    table: RawMap,
     cpus: usize,
     types: PhantomData<fn(K) -> V>,
 }
@@ -89,10 +89,10 @@ impl<K: Plain, V: Plain> PerCpuMap<K, V> {
     /// # Errors
     ///
     /// `EPERM` without the capabilities; an unreadable `/sys/devices/system/cpu/possible`.
-    pub fn create(kind: PerCpuMapKind, name: &str, capacity: u32) -> Result<Self> {
+    pub fn create(kind: PerCpuMapKind, name: &str, capacity: u32) -> CallResult<Self> {
         Ok(Self {
             cpus: possible_cpus()?,
-            table: Table::create::<K, V>(kind as u32, name, capacity)?,
+            table: RawMap::create::<K, V>(kind as u32, name, capacity)?,
             types: PhantomData,
         })
     }
@@ -102,7 +102,7 @@ impl<K: Plain, V: Plain> PerCpuMap<K, V> {
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn values(&self, key: &K) -> Result<Vec<V>> {
+    pub fn values(&self, key: &K) -> CallResult<Vec<V>> {
         // The kernel copies each CPU's value to a multiple of eight bytes.
         let stride = V::SIZE.next_multiple_of(8);
         let mut bytes = vec![0; stride * self.cpus];
@@ -118,7 +118,7 @@ impl<K: Plain, V: Plain> PerCpuMap<K, V> {
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn keys(&self) -> Result<Vec<K>> {
+    pub fn keys(&self) -> CallResult<Vec<K>> {
         self.table.keys()
     }
 }
@@ -128,7 +128,7 @@ impl<K: Plain, V: Plain> PerCpuMap<K, V> {
 /// The kernel forgets a socket when it is closed.
 #[derive(Debug)]
 pub struct XskMap {
-    table: Table,
+    table: RawMap,
 }
 
 /// `BPF_MAP_TYPE_XSKMAP` of `enum bpf_map_type`.
@@ -144,9 +144,9 @@ impl XskMap {
     /// # Errors
     ///
     /// `EPERM` without the capabilities; `EINVAL` for no queues, or a kernel without AF_XDP.
-    pub fn create(name: &str, queues: u32) -> Result<Self> {
+    pub fn create(name: &str, queues: u32) -> CallResult<Self> {
         Ok(Self {
-            table: Table::create::<[u32; 1], [u32; 1]>(XSK_MAP, name, queues)?,
+            table: RawMap::create::<[u32; 1], [u32; 1]>(XSK_MAP, name, queues)?,
         })
     }
 
@@ -157,7 +157,7 @@ impl XskMap {
     /// # Errors
     ///
     /// `EINVAL` for a descriptor that is no BPF object; `InvalidInput` for one of another type.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+    pub fn from_fd(fd: OwnedFd) -> CallResult<Self> {
         const NAME: &str = "the map that was passed";
         let mut info = [0; MAP_INFO_SIZE];
         object_info(fd.as_fd(), NAME, &mut info)?;
@@ -165,10 +165,10 @@ impl XskMap {
         if (kind, key_size, value_size) != (XSK_MAP, 4, 4) {
             let why = format!("its type is {kind}, and that of an XSKMAP is {XSK_MAP}");
             let odd = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
-            return Err(Error::new("take an XSKMAP", NAME, odd));
+            return Err(CallError::new("take an XSKMAP", NAME, odd));
         }
         Ok(Self {
-            table: Table {
+            table: RawMap {
                 fd,
                 name: NAME.to_owned(),
                 capacity,
@@ -189,7 +189,7 @@ impl XskMap {
     ///
     /// `E2BIG` for a queue that the map has no room for, `EOPNOTSUPP` for a socket of another kind
     /// or one without a receive ring.
-    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
+    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> CallResult<()> {
         // A descriptor is never negative, so the cast keeps its value.
         self.table
             .update(&bytes_of(&[queue]), &bytes_of(&[socket.as_raw_fd() as u32]))
@@ -202,7 +202,7 @@ impl XskMap {
     /// # Errors
     ///
     /// `EINVAL` for a queue that the map has no room for.
-    pub fn clear(&self, queue: u32) -> Result<()> {
+    pub fn clear(&self, queue: u32) -> CallResult<()> {
         self.table.delete(&bytes_of(&[queue]))
     }
 }
@@ -221,7 +221,7 @@ impl<K, V> AsFd for PerCpuMap<K, V> {
 
 /// A map as the kernel sees it: bytes in, bytes out. Callers pass buffers of the created sizes.
 #[derive(Debug)]
-struct Table {
+struct RawMap {
     fd: OwnedFd,
     name: String,
     capacity: u32,
@@ -251,8 +251,8 @@ struct ElementAttributes {
     flags: u64,
 }
 
-impl Table {
-    fn create<K: Plain, V: Plain>(kind: u32, name: &str, capacity: u32) -> Result<Self> {
+impl RawMap {
+    fn create<K: Plain, V: Plain>(kind: u32, name: &str, capacity: u32) -> CallResult<Self> {
         let mut attributes = CreateAttributes {
             kind,
             key_size: u32::try_from(K::SIZE).unwrap_or(u32::MAX),
@@ -273,14 +273,14 @@ impl Table {
         })
     }
 
-    fn lookup(&self, key: &[u8], value: &mut [u8]) -> Result<bool> {
+    fn lookup(&self, key: &[u8], value: &mut [u8]) -> CallResult<bool> {
         let element = (key.as_ptr() as u64, value.as_mut_ptr() as u64);
         // SAFETY: `value` has the size that the kernel copies for this map.
         let answer = unsafe { self.element(Command::MapLookup, element) };
         self.found("bpf BPF_MAP_LOOKUP_ELEM", answer)
     }
 
-    fn update(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn update(&self, key: &[u8], value: &[u8]) -> CallResult<()> {
         let element = (key.as_ptr() as u64, value.as_ptr() as u64);
         // SAFETY: the kernel reads a key and a value of the sizes that the map was created with,
         // which these are.
@@ -288,13 +288,13 @@ impl Table {
             .on("bpf BPF_MAP_UPDATE_ELEM", &self.name)
     }
 
-    fn delete(&self, key: &[u8]) -> Result<()> {
+    fn delete(&self, key: &[u8]) -> CallResult<()> {
         // SAFETY: the kernel reads a key of the size that the map was created with, and no value.
         let answer = unsafe { self.element(Command::MapDelete, (key.as_ptr() as u64, 0)) };
         self.found("bpf BPF_MAP_DELETE_ELEM", answer).map(|_| ())
     }
 
-    fn keys<K: Plain>(&self) -> Result<Vec<K>> {
+    fn keys<K: Plain>(&self) -> CallResult<Vec<K>> {
         let mut keys = Vec::new();
         let mut last: Option<Vec<u8>> = None;
         // Keys removed meanwhile make the kernel start again: the bound makes that end.
@@ -329,11 +329,11 @@ impl Table {
         unsafe { call(command, &mut attributes) }.map(|_| ())
     }
 
-    fn found(&self, call: &'static str, answer: std::io::Result<()>) -> Result<bool> {
+    fn found(&self, call: &'static str, answer: std::io::Result<()>) -> CallResult<bool> {
         match answer {
             Ok(()) => Ok(true),
             Err(refusal) if refusal.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(refusal) => Err(Error::new(call, &self.name, refusal)),
+            Err(refusal) => Err(CallError::new(call, &self.name, refusal)),
         }
     }
 }
@@ -346,14 +346,14 @@ fn bytes_of<T: Plain>(value: &T) -> Vec<u8> {
 
 /// Room for the values of a per-CPU map. The kernel copies one value per possible CPU, without
 /// gaps; where the numbering has holes the highest number is more than enough and the rest is zero.
-fn possible_cpus() -> Result<usize> {
+fn possible_cpus() -> CallResult<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     let text = std::fs::read_to_string(PATH).on("read", PATH)?;
     last_cpu(&text)
         .and_then(|last| last.checked_add(1))
         .ok_or_else(|| {
             let odd = std::io::Error::new(std::io::ErrorKind::InvalidData, text.trim().to_owned());
-            Error::new("parse", PATH, odd)
+            CallError::new("parse", PATH, odd)
         })
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{AssemblyError, Command, Instruction, call, object_info, object_name, owned};
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// A loaded program. It does nothing until a [`Link`](super::Link) attaches it.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Program {
     ///
     /// The kernel's refusal: `EPERM` without the capabilities, otherwise the last lines of the
     /// verifier's log are in the error's object.
-    pub fn load(kind: ProgramKind, name: &str, instructions: &[Instruction]) -> Result<Self> {
+    pub fn load(kind: ProgramKind, name: &str, instructions: &[Instruction]) -> CallResult<Self> {
         Self::load_with_flags(kind, name, instructions, 0)
     }
 
@@ -136,16 +136,16 @@ impl Program {
         name: &str,
         instructions: &[Instruction],
         flags: u32,
-    ) -> Result<Self> {
+    ) -> CallResult<Self> {
         let loaded = load(kind, name, instructions, flags, None).or_else(|refusal| {
             // Permission is not the verifier's subject, and it would say nothing.
             if refusal.raw_os_error() == Some(libc::EPERM) {
-                return Err(Error::new("bpf BPF_PROG_LOAD", name, refusal));
+                return Err(CallError::new("bpf BPF_PROG_LOAD", name, refusal));
             }
             let mut log = vec![0; LOG_SIZE as usize];
             load(kind, name, instructions, flags, Some(&mut log)).map_err(|again| {
                 let object = format!("{name} (verifier: {})", last_words(&log));
-                Error::new("bpf BPF_PROG_LOAD", object, again)
+                CallError::new("bpf BPF_PROG_LOAD", object, again)
             })
         })?;
         Ok(Self {
@@ -163,8 +163,8 @@ impl Program {
     /// As [`load`](Self::load), and the errors of `instructions`.
     pub fn load_xdp(
         name: &str,
-        instructions: impl Fn(bool) -> Result<Vec<Instruction>, AssemblyError>,
-    ) -> Result<(Self, bool)> {
+        instructions: impl Fn(bool) -> CallResult<Vec<Instruction>, AssemblyError>,
+    ) -> CallResult<(Self, bool)> {
         let load = |fragments, flags| {
             Self::load_with_flags(ProgramKind::Xdp, name, &instructions(fragments)?, flags)
         };
@@ -183,7 +183,7 @@ impl Program {
     /// # Errors
     ///
     /// `EINVAL` for a packet shorter than an Ethernet header or longer than a page takes.
-    pub fn test_run(&self, packet: &[u8]) -> Result<TestRun> {
+    pub fn test_run(&self, packet: &[u8]) -> CallResult<TestRun> {
         self.test(packet, None)
     }
 
@@ -194,7 +194,7 @@ impl Program {
     ///
     /// Also `EINVAL` where the kernel does not let the caller choose (before Linux 6.18), or if
     /// there are fewer bytes.
-    pub fn test_run_in_fragments(&self, packet: &[u8], linear_bytes: u32) -> Result<TestRun> {
+    pub fn test_run_in_fragments(&self, packet: &[u8], linear_bytes: u32) -> CallResult<TestRun> {
         let context = XdpContext {
             data_end: linear_bytes,
             ..XdpContext::default()
@@ -222,7 +222,7 @@ impl Program {
         context: LiveFrames,
         repeat: u32,
         batch: u32,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let told = XdpContext {
             data_end: length,
@@ -249,7 +249,7 @@ impl Program {
             .on("bpf BPF_PROG_TEST_RUN", &self.name)
     }
 
-    fn test(&self, packet: &[u8], mut context: Option<XdpContext>) -> Result<TestRun> {
+    fn test(&self, packet: &[u8], mut context: Option<XdpContext>) -> CallResult<TestRun> {
         // A program may make the packet longer, at most by the headroom of a page.
         let mut data = vec![0; packet.len() + 4096];
         let mut attributes = TestRunAttributes {
@@ -283,7 +283,7 @@ impl Program {
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn recursion_misses(&self) -> Result<u64> {
+    pub fn recursion_misses(&self) -> CallResult<u64> {
         let mut info = [0u8; PROGRAM_INFO_SIZE];
         object_info(self.fd.as_fd(), &self.name, &mut info)?;
         Ok(info

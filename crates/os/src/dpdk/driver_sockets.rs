@@ -6,7 +6,7 @@
 
 use crate::bpf::classic::{self, ClassicInstruction};
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use rustix::event::epoll;
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +46,7 @@ impl OpenSockets {
     ///
     /// # Errors
     /// No `/proc`.
-    pub(super) fn now() -> Result<Self> {
+    pub(super) fn now() -> CallResult<Self> {
         const PATH: &str = "/proc/self/fd";
         let listed = fs::read_dir(PATH).on("open", PATH)?;
         let open = listed.filter_map(std::result::Result::ok);
@@ -64,7 +64,7 @@ impl DriverSockets {
     ///
     /// # Errors
     /// No `/proc`.
-    pub(super) fn since(before: &OpenSockets) -> Result<(Self, Leftovers)> {
+    pub(super) fn since(before: &OpenSockets) -> CallResult<(Self, Leftovers)> {
         let (mut found, mut leftovers) = (Self::default(), Leftovers(Vec::new()));
         for (number, name) in OpenSockets::now()?.0.difference(&before.0) {
             // SAFETY: the descriptor was open a moment ago. If it has been closed since, the calls
@@ -94,12 +94,13 @@ impl DriverSockets {
     ///
     /// # Errors
     /// `EMFILE` if descriptors ran out.
-    pub(super) fn readiness(&self) -> Result<Option<OwnedFd>> {
+    pub(super) fn readiness(&self) -> CallResult<Option<OwnedFd>> {
         let mut sockets = self.packet.iter().chain(&self.xdp).peekable();
         if sockets.peek().is_none() {
             return Ok(None);
         }
-        let failed = |call| move |errno: rustix::io::Errno| Error::new(call, "epoll", errno.into());
+        let failed =
+            |call| move |errno: rustix::io::Errno| CallError::new(call, "epoll", errno.into());
         let all = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create1"))?;
         for socket in sockets {
             let nobody = epoll::EventData::new_u64(0);
@@ -112,7 +113,7 @@ impl DriverSockets {
     ///
     /// # Errors
     /// As for [`classic::attach`].
-    pub(super) fn set_filter(&self, program: &[ClassicInstruction]) -> Result<()> {
+    pub(super) fn set_filter(&self, program: &[ClassicInstruction]) -> CallResult<()> {
         for socket in &self.packet {
             classic::attach(socket.as_fd(), program)?;
             packet_drops(socket.as_fd());

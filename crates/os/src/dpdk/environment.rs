@@ -3,7 +3,7 @@
 use super::ffi;
 use crate::error::On;
 use crate::namespace::NetNamespace;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -30,13 +30,13 @@ struct Started {
 ///
 /// The output of DPDK; `EALREADY` if it runs with other arguments, which needs another process; a
 /// mode that would end this process (`--help`).
-pub fn start(arguments: &[String]) -> Result<()> {
+pub fn start(arguments: &[String]) -> CallResult<()> {
     let mut environment = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(started) = &*environment {
         if started.arguments != arguments {
             let object = started.arguments.join(" ");
             let source = io::Error::from_raw_os_error(libc::EALREADY);
-            return Err(Error::new(
+            return Err(CallError::new(
                 "rte_eal_init with other arguments than",
                 object,
                 source,
@@ -49,7 +49,7 @@ pub fn start(arguments: &[String]) -> Result<()> {
     }
     let refused = |why: &str| {
         let source = io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
-        Error::new("rte_eal_init", arguments.join(" "), source)
+        CallError::new("rte_eal_init", arguments.join(" "), source)
     };
     if arguments.iter().any(|argument| is_help(argument)) {
         return Err(refused("asks for help; DPDK would then end the process"));
@@ -88,8 +88,8 @@ pub(super) fn listen(call: impl FnOnce() -> c_int) -> std::result::Result<(), (i
 }
 
 /// The error of a call into DPDK. Its object is the output of DPDK.
-pub(super) fn failure(call: &'static str, errno: i32, said: &str) -> Error {
-    Error::new(call, said, io::Error::from_raw_os_error(errno))
+pub(super) fn failure(call: &'static str, errno: i32, said: &str) -> CallError {
+    CallError::new(call, said, io::Error::from_raw_os_error(errno))
 }
 
 /// The lines that say what went wrong. DPDK begins each with the part of it that speaks.
@@ -142,7 +142,7 @@ fn remove_directories() {
 
 /// Runs `work` in a thread of its own, because DPDK makes its caller one of its threads, in the
 /// network namespace of the process.
-fn in_namespace_of_process<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
+fn in_namespace_of_process<R: Send>(work: impl FnOnce() -> R + Send) -> CallResult<R> {
     let process = NetNamespace::open("/proc/self/ns/net")?;
     if NetNamespace::current()?.inode() != process.inode() {
         return process.run(work);

@@ -140,13 +140,13 @@ impl Drop for Lent {
 
 /// A thread that is known to DPDK, until it ends.
 #[derive(Debug)]
-struct Thread(bool);
+struct DpdkThread(bool);
 
 thread_local! {
-    static THREAD: Thread = {
+    static THREAD: DpdkThread = {
         // SAFETY: the environment runs, because there is a port. A refusal, when numbers ran out,
         // is no error: the thread then works without a cache of packet buffers.
-        Thread(unsafe { ffi::mpps_dpdk_enter_thread() } == 0)
+        DpdkThread(unsafe { ffi::mpps_dpdk_enter_thread() } == 0)
     };
 }
 
@@ -157,7 +157,7 @@ fn enter_thread() {
     let _ = THREAD.try_with(|_| ());
 }
 
-impl Drop for Thread {
+impl Drop for DpdkThread {
     fn drop(&mut self) {
         if self.0 {
             // SAFETY: this thread was entered and is left once.

@@ -4,7 +4,7 @@ use super::driver_sockets::{DriverSockets, Leftovers, OpenSockets};
 use super::environment::{failure, listen};
 use super::ffi::{self, Pool, RawFacts, RawStatistics};
 use crate::bpf::classic::ClassicInstruction;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use std::ffi::{CString, c_int};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,7 +40,7 @@ pub struct PortOptions {
 
 /// The properties of an open device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct PortFacts {
     /// The driver's name, such as `net_af_packet`.
     pub driver: String,
     /// True if it is made of software (DPDK's bus `vdev`).
@@ -77,10 +77,10 @@ pub struct Port {
     // watcher, the device, the sockets that the driver forgets, the device's buffers.
     readiness: Option<OwnedFd>,
     sockets: DriverSockets,
-    device: Device,
+    device: DpdkDevice,
     _leftovers: Leftovers,
     buffers: Buffers,
-    facts: Facts,
+    facts: PortFacts,
     /// Drops added up from sockets whose counter starts again at each read.
     packet_ring_full: AtomicU64,
 }
@@ -112,7 +112,7 @@ impl Port {
     ///
     /// # Errors
     /// The output of DPDK and the driver.
-    pub fn open(device: &str, options: &PortOptions) -> Result<Vec<RxQueue>> {
+    pub fn open(device: &str, options: &PortOptions) -> CallResult<Vec<RxQueue>> {
         // The driver's sockets are found by comparison with those open before: one device at a
         // time.
         let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,9 +135,9 @@ impl Port {
         Ok((0..port.facts.rx_queues).map(queue).collect())
     }
 
-    fn open_once(device: &str, options: &PortOptions) -> Result<Self> {
+    fn open_once(device: &str, options: &PortOptions) -> CallResult<Self> {
         let before = OpenSockets::now()?;
-        let device = Device::attach(device)?;
+        let device = DpdkDevice::attach(device)?;
         let raw = device.facts()?;
         let rx_queues = match raw.is_virtual {
             0 => raw.rx_queues_max.min(options.rx_queues_max),
@@ -161,7 +161,7 @@ impl Port {
             device,
             _leftovers: leftovers,
             buffers,
-            facts: Facts {
+            facts: PortFacts {
                 driver: text(&raw.driver),
                 is_virtual: raw.is_virtual != 0,
                 rx_queues,
@@ -185,12 +185,12 @@ impl Port {
     ///
     /// # Errors
     /// As for [`crate::bpf::classic::attach`].
-    pub fn set_filter(&self, program: &[ClassicInstruction]) -> Result<()> {
+    pub fn set_filter(&self, program: &[ClassicInstruction]) -> CallResult<()> {
         self.sockets.set_filter(program)
     }
 
     /// The properties of the device.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &PortFacts {
         &self.facts
     }
 
@@ -225,16 +225,16 @@ impl Port {
 
 /// A device that was added, and is removed with this value.
 #[derive(Debug)]
-struct Device {
+struct DpdkDevice {
     number: u16,
     name: String,
 }
 
-impl Device {
-    fn attach(name: &str) -> Result<Self> {
+impl DpdkDevice {
+    fn attach(name: &str) -> CallResult<Self> {
         let refused = |_| {
             let source = io::Error::from(io::ErrorKind::InvalidInput);
-            Error::new("rte_dev_probe", name, source)
+            CallError::new("rte_dev_probe", name, source)
         };
         let owned = CString::new(name).map_err(refused)?;
         let mut number = 0;
@@ -245,7 +245,7 @@ impl Device {
         Ok(Self { number, name })
     }
 
-    fn facts(&self) -> Result<RawFacts> {
+    fn facts(&self) -> CallResult<RawFacts> {
         let mut facts = RawFacts {
             driver: [0; 64],
             rx_queues_max: 0,
@@ -263,7 +263,13 @@ impl Device {
     }
 
     /// Answers how many packets each queue holds.
-    fn start(&self, rx_queues: u16, tx_queues: u16, asked: u16, buffers: &Buffers) -> Result<u16> {
+    fn start(
+        &self,
+        rx_queues: u16,
+        tx_queues: u16,
+        asked: u16,
+        buffers: &Buffers,
+    ) -> CallResult<u16> {
         let mut granted = asked;
         // SAFETY: the device is attached and not yet started; the buffers outlive it, as `Port`
         // drops them after it.
@@ -276,7 +282,7 @@ impl Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for DpdkDevice {
     fn drop(&mut self) {
         // SAFETY: the device is attached. No code receives from it, because each queue holds its
         // port. No caller is left for an error.
@@ -298,7 +304,7 @@ unsafe impl Send for Buffers {}
 unsafe impl Sync for Buffers {}
 
 impl Buffers {
-    fn new(wanted: usize, frame_bytes: u16, socket: c_int) -> Result<Self> {
+    fn new(wanted: usize, frame_bytes: u16, socket: c_int) -> CallResult<Self> {
         const CALL: &str = "rte_pktmbuf_pool_create";
         // A name may come again once its pool is gone, but pools of several ports live at once.
         static POOLS: AtomicU32 = AtomicU32::new(0);
@@ -357,7 +363,7 @@ impl Drop for Buffers {
 }
 
 /// A call into DPDK about something.
-fn call(call: &'static str, object: &str, work: impl FnOnce() -> c_int) -> Result<()> {
+fn call(call: &'static str, object: &str, work: impl FnOnce() -> c_int) -> CallResult<()> {
     listen(work).map_err(|(errno, said)| match said.is_empty() {
         true => failure(call, errno, object),
         false => failure(call, errno, &format!("{object} ({said})")),

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::Result;
+use crate::CallResult;
 use crate::netlink::generic::{Question, nested};
 
 /// The header of each message, and the name in it (include/uapi/linux/ethtool_netlink.h).
@@ -16,23 +16,27 @@ pub(super) const COMBINED: u16 = 9;
 
 /// The settings that can be made, by the number of their netlink command.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum What {
+pub(super) enum ChangeKind {
     Rings = 16,
     Channels = 18,
     Coalescing = 20,
 }
 
 /// Sets these attributes of an interface, and leaves the others.
-pub(super) fn set(interface: &str, what: What, values: Vec<(u16, Vec<u8>)>) -> Result<()> {
+pub(super) fn set(
+    interface: &str,
+    what: ChangeKind,
+    values: Vec<(u16, Vec<u8>)>,
+) -> CallResult<()> {
     let mut name = interface.as_bytes().to_vec();
     name.push(0);
     let mut attributes = vec![nested(HEADER, &[(NAME, name)])];
     attributes.extend(values);
     Question {
         call: match what {
-            What::Rings => "netlink ETHTOOL_MSG_RINGS_SET",
-            What::Channels => "netlink ETHTOOL_MSG_CHANNELS_SET",
-            What::Coalescing => "netlink ETHTOOL_MSG_COALESCE_SET",
+            ChangeKind::Rings => "netlink ETHTOOL_MSG_RINGS_SET",
+            ChangeKind::Channels => "netlink ETHTOOL_MSG_CHANNELS_SET",
+            ChangeKind::Coalescing => "netlink ETHTOOL_MSG_COALESCE_SET",
         },
         object: interface,
         family: "ethtool",

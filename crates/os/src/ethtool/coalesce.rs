@@ -3,9 +3,9 @@
 //! `ethtool -c` shows it and `ethtool -C` sets it for all queues. `ethtool -Q` does so for one, if
 //! the driver keeps queues apart.
 
-use super::change::{self, What};
-use super::{Device, QUEUES_MAX, command, word};
-use crate::{Error, Result};
+use super::change::{self, ChangeKind};
+use super::{EthtoolDevice, QUEUES_MAX, command, word};
+use crate::{CallError, CallResult};
 use std::io;
 
 /// `struct ethtool_coalesce` of include/uapi/linux/ethtool.h: the command and 22 words.
@@ -163,9 +163,9 @@ impl Coalescing {
 /// # Errors
 ///
 /// `EOPNOTSUPP` where the driver has none, such as veth's; `ENODEV`.
-pub fn read(interface: &str) -> Result<Coalescing> {
+pub fn read(interface: &str) -> CallResult<Coalescing> {
     const CALL: &str = "ioctl ETHTOOL_GCOALESCE";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     let answer = device.ask(CALL, "", &read_request(), LENGTH)?;
     Coalescing::parse(&answer).ok_or_else(|| device.malformed(CALL))
 }
@@ -177,10 +177,10 @@ pub fn read(interface: &str) -> Result<Coalescing> {
 /// `EINVAL` where the driver does not have one of the values that change, with the kernel's words
 /// ([`mpps_os::Error::said`](crate::Error::said)); `EOPNOTSUPP` where it has none; `EINVAL` or `ERANGE`
 /// for a value that the card cannot keep; `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
-pub fn set(interface: &str, coalescing: &Coalescing) -> Result<()> {
+pub fn set(interface: &str, coalescing: &Coalescing) -> CallResult<()> {
     let mut now = read(interface)?;
     for step in coalescing.steps(&now) {
-        change::set(interface, What::Coalescing, step.changes(&now))?;
+        change::set(interface, ChangeKind::Coalescing, step.changes(&now))?;
         now = step;
     }
     Ok(())
@@ -192,9 +192,9 @@ pub fn set(interface: &str, coalescing: &Coalescing) -> Result<()> {
 ///
 /// `EOPNOTSUPP` if the driver does not keep queues apart; `EINVAL` for a queue that no interface
 /// has, and with most drivers for a queue beyond this interface's; `ENODEV`.
-pub fn read_queue(interface: &str, queue: u32) -> Result<Coalescing> {
+pub fn read_queue(interface: &str, queue: u32) -> CallResult<Coalescing> {
     const CALL: &str = "ioctl ETHTOOL_PERQUEUE ETHTOOL_GCOALESCE";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     let request = queue_request(queue, &read_request()).ok_or_else(|| no_queue(CALL, interface))?;
     let answer = device.ask(CALL, &format!("queue {queue}"), &request, request.len())?;
     let told = answer.get(QUEUE_VALUES_PLACE..).and_then(Coalescing::parse);
@@ -207,12 +207,12 @@ pub fn read_queue(interface: &str, queue: u32) -> Result<Coalescing> {
 ///
 /// Those of [`read_queue`]; `EINVAL` or `ERANGE` for a value that the card cannot keep; `EPERM` without
 /// `CAP_NET_ADMIN` over the namespace.
-pub fn set_queue(interface: &str, queue: u32, coalescing: &Coalescing) -> Result<()> {
+pub fn set_queue(interface: &str, queue: u32, coalescing: &Coalescing) -> CallResult<()> {
     const CALL: &str = "ioctl ETHTOOL_PERQUEUE ETHTOOL_SCOALESCE";
     for mut step in coalescing.steps(&read_queue(interface, queue)?) {
         step.put(0, command::SET_COALESCING);
         let request = queue_request(queue, &step.bytes).ok_or_else(|| no_queue(CALL, interface))?;
-        let device = Device::open(interface)?;
+        let device = EthtoolDevice::open(interface)?;
         device.ask(CALL, &format!("queue {queue}"), &request, request.len())?;
     }
     Ok(())
@@ -243,8 +243,8 @@ fn queue_request(queue: u32, request: &[u8; LENGTH]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn no_queue(call: &'static str, interface: &str) -> Error {
-    Error::new(call, interface, io::Error::from_raw_os_error(libc::EINVAL))
+fn no_queue(call: &'static str, interface: &str) -> CallError {
+    CallError::new(call, interface, io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 #[cfg(test)]

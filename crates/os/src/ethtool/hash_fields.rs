@@ -1,8 +1,8 @@
 //! Which fields of a packet a card hashes to choose its receive queue (`ethtool -n IF rx-flow-hash`).
 
 use super::ntuple::{DATA_PLACE, LENGTH, double_word, request};
-use super::{Device, command};
-use crate::{Error, Result};
+use super::{EthtoolDevice, command};
+use crate::{CallError, CallResult};
 use std::io;
 
 /// The place of the flow type in `struct ethtool_rxnfc`.
@@ -10,7 +10,7 @@ const FLOW_PLACE: usize = 4;
 
 /// A kind of traffic that has fields of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flow {
+pub struct HashFlow {
     /// Its name, as `ethtool -N` takes it.
     pub name: &'static str,
     /// `TCP_V4_FLOW` and its like.
@@ -18,20 +18,20 @@ pub struct Flow {
 }
 
 /// UDP and TCP over both versions of IP.
-pub const FLOWS: [Flow; 4] = [
-    Flow {
+pub const FLOWS: [HashFlow; 4] = [
+    HashFlow {
         name: "udp4",
         number: 2,
     },
-    Flow {
+    HashFlow {
         name: "udp6",
         number: 6,
     },
-    Flow {
+    HashFlow {
         name: "tcp4",
         number: 1,
     },
-    Flow {
+    HashFlow {
         name: "tcp6",
         number: 5,
     },
@@ -56,9 +56,9 @@ pub const FIELDS: [(u64, char, &str); 9] = [
 ///
 /// `EOPNOTSUPP` if the driver hashes nothing, or does not report it; `EINVAL` if it does not know
 /// this kind; `ENODEV`.
-pub fn read(interface: &str, flow: Flow) -> Result<u64> {
+pub fn read(interface: &str, flow: HashFlow) -> CallResult<u64> {
     const CALL: &str = "ioctl ETHTOOL_GRXFH";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     let answer = device.ask(CALL, flow.name, &question(flow), LENGTH)?;
     double_word(&answer, DATA_PLACE).ok_or_else(|| device.malformed(CALL))
 }
@@ -69,18 +69,18 @@ pub fn read(interface: &str, flow: Flow) -> Result<u64> {
 /// # Errors
 ///
 /// `EPERM`; `EINVAL` or `EOPNOTSUPP` where the card does not hash these fields; `ENODEV`.
-pub fn set(interface: &str, flow: Flow, fields: u64) -> Result<()> {
+pub fn set(interface: &str, flow: HashFlow, fields: u64) -> CallResult<()> {
     const CALL: &str = "ioctl ETHTOOL_SRXFH";
     let mut bytes = question(flow);
     bytes[..4].copy_from_slice(&command::SET_HASH_FIELDS.to_ne_bytes());
     bytes[DATA_PLACE..DATA_PLACE + 8].copy_from_slice(&fields.to_ne_bytes());
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     device.ask(CALL, flow.name, &bytes, LENGTH)?;
     if read(interface, flow)? == fields {
         return Ok(());
     }
     let source = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-    Err(Error::new(
+    Err(CallError::new(
         CALL,
         format!("{interface} {}", flow.name),
         source,
@@ -104,7 +104,7 @@ pub fn letters(fields: u64) -> String {
     are_in.map(|(_, letter, _)| letter).collect()
 }
 
-fn question(flow: Flow) -> Vec<u8> {
+fn question(flow: HashFlow) -> Vec<u8> {
     let mut bytes = request(command::GET_HASH_FIELDS);
     bytes[FLOW_PLACE..FLOW_PLACE + 4].copy_from_slice(&flow.number.to_ne_bytes());
     bytes

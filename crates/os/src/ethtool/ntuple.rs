@@ -6,8 +6,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{ATTEMPTS, Device, command, word};
-use crate::{Error, Result};
+use super::{ATTEMPTS, EthtoolDevice, command, word};
+use crate::{CallError, CallResult};
 
 /// `struct ethtool_rxnfc`: command, flow type, data, the rule, a count; then the list. 32-bit x86
 /// has no padding before 64-bit numbers, and thus other places; it is not supported.
@@ -42,7 +42,7 @@ const RULES_MAX: usize = 1 << 20;
 /// UDP datagrams to `destination` go to `queue`. An unspecified address stands for any, of its
 /// version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rule {
+pub struct NtupleRule {
     /// Where the datagrams are sent to.
     pub destination: SocketAddr,
     /// The receive queue, from 0.
@@ -53,7 +53,7 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// The meaning, if this module makes rules of this kind.
-    pub rule: Option<Rule>,
+    pub rule: Option<NtupleRule>,
     /// The driver's own description without the place, in hexadecimal. Two rules with the same
     /// description are the same. A driver may show a rule in another form than it was given.
     pub description: String,
@@ -61,7 +61,7 @@ pub struct Shown {
 
 /// The places of a card's rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct NtupleTable {
     /// Places that there are; 0 where the driver does not say.
     pub size: u32,
     /// The driver can choose a place; otherwise the inserting program must.
@@ -70,7 +70,7 @@ pub struct Table {
     pub locations: Vec<u32>,
 }
 
-impl Table {
+impl NtupleTable {
     /// The last free place, where a rule does not come before those of others; none where the
     /// table is full or its size is unknown.
     pub fn free_location(&self) -> Option<u32> {
@@ -84,9 +84,9 @@ impl Table {
 /// # Errors
 ///
 /// `EOPNOTSUPP` where the driver does not steer; `ENODEV`.
-pub fn rings(interface: &str) -> Result<u32> {
+pub fn rings(interface: &str) -> CallResult<u32> {
     const CALL: &str = "ioctl ETHTOOL_GRXRINGS";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     let answer = device.ask(CALL, "", &request(command::GET_RX_RINGS), LENGTH)?;
     let rings = double_word(&answer, DATA_PLACE).and_then(|rings| rings.try_into().ok());
     rings.ok_or_else(|| device.malformed(CALL))
@@ -98,16 +98,16 @@ pub fn rings(interface: &str) -> Result<u32> {
 ///
 /// `EOPNOTSUPP` where the driver has no such rules, some drivers only as long as the feature
 /// `rx-ntuple-filter` is off; `ENODEV`; `EAGAIN` where the table never held still.
-pub fn table(interface: &str) -> Result<Table> {
+pub fn table(interface: &str) -> CallResult<NtupleTable> {
     const COUNT: &str = "ioctl ETHTOOL_GRXCLSRLCNT";
     const LIST: &str = "ioctl ETHTOOL_GRXCLSRLALL";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     for _ in 0..ATTEMPTS {
         let answer = device.ask(COUNT, "", &request(command::GET_RULE_COUNT), LENGTH)?;
         let (count, chooses) = parse_count(&answer).ok_or_else(|| device.malformed(COUNT))?;
         if count > RULES_MAX {
             let source = io::Error::from_raw_os_error(libc::EMSGSIZE);
-            return Err(Error::new(COUNT, interface, source));
+            return Err(CallError::new(COUNT, interface, source));
         }
         let room = LIST_PLACE + 4 * count;
         match device.ask(LIST, "", &list_request(count as u32), room.max(LENGTH)) {
@@ -127,9 +127,9 @@ pub fn table(interface: &str) -> Result<Table> {
 /// # Errors
 ///
 /// `ENOENT` or `EINVAL`, as the driver likes, where no rule is there; `EOPNOTSUPP`; `ENODEV`.
-pub fn rule(interface: &str, location: u32) -> Result<Shown> {
+pub fn rule(interface: &str, location: u32) -> CallResult<Shown> {
     const CALL: &str = "ioctl ETHTOOL_GRXCLSRULE";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     let request = at(command::GET_RULE, location);
     let answer = device.ask(CALL, &name(location), &request, LENGTH)?;
     shown(&answer).ok_or_else(|| device.malformed(CALL))
@@ -143,9 +143,9 @@ pub fn rule(interface: &str, location: u32) -> Result<Shown> {
 /// `EINVAL`, `ENOSPC` or another answer of the driver that cannot have this rule; `EOPNOTSUPP`
 /// where it has no rules, or the feature `rx-ntuple-filter` is off; `EPERM` without
 /// `CAP_NET_ADMIN` over the namespace; `ENODEV`.
-pub fn insert(interface: &str, rule: &Rule, location: Option<u32>) -> Result<u32> {
+pub fn insert(interface: &str, rule: &NtupleRule, location: Option<u32>) -> CallResult<u32> {
     const CALL: &str = "ioctl ETHTOOL_SRXCLSRLINS";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     let what = format!("rule {} to queue {}", rule.destination, rule.queue);
     let answer = device.ask(CALL, &what, &insert_request(rule, location), LENGTH)?;
     word(&answer, RULE_PLACE + LOCATION_PLACE).ok_or_else(|| device.malformed(CALL))
@@ -156,8 +156,8 @@ pub fn insert(interface: &str, rule: &Rule, location: Option<u32>) -> Result<u32
 /// # Errors
 ///
 /// As for [`rule`]; `EPERM` without `CAP_NET_ADMIN` over the namespace.
-pub fn remove(interface: &str, location: u32) -> Result<()> {
-    let device = Device::open(interface)?;
+pub fn remove(interface: &str, location: u32) -> CallResult<()> {
+    let device = EthtoolDevice::open(interface)?;
     let request = at(command::DELETE_RULE, location);
     device.ask(
         "ioctl ETHTOOL_SRXCLSRLDEL",
@@ -192,7 +192,7 @@ fn at(command: u32, location: u32) -> Vec<u8> {
     bytes
 }
 
-fn insert_request(rule: &Rule, location: Option<u32>) -> Vec<u8> {
+fn insert_request(rule: &NtupleRule, location: Option<u32>) -> Vec<u8> {
     let mut bytes = at(command::INSERT_RULE, location.unwrap_or(ANYWHERE));
     let (kind, header, mask) = headers(rule);
     let mut put = |place: usize, value: &[u8]| {
@@ -206,7 +206,7 @@ fn insert_request(rule: &Rule, location: Option<u32>) -> Vec<u8> {
 }
 
 /// The flow type, the header to compare with, and its mask: a bit that is set is compared.
-fn headers(rule: &Rule) -> (u32, [u8; HEADER_LENGTH], [u8; HEADER_LENGTH]) {
+fn headers(rule: &NtupleRule) -> (u32, [u8; HEADER_LENGTH], [u8; HEADER_LENGTH]) {
     let (mut header, mut mask) = ([0; HEADER_LENGTH], [0; HEADER_LENGTH]);
     let mut put = |place: usize, value: &[u8]| {
         header[place..place + value.len()].copy_from_slice(value);
@@ -214,7 +214,7 @@ fn headers(rule: &Rule) -> (u32, [u8; HEADER_LENGTH], [u8; HEADER_LENGTH]) {
     };
     let address = rule.destination.ip();
     let port = rule.destination.port().to_be_bytes();
-    let places = Places::of(address.is_ipv4());
+    let places = SpecOffsets::of(address.is_ipv4());
     match address {
         address if address.is_unspecified() => {}
         IpAddr::V4(address) => put(places.address, &address.octets()),
@@ -226,14 +226,14 @@ fn headers(rule: &Rule) -> (u32, [u8; HEADER_LENGTH], [u8; HEADER_LENGTH]) {
 
 /// Where things are in `struct ethtool_tcpip4_spec` and `struct ethtool_tcpip6_spec`: source and
 /// destination address, source and destination port, traffic class.
-struct Places {
+struct SpecOffsets {
     kind: u32,
     address: usize,
     address_length: usize,
     port: usize,
 }
 
-impl Places {
+impl SpecOffsets {
     fn of(v4: bool) -> Self {
         let (kind, address_length) = if v4 { (UDP_V4, 4) } else { (UDP_V6, 16) };
         Self {
@@ -257,7 +257,7 @@ fn parse_count(answer: &[u8]) -> Option<(usize, bool)> {
 }
 
 /// The list. `asked` is how many places there was room for.
-fn parse_list(answer: &[u8], asked: usize, driver_chooses: bool) -> Option<Table> {
+fn parse_list(answer: &[u8], asked: usize, driver_chooses: bool) -> Option<NtupleTable> {
     let count: usize = word(answer, COUNT_PLACE)?.try_into().ok()?;
     // Some drivers leave the count as it was asked for; none can have written more than fits.
     let count = count.min(asked);
@@ -266,7 +266,7 @@ fn parse_list(answer: &[u8], asked: usize, driver_chooses: bool) -> Option<Table
     locations.sort_unstable();
     locations.dedup();
     let size = double_word(answer, DATA_PLACE)? & !CHOOSES;
-    Some(Table {
+    Some(NtupleTable {
         size: size.try_into().unwrap_or(0),
         driver_chooses,
         locations,
@@ -282,13 +282,13 @@ fn shown(answer: &[u8]) -> Option<Shown> {
 }
 
 /// The meaning of these bytes; none if the rule compares anything more.
-fn meaning(rule: &[u8]) -> Option<Rule> {
+fn meaning(rule: &[u8]) -> Option<NtupleRule> {
     let kind = word(rule, 0)?;
     let v4 = kind == UDP_V4;
     if !v4 && kind != UDP_V6 {
         return None;
     }
-    let places = Places::of(v4);
+    let places = SpecOffsets::of(v4);
     let header = rule.get(HEADER_PLACE..HEADER_PLACE + HEADER_LENGTH)?;
     let address = header.get(places.address..places.address + places.address_length)?;
     let address = if v4 {
@@ -307,7 +307,7 @@ fn meaning(rule: &[u8]) -> Option<Rule> {
     let mask = rule.get(MASK_PLACE..MASK_PLACE + HEADER_LENGTH)?;
     // Bytes that the mask leaves out may be anything, so the whole mask is compared.
     [address, any].into_iter().find_map(|address| {
-        let rule = Rule {
+        let rule = NtupleRule {
             destination: SocketAddr::new(address, port),
             queue,
         };

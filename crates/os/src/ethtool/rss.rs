@@ -3,8 +3,8 @@
 //! `ethtool -x` shows it and `ethtool -X` sets it. Only the main table is read and written; further
 //! contexts (`ethtool -X IF context new`) are not touched.
 
-use super::{ATTEMPTS, Device, command, word};
-use crate::{Error, Result};
+use super::{ATTEMPTS, EthtoolDevice, command, word};
+use crate::{CallError, CallResult};
 use std::io;
 
 /// `struct ethtool_rxfh` without its list: command, context, size of the table, size of the key,
@@ -43,15 +43,15 @@ pub struct Rss {
 ///
 /// `EOPNOTSUPP` if the driver spreads nothing, or does not report it; `ENODEV`; `EAGAIN` if the
 /// sizes changed at every attempt.
-pub fn read(interface: &str) -> Result<Rss> {
+pub fn read(interface: &str) -> CallResult<Rss> {
     const CALL: &str = "ioctl ETHTOOL_GRSSH";
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     for _ in 0..ATTEMPTS {
         let sizes = device.ask(CALL, "", &read_request(0, 0), HEADER_LENGTH)?;
         let (table, key) = sizes_of(&sizes).ok_or_else(|| device.malformed(CALL))?;
         if table > TABLE_LENGTH_MAX || key > KEY_LENGTH_MAX {
             let source = io::Error::from_raw_os_error(libc::EMSGSIZE);
-            return Err(Error::new(CALL, interface, source));
+            return Err(CallError::new(CALL, interface, source));
         }
         let room = HEADER_LENGTH + 4 * table + key;
         match device.ask(CALL, "", &read_request(table as u32, key as u32), room) {
@@ -73,7 +73,7 @@ pub fn read(interface: &str) -> Result<Rss> {
 ///
 /// `EINVAL` for a table of another length than the driver's, or with a queue that is not there;
 /// `EOPNOTSUPP`; `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
-pub fn set_indirection(interface: &str, table: &[u32]) -> Result<()> {
+pub fn set_indirection(interface: &str, table: &[u32]) -> CallResult<()> {
     set(interface, &set_request(table))
 }
 
@@ -83,12 +83,12 @@ pub fn set_indirection(interface: &str, table: &[u32]) -> Result<()> {
 ///
 /// `EINVAL` for a key of another length than the driver's; `EOPNOTSUPP` if the driver takes none;
 /// `EPERM`; `ENODEV`.
-pub fn set_key(interface: &str, key: &[u8]) -> Result<()> {
+pub fn set_key(interface: &str, key: &[u8]) -> CallResult<()> {
     // Linux before 6.8 knows no transformation and wants a zero there. Later ones take back the
     // value that they reported.
     let transform = read(interface)?.transform;
     let request = set_key_request(key, transform);
-    let device = Device::open(interface)?;
+    let device = EthtoolDevice::open(interface)?;
     device.ask("ioctl ETHTOOL_SRSSH", "RSS key", &request, request.len())?;
     Ok(())
 }
@@ -98,12 +98,12 @@ pub fn set_key(interface: &str, key: &[u8]) -> Result<()> {
 /// # Errors
 ///
 /// As for [`set_indirection`]; `EBUSY` where further contexts are in the way.
-pub fn reset_indirection(interface: &str) -> Result<()> {
+pub fn reset_indirection(interface: &str) -> CallResult<()> {
     set(interface, &set_request(&[]))
 }
 
-fn set(interface: &str, request: &[u8]) -> Result<()> {
-    let device = Device::open(interface)?;
+fn set(interface: &str, request: &[u8]) -> CallResult<()> {
+    let device = EthtoolDevice::open(interface)?;
     device.ask(
         "ioctl ETHTOOL_SRXFHINDIR",
         "RSS table",

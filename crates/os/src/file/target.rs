@@ -48,14 +48,14 @@ const NAME_MAX: usize = 255;
 
 /// A file that is there or not: a directory, and a name in it that is no symbolic link.
 #[derive(Debug)]
-pub struct Target {
+pub struct FileTarget {
     directory: OwnedFd,
     name: OsString,
     /// As the kernel's own links to open files are, which it follows itself.
     is_in_proc: bool,
 }
 
-impl Target {
+impl FileTarget {
     /// Finds where a path leads. It follows the symbolic links of this user and of root, in any part
     /// of the path, where no other user could have put them under their names.
     ///
@@ -325,7 +325,7 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
     let mut paths: Vec<&Path> = path.ancestors().collect();
     paths.reverse();
     for path in paths {
-        let target = match Target::find(path) {
+        let target = match FileTarget::find(path) {
             Ok(target) => target,
             // It ends with no name, and so it is there.
             Err(error) if error.kind() == ErrorKind::IsADirectory => continue,
@@ -343,7 +343,7 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
 /// A new file beside another, removed if it does not take its place.
 #[derive(Debug)]
 pub struct NewFile<'a> {
-    target: &'a Target,
+    target: &'a FileTarget,
     name: OsString,
     file: File,
     is_in_place: bool,
@@ -364,7 +364,7 @@ impl NewFile<'_> {
     /// # Errors
     /// The kernel's refusal; this file is gone then.
     pub fn take_place(mut self) -> io::Result<()> {
-        let Target {
+        let FileTarget {
             directory, name, ..
         } = self.target;
         renameat(directory, &self.name, directory, name)?;

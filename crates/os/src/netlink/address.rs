@@ -6,8 +6,8 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::Socket;
-use crate::Result;
+use super::NetlinkSocket;
+use crate::CallResult;
 
 /// An address of an interface, with the length of its network prefix in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct InterfaceAddress {
 ///
 /// `EEXIST` where it has that address; `EPERM` without `CAP_NET_ADMIN`; `EACCES` or `EOPNOTSUPP`
 /// for IPv6 where the host has it switched off.
-pub fn add(index: u32, address: IpAddr, prefix_length: u8) -> Result<()> {
+pub fn add(index: u32, address: IpAddr, prefix_length: u8) -> CallResult<()> {
     let mut message = AddressMessage::default();
     message.header.family = family(address);
     message.header.prefix_len = prefix_length;
@@ -40,7 +40,7 @@ pub fn add(index: u32, address: IpAddr, prefix_length: u8) -> Result<()> {
         AddressAttribute::Address(address),
     ];
     let object = format!("{address}/{prefix_length}");
-    Socket::open("rtnetlink RTM_NEWADDR", &object)?.change(
+    NetlinkSocket::open("rtnetlink RTM_NEWADDR", &object)?.change(
         RouteNetlinkMessage::NewAddress(message),
         NLM_F_CREATE | NLM_F_EXCL,
     )
@@ -51,7 +51,7 @@ pub fn add(index: u32, address: IpAddr, prefix_length: u8) -> Result<()> {
 /// # Errors
 ///
 /// Netlink is refused, or its answer cannot be read.
-pub fn list(index: u32) -> Result<Vec<InterfaceAddress>> {
+pub fn list(index: u32) -> CallResult<Vec<InterfaceAddress>> {
     let all = list_all()?.into_iter();
     Ok(all
         .filter(|(owner, _)| *owner == index)
@@ -66,7 +66,7 @@ pub fn list(index: u32) -> Result<Vec<InterfaceAddress>> {
 /// # Errors
 ///
 /// Netlink is refused, or its answer cannot be read.
-pub fn interface_of(address: IpAddr) -> Result<Option<u32>> {
+pub fn interface_of(address: IpAddr) -> CallResult<Option<u32>> {
     let all = list_all()?;
     let exact = all.iter().find(|(_, own)| own.address == address);
     let looped = |own: IpAddr| {
@@ -77,8 +77,8 @@ pub fn interface_of(address: IpAddr) -> Result<Option<u32>> {
 }
 
 /// All addresses of the namespace, each with its interface's number.
-fn list_all() -> Result<Vec<(u32, InterfaceAddress)>> {
-    let socket = Socket::open("rtnetlink RTM_GETADDR", "all addresses")?;
+fn list_all() -> CallResult<Vec<(u32, InterfaceAddress)>> {
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETADDR", "all addresses")?;
     let replies = socket.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
     Ok(replies
         .into_iter()

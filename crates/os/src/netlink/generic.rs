@@ -9,7 +9,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// The family that knows the numbers of all others, and its command and attributes
 /// (include/uapi/linux/genetlink.h).
@@ -48,24 +48,24 @@ pub(crate) struct Question<'a> {
 
 impl Question<'_> {
     /// Asks, and returns the attributes of every object.
-    pub(super) fn dump(&self) -> Result<Vec<Attributes>> {
+    pub(super) fn dump(&self) -> CallResult<Vec<Attributes>> {
         self.ask(NLM_F_REQUEST | NLM_F_DUMP)
             .map_err(|refusal| self.error(refusal))
     }
 
     /// Commands, and waits until it is done.
-    pub(crate) fn execute(&self) -> Result<()> {
+    pub(crate) fn execute(&self) -> CallResult<()> {
         let done = self.ask(NLM_F_REQUEST | NLM_F_ACK);
         done.map(drop).map_err(|refusal| self.error(refusal))
     }
 
-    fn error(&self, refusal: Refusal) -> Error {
-        let mut error = Error::new(self.call, self.object, refusal.source);
+    fn error(&self, refusal: Refusal) -> CallError {
+        let mut error = CallError::new(self.call, self.object, refusal.source);
         error.said = refusal.said;
         error
     }
 
-    fn ask(&self, flags: u16) -> Result<Vec<Attributes>, Refusal> {
+    fn ask(&self, flags: u16) -> CallResult<Vec<Attributes>, Refusal> {
         let socket = RawSocket::new(NETLINK_GENERIC)?;
         socket.connect(&SocketAddr::new(0, 0))?;
         // Since Linux 4.12; without it the number has to do.
@@ -161,7 +161,7 @@ fn malformed() -> io::Error {
 
 /// Sends one message, and reads the bodies up to the end of its answer: the kernel ends a list by
 /// itself, and a single answer with the acknowledgement that was asked for.
-pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
+pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> CallResult<Vec<Vec<u8>>, Refusal> {
     socket.send(message, 0)?;
     let mut answers = Vec::new();
     loop {
@@ -183,7 +183,7 @@ pub(super) fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
 }
 
 /// Takes the messages of one datagram; true at the end of the answer.
-fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> Result<bool, Refusal> {
+fn take(mut datagram: &[u8], answers: &mut Vec<Vec<u8>>) -> CallResult<bool, Refusal> {
     while !datagram.is_empty() {
         let (length, kind, flags) = header(datagram).ok_or_else(malformed)?;
         let body = datagram.get(HEADER_LENGTH..length).ok_or_else(malformed)?;

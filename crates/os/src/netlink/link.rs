@@ -9,13 +9,13 @@ use netlink_packet_route::link::{
     LinkFlags, LinkInfo, LinkMessage, LinkXdp, State, XdpAttached,
 };
 
-use super::Socket;
+use super::NetlinkSocket;
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 
 /// A network interface of the calling thread's namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct NetlinkLink {
     /// The interface's number in the kernel, from 1.
     pub index: u32,
     /// Its name, such as `eth0`.
@@ -52,7 +52,7 @@ pub use netlink_packet_route::link::Stats64 as LinkStatistics;
 /// # Errors
 ///
 /// `ENODEV` where there is none of that name.
-pub fn index(name: &str) -> Result<u32> {
+pub fn index(name: &str) -> CallResult<u32> {
     let socket = to_ask().on("socket", name)?;
     rustix::net::netdevice::name_to_index(&socket, name).on("ioctl SIOCGIFINDEX", name)
 }
@@ -62,8 +62,8 @@ pub fn index(name: &str) -> Result<u32> {
 /// # Errors
 ///
 /// Netlink is refused, or its answer cannot be read.
-pub fn list() -> Result<Vec<Link>> {
-    let socket = Socket::open(GETLINK, "all interfaces")?;
+pub fn list() -> CallResult<Vec<NetlinkLink>> {
+    let socket = NetlinkSocket::open(GETLINK, "all interfaces")?;
     let replies = socket.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
     Ok(replies.into_iter().filter_map(link_of).collect())
 }
@@ -73,7 +73,7 @@ pub fn list() -> Result<Vec<Link>> {
 /// # Errors
 ///
 /// As for [`list`].
-pub fn find(index: u32) -> Result<Option<Link>> {
+pub fn find(index: u32) -> CallResult<Option<NetlinkLink>> {
     Ok(list()?.into_iter().find(|link| link.index == index))
 }
 
@@ -82,8 +82,8 @@ pub fn find(index: u32) -> Result<Option<Link>> {
 /// # Errors
 ///
 /// There is none; as for [`list`].
-pub fn of(index: u32) -> Result<Link> {
-    let none = || Error::new(GETLINK, index, std::io::ErrorKind::NotFound.into());
+pub fn of(index: u32) -> CallResult<NetlinkLink> {
+    let none = || CallError::new(GETLINK, index, std::io::ErrorKind::NotFound.into());
     find(index)?.ok_or_else(none)
 }
 
@@ -92,7 +92,7 @@ pub fn of(index: u32) -> Result<Link> {
 /// # Errors
 ///
 /// `ENODEV` where there is no such interface.
-pub fn statistics(index: u32) -> Result<LinkStatistics> {
+pub fn statistics(index: u32) -> CallResult<LinkStatistics> {
     let told = attributes_of(index)?.into_iter();
     let mut told = told.filter_map(|attribute| match attribute {
         LinkAttribute::Stats64(kernel) => Some(kernel),
@@ -100,16 +100,16 @@ pub fn statistics(index: u32) -> Result<LinkStatistics> {
     });
     told.next().ok_or_else(|| {
         let none = std::io::ErrorKind::Unsupported.into();
-        Error::new(GETLINK, object_of(index), none)
+        CallError::new(GETLINK, object_of(index), none)
     })
 }
 
 const GETLINK: &str = "rtnetlink RTM_GETLINK";
 
 /// The attributes that the kernel reports for one interface.
-fn attributes_of(index: u32) -> Result<Vec<LinkAttribute>> {
+fn attributes_of(index: u32) -> CallResult<Vec<LinkAttribute>> {
     let object = object_of(index);
-    let socket = Socket::open(GETLINK, &object)?;
+    let socket = NetlinkSocket::open(GETLINK, &object)?;
     let reply = socket.request(RouteNetlinkMessage::GetLink(message_for(index)))?;
     let RouteNetlinkMessage::NewLink(link) = reply else {
         return Err(socket.error(std::io::ErrorKind::InvalidData.into()));
@@ -124,7 +124,7 @@ fn attributes_of(index: u32) -> Result<Vec<LinkAttribute>> {
 /// # Errors
 ///
 /// `ENODEV` where there is no such interface.
-pub fn is_operational(index: u32) -> Result<bool> {
+pub fn is_operational(index: u32) -> CallResult<bool> {
     let up = LinkAttribute::OperState(State::Up);
     Ok(attributes_of(index)?.contains(&up))
 }
@@ -141,7 +141,7 @@ pub fn create_veth(
     peer_name: &str,
     peer_queues: u16,
     peer_namespace: BorrowedFd<'_>,
-) -> Result<()> {
+) -> CallResult<()> {
     let mut peer = named(peer_name, peer_queues);
     peer.attributes
         .push(LinkAttribute::NetNsFd(peer_namespace.as_raw_fd()));
@@ -150,7 +150,7 @@ pub fn create_veth(
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
     ]));
-    Socket::open("rtnetlink RTM_NEWLINK", name)?.change(
+    NetlinkSocket::open("rtnetlink RTM_NEWLINK", name)?.change(
         RouteNetlinkMessage::NewLink(link),
         NLM_F_CREATE | NLM_F_EXCL,
     )
@@ -161,7 +161,7 @@ pub fn create_veth(
 /// # Errors
 ///
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
-pub fn set_up(index: u32) -> Result<()> {
+pub fn set_up(index: u32) -> CallResult<()> {
     let mut message = message_for(index);
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
@@ -178,7 +178,7 @@ pub fn set_up(index: u32) -> Result<()> {
 ///
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`; with `has_v6` `EAFNOSUPPORT` of a
 /// kernel without IPv6.
-pub fn silence(index: u32, has_v6: bool) -> Result<()> {
+pub fn silence(index: u32, has_v6: bool) -> CallResult<()> {
     let mut message = message_for(index);
     message.header.flags = LinkFlags::Noarp;
     message.header.change_mask = LinkFlags::Noarp;
@@ -197,7 +197,7 @@ pub fn silence(index: u32, has_v6: bool) -> Result<()> {
 /// # Errors
 ///
 /// `EINVAL` beyond what the driver allows; `EPERM`; `ENODEV`.
-pub fn set_mtu(index: u32, mtu: u32) -> Result<()> {
+pub fn set_mtu(index: u32, mtu: u32) -> CallResult<()> {
     let mut message = message_for(index);
     message.attributes.push(LinkAttribute::Mtu(mtu));
     change(index, message)
@@ -208,15 +208,16 @@ pub fn set_mtu(index: u32, mtu: u32) -> Result<()> {
 /// # Errors
 ///
 /// `EOPNOTSUPP` for an interface that cannot be removed; `EPERM`; `ENODEV`.
-pub fn delete(index: u32) -> Result<()> {
+pub fn delete(index: u32) -> CallResult<()> {
     let object = object_of(index);
-    Socket::open("rtnetlink RTM_DELLINK", &object)?
+    NetlinkSocket::open("rtnetlink RTM_DELLINK", &object)?
         .change(RouteNetlinkMessage::DelLink(message_for(index)), 0)
 }
 
-fn change(index: u32, message: LinkMessage) -> Result<()> {
+fn change(index: u32, message: LinkMessage) -> CallResult<()> {
     let object = object_of(index);
-    Socket::open("rtnetlink RTM_NEWLINK", &object)?.change(RouteNetlinkMessage::NewLink(message), 0)
+    NetlinkSocket::open("rtnetlink RTM_NEWLINK", &object)?
+        .change(RouteNetlinkMessage::NewLink(message), 0)
 }
 
 fn message_for(index: u32) -> LinkMessage {
@@ -235,11 +236,11 @@ fn named(name: &str, queues: u16) -> LinkMessage {
     message
 }
 
-fn link_of(reply: RouteNetlinkMessage) -> Option<Link> {
+fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
     let RouteNetlinkMessage::NewLink(message) = reply else {
         return None;
     };
-    let mut link = Link {
+    let mut link = NetlinkLink {
         index: message.header.index,
         name: String::new(),
         address: Vec::new(),

@@ -1,7 +1,7 @@
 //! NAPI contexts: the kernel's receivers, one for each receive queue of an interface.
 
 use super::generic::{Question, u32_of, u64_of};
-use crate::Result;
+use crate::CallResult;
 
 /// The command and attributes of include/uapi/linux/netdev.h.
 const NAPI_GET: u8 = 11;
@@ -30,7 +30,7 @@ pub struct Napi {
 /// # Errors
 ///
 /// `ENOENT` or `EOPNOTSUPP` before Linux 6.8; `ENODEV`.
-pub fn list(index: u32) -> Result<Vec<Napi>> {
+pub fn list(index: u32) -> CallResult<Vec<Napi>> {
     let question = Question {
         call: "netlink NETDEV_CMD_NAPI_GET",
         object: &format!("interface {index}"),
@@ -60,7 +60,7 @@ pub fn list(index: u32) -> Result<Vec<Napi>> {
 ///
 /// `EPERM` without `CAP_NET_ADMIN`, `ENOENT` if there is no such context, `EOPNOTSUPP` before Linux
 /// 6.13.
-pub fn suspend_irqs(id: u32, time_ns: u32) -> Result<()> {
+pub fn suspend_irqs(id: u32, time_ns: u32) -> CallResult<()> {
     let attributes = [
         (ID, id.to_ne_bytes().to_vec()),
         (IRQ_SUSPEND_TIMEOUT, time_ns.to_ne_bytes().to_vec()),

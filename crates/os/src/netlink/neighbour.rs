@@ -8,9 +8,9 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 
-use super::Socket;
+use super::NetlinkSocket;
 use super::address::family;
-use crate::Result;
+use crate::CallResult;
 
 /// Sets the hardware address of `address` for good, so that the interface never has to ask
 /// (`NUD_PERMANENT`).
@@ -19,7 +19,7 @@ use crate::Result;
 ///
 /// `EPERM` without `CAP_NET_ADMIN`; `EINVAL` for a hardware address of another length than the
 /// interface's; `ENODEV`.
-pub fn add_permanent(index: u32, address: IpAddr, hardware_address: &[u8]) -> Result<()> {
+pub fn add_permanent(index: u32, address: IpAddr, hardware_address: &[u8]) -> CallResult<()> {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);
     message.header.ifindex = index;
@@ -28,7 +28,7 @@ pub fn add_permanent(index: u32, address: IpAddr, hardware_address: &[u8]) -> Re
         NeighbourAttribute::Destination(destination(address)),
         NeighbourAttribute::LinkLayerAddress(hardware_address.to_vec()),
     ];
-    Socket::open("rtnetlink RTM_NEWNEIGH", &address.to_string())?.change(
+    NetlinkSocket::open("rtnetlink RTM_NEWNEIGH", &address.to_string())?.change(
         RouteNetlinkMessage::NewNeighbour(message),
         NLM_F_CREATE | NLM_F_REPLACE,
     )
@@ -42,13 +42,13 @@ pub fn add_permanent(index: u32, address: IpAddr, hardware_address: &[u8]) -> Re
 /// # Errors
 ///
 /// `EPERM` without `CAP_NET_ADMIN`; `ENODEV`.
-pub fn ask(index: u32, address: IpAddr) -> Result<()> {
+pub fn ask(index: u32, address: IpAddr) -> CallResult<()> {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);
     message.header.ifindex = index;
     message.header.flags = NeighbourFlags::Use;
     message.attributes = vec![NeighbourAttribute::Destination(destination(address))];
-    Socket::open("rtnetlink RTM_NEWNEIGH", &address.to_string())?
+    NetlinkSocket::open("rtnetlink RTM_NEWNEIGH", &address.to_string())?
         .change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
 }
 
@@ -60,13 +60,13 @@ pub fn ask(index: u32, address: IpAddr) -> Result<()> {
 /// # Errors
 ///
 /// `ENODEV` where there is no such interface; `EINVAL` before Linux 5.0.
-pub fn find(index: u32, address: IpAddr) -> Result<Option<Vec<u8>>> {
+pub fn find(index: u32, address: IpAddr) -> CallResult<Option<Vec<u8>>> {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);
     message.header.ifindex = index;
     message.attributes = vec![NeighbourAttribute::Destination(destination(address))];
     let object = address.to_string();
-    let socket = Socket::open("rtnetlink RTM_GETNEIGH", &object)?;
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETNEIGH", &object)?;
     let reply = match socket.request(RouteNetlinkMessage::GetNeighbour(message)) {
         Err(error) if error.errno() == Some(libc::ENOENT) => return Ok(None),
         reply => reply?,

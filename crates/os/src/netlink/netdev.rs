@@ -1,7 +1,7 @@
 //! The XDP features of an interface's driver, as reported by the kernel.
 
 use super::generic::{Question, u32_of, u64_of};
-use crate::Result;
+use crate::CallResult;
 
 /// The command and attributes of include/uapi/linux/netdev.h.
 const DEVICE_GET: u8 = 1;
@@ -57,7 +57,7 @@ impl XdpFeatures {
 /// # Errors
 ///
 /// `ENOENT` before Linux 6.3.
-pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
+pub fn xdp_features(index: u32) -> CallResult<Option<XdpFeatures>> {
     let question = Question {
         call: "netlink NETDEV_CMD_DEV_GET",
         object: &format!("interface {index}"),

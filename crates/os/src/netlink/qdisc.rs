@@ -6,8 +6,8 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 
-use super::Socket;
-use crate::Result;
+use super::NetlinkSocket;
+use crate::CallResult;
 
 /// Puts a queue in front of each of an interface's transmit queues, first in, first out. Its length
 /// is the interface's `txqueuelen` (`tc-pfifo(8)`). One for all would be one lock for all CPUs.
@@ -19,7 +19,7 @@ use crate::Result;
 ///
 /// `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`; `ENOENT` in a kernel without
 /// disciplines (`CONFIG_NET_SCHED`).
-pub fn set_first_in_first_out(index: u32, queues: u16) -> Result<()> {
+pub fn set_first_in_first_out(index: u32, queues: u16) -> CallResult<()> {
     if queues == 1 {
         return set(index, TcHandle::ROOT, "pfifo");
     }
@@ -39,11 +39,11 @@ const MQ: u16 = 1;
 /// # Errors
 ///
 /// As [`set_first_in_first_out`].
-pub fn set_black_hole(index: u32) -> Result<()> {
+pub fn set_black_hole(index: u32) -> CallResult<()> {
     set(index, TcHandle::ROOT, "blackhole")
 }
 
-fn set(index: u32, parent: TcHandle, kind: &str) -> Result<()> {
+fn set(index: u32, parent: TcHandle, kind: &str) -> CallResult<()> {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(index).unwrap_or(i32::MAX);
     message.header.parent = parent;
@@ -55,7 +55,7 @@ fn set(index: u32, parent: TcHandle, kind: &str) -> Result<()> {
     }
     message.attributes.push(TcAttribute::Kind(kind.to_owned()));
     let object = format!("interface {index}");
-    Socket::open("rtnetlink RTM_NEWQDISC", &object)?.change(
+    NetlinkSocket::open("rtnetlink RTM_NEWQDISC", &object)?.change(
         RouteNetlinkMessage::NewQueueDiscipline(message),
         NLM_F_CREATE | NLM_F_REPLACE,
     )
@@ -70,8 +70,8 @@ fn set(index: u32, parent: TcHandle, kind: &str) -> Result<()> {
 /// # Errors
 ///
 /// `EOPNOTSUPP` in a kernel without disciplines; an answer that cannot be read.
-pub fn drops() -> Result<BTreeMap<u32, u32>> {
-    let socket = Socket::open("rtnetlink RTM_GETQDISC", "all interfaces")?;
+pub fn drops() -> CallResult<BTreeMap<u32, u32>> {
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETQDISC", "all interfaces")?;
     let replies = socket.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
     Ok(replies.into_iter().filter_map(root_drops).collect())
 }

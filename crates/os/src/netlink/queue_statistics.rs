@@ -1,7 +1,7 @@
 //! The counters of each queue of an interface, as reported by the kernel.
 
 use super::generic::{Attributes, Question, u32_of, u64_of};
-use crate::Result;
+use crate::CallResult;
 use std::collections::BTreeMap;
 
 /// The command and attributes of include/uapi/linux/netdev.h.
@@ -41,7 +41,7 @@ pub struct QueueCounter {
 /// # Errors
 ///
 /// `ENOENT` or `EOPNOTSUPP` before Linux 6.10.
-pub fn received() -> Result<BTreeMap<u32, Vec<QueueCounter>>> {
+pub fn received() -> CallResult<BTreeMap<u32, Vec<QueueCounter>>> {
     let question = Question {
         call: "netlink NETDEV_CMD_QSTATS_GET",
         object: "all interfaces",

@@ -7,9 +7,9 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
 
-use super::Socket;
+use super::NetlinkSocket;
 use super::address::family;
-use crate::Result;
+use crate::CallResult;
 
 /// The way to one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,11 @@ pub enum RouteKind {
 ///
 /// `ENETUNREACH` or `EHOSTUNREACH` where there is none; `EINVAL` for a source address that is not
 /// this host's.
-pub fn find(target: IpAddr, source: Option<IpAddr>, interface_index: Option<u32>) -> Result<Route> {
+pub fn find(
+    target: IpAddr,
+    source: Option<IpAddr>,
+    interface_index: Option<u32>,
+) -> CallResult<Route> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(target);
     message.header.destination_prefix_length = bits(target);
@@ -61,7 +65,7 @@ pub fn find(target: IpAddr, source: Option<IpAddr>, interface_index: Option<u32>
         .attributes
         .extend(interface_index.map(RouteAttribute::Oif));
     let object = target.to_string();
-    let socket = Socket::open("rtnetlink RTM_GETROUTE", &object)?;
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETROUTE", &object)?;
     let RouteNetlinkMessage::NewRoute(reply) =
         socket.request(RouteNetlinkMessage::GetRoute(message))?
     else {

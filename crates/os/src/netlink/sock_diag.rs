@@ -7,7 +7,7 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket as RawSocket, SocketAddr as NetlinkAddress};
 
 use super::generic::{attributes, exchange, message};
-use crate::Result;
+use crate::CallResult;
 use crate::error::On;
 
 /// `SOCK_DIAG_BY_FAMILY` (include/uapi/linux/sock_diag.h).
@@ -56,7 +56,7 @@ pub struct UdpEntry {
 
 /// A TCP socket that listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListeningSocket {
     /// Where it listens.
     pub local: SocketAddr,
     /// By this number `/proc/PID/fd` knows it.
@@ -93,7 +93,7 @@ pub struct XdpEntry {
 /// # Errors
 ///
 /// `ENOENT` in a kernel without `CONFIG_INET_UDP_DIAG`, or whose module `udp_diag` cannot be loaded.
-pub fn udp() -> Result<Vec<UdpEntry>> {
+pub fn udp() -> CallResult<Vec<UdpEntry>> {
     let answers = internet(libc::IPPROTO_UDP, u32::MAX, "UDP sockets")?;
     Ok(sorted(&answers, UdpEntry::parse, |entry| {
         (entry.local.port(), entry.local.ip(), entry.inode)
@@ -106,9 +106,9 @@ pub fn udp() -> Result<Vec<UdpEntry>> {
 /// # Errors
 ///
 /// `ENOENT` in a kernel without `CONFIG_INET_TCP_DIAG`, or whose module `tcp_diag` cannot be loaded.
-pub fn listeners() -> Result<Vec<Listener>> {
+pub fn listeners() -> CallResult<Vec<ListeningSocket>> {
     let answers = internet(libc::IPPROTO_TCP, LISTENING, "TCP listeners")?;
-    Ok(sorted(&answers, Listener::parse, |entry| {
+    Ok(sorted(&answers, ListeningSocket::parse, |entry| {
         (entry.local.port(), entry.local.ip(), entry.inode)
     }))
 }
@@ -118,7 +118,7 @@ pub fn listeners() -> Result<Vec<Listener>> {
 /// # Errors
 ///
 /// `ENOENT` in a kernel without `CONFIG_XDP_SOCKETS_DIAG`, or whose module `xsk_diag` cannot be loaded.
-pub fn xdp() -> Result<Vec<XdpEntry>> {
+pub fn xdp() -> CallResult<Vec<XdpEntry>> {
     // struct xdp_diag_req: family, protocol, padding, inode number, what to show, cookie.
     let mut request = vec![libc::AF_XDP as u8, 0, 0, 0];
     request.extend(0_u32.to_ne_bytes());
@@ -144,7 +144,7 @@ fn sorted<T, K: Ord>(
 }
 
 /// The sockets of both families that speak this protocol and are in one of these states.
-fn internet(protocol: i32, states: u32, what: &str) -> Result<Vec<Vec<u8>>> {
+fn internet(protocol: i32, states: u32, what: &str) -> CallResult<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         // struct inet_diag_req_v2: no address.
@@ -188,7 +188,7 @@ impl XdpEntry {
     }
 }
 
-impl Listener {
+impl ListeningSocket {
     /// One answer of the kernel; none if it is damaged.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let common = UdpEntry::parse(body)?;
@@ -252,7 +252,7 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = (UdpEntry::parse(&bytes), Listener::parse(&bytes), XdpEntry::parse(&bytes));
+            let _ = (UdpEntry::parse(&bytes), ListeningSocket::parse(&bytes), XdpEntry::parse(&bytes));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Fan-out: several packet sockets share the frames of one interface.
 
 use super::PacketSocket;
-use crate::Result;
+use crate::CallResult;
 use crate::bpf::Program;
 use crate::error::On;
 use crate::option::words;
@@ -38,7 +38,7 @@ impl PacketSocket {
     /// # Errors
     /// `EINVAL` if it is not bound or before Linux 4.12, `EALREADY` if it is in a group,
     /// `EPERM` for [`FanoutMode::Ebpf`] in a user namespace.
-    pub fn new_fanout(&self, mode: FanoutMode) -> Result<FanoutGroup> {
+    pub fn new_fanout(&self, mode: FanoutMode) -> CallResult<FanoutGroup> {
         let unique = libc::PACKET_FANOUT_FLAG_UNIQUEID;
         let incoming = libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         let mut ignores_outgoing = true;
@@ -61,7 +61,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `EINVAL` if it is bound to another interface, `ENOSPC` if the group has 256 members.
-    pub fn join_fanout(&self, group: &FanoutGroup) -> Result<()> {
+    pub fn join_fanout(&self, group: &FanoutGroup) -> CallResult<()> {
         let flag = match group.ignores_outgoing {
             true => libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING,
             false => 0,
@@ -73,7 +73,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `EINVAL` if it is in no group of [`FanoutMode::Ebpf`].
-    pub fn set_fanout_program(&self, program: &Program) -> Result<()> {
+    pub fn set_fanout_program(&self, program: &Program) -> CallResult<()> {
         let fd = program.as_fd().as_raw_fd();
         self.set_int(
             libc::PACKET_FANOUT_DATA,
@@ -82,7 +82,7 @@ impl PacketSocket {
         )
     }
 
-    fn set_fanout(&self, id: u16, mode: FanoutMode, flags: u32) -> Result<()> {
+    fn set_fanout(&self, id: u16, mode: FanoutMode, flags: u32) -> CallResult<()> {
         let mode = match mode {
             FanoutMode::Hash => libc::PACKET_FANOUT_HASH,
             FanoutMode::Cpu => libc::PACKET_FANOUT_CPU,

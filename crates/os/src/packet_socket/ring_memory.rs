@@ -1,21 +1,21 @@
 //! The memory of a ring, in parts that change hands by status words.
 
 use super::PacketSocket;
-use crate::Result;
+use crate::CallResult;
 use crate::mmap::Mapping;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU32;
 
 /// A ring's memory, which the kernel writes too.
 #[derive(Debug)]
-pub(super) struct RingMemory(Mapping);
+pub(super) struct PacketRingMemory(Mapping);
 
-impl RingMemory {
+impl PacketRingMemory {
     /// Maps the ring of a packet socket (`mmap(2)`), `bytes` being the whole ring.
     ///
     /// # Errors
     /// `ENOMEM`; `EINVAL` if the ring has another size.
-    pub(super) fn new(socket: &PacketSocket, bytes: usize) -> Result<Self> {
+    pub(super) fn new(socket: &PacketSocket, bytes: usize) -> CallResult<Self> {
         Mapping::of(socket.as_fd(), bytes, 0).map(Self)
     }
 

@@ -6,8 +6,8 @@
 //! dropped. See `Documentation/networking/packet_mmap.rst` and `include/uapi/linux/if_packet.h`.
 
 use super::PacketSocket;
-use super::ring_memory::RingMemory;
-use crate::Result;
+use super::ring_memory::PacketRingMemory;
+use crate::CallResult;
 use std::sync::atomic::Ordering;
 
 /// Offsets in `struct tpacket_block_desc`: `block_status`, `num_pkts`, `offset_to_first_pkt`.
@@ -47,19 +47,19 @@ pub struct RxRingSize {
 /// A receive ring over a packet socket. Reading lends frames, and gives back at the next call the
 /// block that was read to its end.
 #[derive(Debug)]
-pub struct RxRing {
-    memory: RingMemory,
+pub struct PacketRxRing {
+    memory: PacketRingMemory,
     socket: PacketSocket,
     size: RxRingSize,
     /// The block to read next, or being read.
     block: usize,
     /// Where the reading of `block` stands; none if it is still the kernel's.
-    place: Option<Place>,
+    place: Option<ReadPosition>,
 }
 
 /// Where the reading of a block stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ReadPosition {
     /// Of the next frame's header, from the start of the block.
     offset: usize,
     /// Frames that were not read yet.
@@ -79,12 +79,12 @@ pub struct RxFrame {
     pub vlan: bool,
 }
 
-impl RxRing {
+impl PacketRxRing {
     /// Gives a socket a receive ring (`PACKET_VERSION`, `PACKET_RX_RING`, packet(7)) and maps it.
     ///
     /// # Errors
     /// `EINVAL` for sizes that cannot be, `ENOMEM`.
-    pub fn new(socket: PacketSocket, size: RxRingSize) -> Result<Self> {
+    pub fn new(socket: PacketSocket, size: RxRingSize) -> CallResult<Self> {
         let version = "setsockopt PACKET_VERSION";
         socket.set_int(libc::PACKET_VERSION, version, TPACKET_V3)?;
         let request = libc::tpacket_req3 {
@@ -100,7 +100,7 @@ impl RxRing {
         let call = "setsockopt PACKET_RX_RING";
         socket.set(libc::PACKET_RX_RING, call, &request)?;
         let bytes = size.blocks as usize * size.block_bytes as usize;
-        let memory = RingMemory::new(&socket, bytes)?;
+        let memory = PacketRingMemory::new(&socket, bytes)?;
         Ok(Self {
             memory,
             socket,
@@ -136,7 +136,7 @@ impl RxRing {
                     return 0;
                 }
                 // The block is ours now.
-                self.place = Some(Place { offset: 0, left: 0 });
+                self.place = Some(ReadPosition { offset: 0, left: 0 });
                 first_place(self.block())
             }
         };
@@ -195,8 +195,8 @@ impl RxRingSize {
 }
 
 /// Where the reading of a block begins.
-fn first_place(block: &[u8]) -> Place {
-    Place {
+fn first_place(block: &[u8]) -> ReadPosition {
+    ReadPosition {
         offset: word(block, BLOCK_FIRST) as usize,
         left: word(block, BLOCK_FRAMES),
     }
@@ -205,15 +205,20 @@ fn first_place(block: &[u8]) -> Place {
 /// Shows up to `most` frames of a block, from `place` on, and says where it stands then and how
 /// many there were. A block that makes no sense ends there.
 #[inline]
-fn walk(block: &[u8], place: Place, most: usize, mut see: impl FnMut(RxFrame)) -> (Place, usize) {
-    let Place { mut offset, left } = place;
+fn walk(
+    block: &[u8],
+    place: ReadPosition,
+    most: usize,
+    mut see: impl FnMut(RxFrame),
+) -> (ReadPosition, usize) {
+    let ReadPosition { mut offset, left } = place;
     let count = left.min(u32::try_from(most).unwrap_or(u32::MAX));
     for seen in 0..count {
         let header = block
             .get(offset..)
             .and_then(|rest| rest.first_chunk::<FRAME_HEADER_BYTES>());
         let Some(header) = header else {
-            return (Place { offset, left: 0 }, seen as usize);
+            return (ReadPosition { offset, left: 0 }, seen as usize);
         };
         let start = u16::from_ne_bytes([header[FRAME_START], header[FRAME_START + 1]]);
         see(RxFrame {
@@ -226,7 +231,7 @@ fn walk(block: &[u8], place: Place, most: usize, mut see: impl FnMut(RxFrame)) -
         offset = offset.saturating_add(word(header, FRAME_NEXT) as usize);
     }
     let left = left - count;
-    (Place { offset, left }, count as usize)
+    (ReadPosition { offset, left }, count as usize)
 }
 
 /// The word at an offset; 0 outside.
@@ -296,7 +301,7 @@ mod tests {
             left in 0_u32..50,
         ) {
             let mut frames = 0;
-            let (_, seen) = walk(&block, Place { offset, left }, 64, |_| frames += 1);
+            let (_, seen) = walk(&block, ReadPosition { offset, left }, 64, |_| frames += 1);
             prop_assert_eq!(frames, seen);
             prop_assert!(seen <= left as usize);
         }

@@ -8,8 +8,8 @@
 //! change a packet under way.
 
 use super::PacketSocket;
-use super::ring_memory::RingMemory;
-use crate::{Error, Result};
+use super::ring_memory::PacketRingMemory;
+use crate::{CallError, CallResult};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -49,7 +49,7 @@ pub struct TxRingSize {
 /// A transmit ring over a packet socket.
 #[derive(Debug)]
 pub struct TxRing {
-    memory: RingMemory,
+    memory: PacketRingMemory,
     socket: PacketSocket,
     size: TxRingSize,
     /// The slot that the kernel looks at next.
@@ -93,7 +93,7 @@ impl TxRing {
     ///
     /// # Errors
     /// `EINVAL` for sizes that cannot be, `ENOMEM`.
-    pub fn new(socket: PacketSocket, size: TxRingSize) -> Result<Self> {
+    pub fn new(socket: PacketSocket, size: TxRingSize) -> CallResult<Self> {
         let version = "setsockopt PACKET_VERSION";
         socket.set_int(libc::PACKET_VERSION, version, TPACKET_V2)?;
         let header = "setsockopt PACKET_VNET_HDR";
@@ -102,7 +102,7 @@ impl TxRing {
         let word = |value: usize| {
             u32::try_from(value).map_err(|_| {
                 let error = io::Error::from_raw_os_error(libc::EINVAL);
-                Error::new("setsockopt PACKET_TX_RING", &socket.name, error)
+                CallError::new("setsockopt PACKET_TX_RING", &socket.name, error)
             })
         };
         let request = libc::tpacket_req {
@@ -113,7 +113,7 @@ impl TxRing {
         };
         let call = "setsockopt PACKET_TX_RING";
         socket.set(libc::PACKET_TX_RING, call, &request)?;
-        let memory = RingMemory::new(&socket, bytes)?;
+        let memory = PacketRingMemory::new(&socket, bytes)?;
         Ok(Self {
             memory,
             socket,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The descriptors that the new process inherits for its set-up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct InheritedDescriptors {
     /// The reading end of a pipe that closes when the program dies.
     pub(super) lifeline: RawFd,
     /// The writing end, which only the program may have.
@@ -48,7 +48,7 @@ struct Watched {
 /// start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Step {
+pub(super) enum SetUpStep {
     Proc = 1,
     Sys,
     Unshare,
@@ -58,7 +58,7 @@ pub(super) enum Step {
     Keyboard,
 }
 
-impl Step {
+impl SetUpStep {
     /// All steps.
     pub(super) const ALL: [Self; 7] = [
         Self::Proc,
@@ -91,7 +91,7 @@ impl Step {
 
 /// Splits the new process in two: the first process of its namespace stays here and watches, and
 /// the second returns, to become the command.
-pub(super) fn enter(plan: Plan) -> io::Result<()> {
+pub(super) fn enter(plan: InheritedDescriptors) -> io::Result<()> {
     // SAFETY: the number is that of this process's own copy, which no code uses. As long as it is
     // open here, the program's end goes unnoticed.
     unsafe { libc::close(plan.lifeline_writer) };
@@ -116,7 +116,7 @@ pub(super) fn enter(plan: Plan) -> io::Result<()> {
     let watch_pid = unsafe { libc::getpid() };
     // SAFETY: fork has no arguments. This process has one thread, as it was forked itself.
     match unsafe { libc::fork() } {
-        -1 => noted(plan.notes, Step::Fork, Err(io::Error::last_os_error())),
+        -1 => noted(plan.notes, SetUpStep::Fork, Err(io::Error::last_os_error())),
         0 => match (plan.bound, terminal) {
             (Bound::Session, _) => own_session(plan.notes, watch_pid),
             (_, Some(terminal)) => own_terminal(plan.notes, terminal),
@@ -172,7 +172,7 @@ pub(super) fn keep_children() -> io::Result<()> {
 }
 
 /// Reports to the program if the step was refused.
-fn noted(notes: RawFd, step: Step, answer: io::Result<()>) -> io::Result<()> {
+fn noted(notes: RawFd, step: SetUpStep, answer: io::Result<()>) -> io::Result<()> {
     if let Err(error) = &answer {
         // Every errno of Linux is below 134 (include/uapi/asm-generic/errno.h).
         let note = [step as u8, error.raw_os_error().unwrap_or(0) as u8];
@@ -186,14 +186,14 @@ fn noted(notes: RawFd, step: Step, answer: io::Result<()>) -> io::Result<()> {
 fn mount_views(notes: RawFd) -> io::Result<()> {
     // SAFETY: CLONE_NEWNS concerns nothing but mounts. This process has one thread.
     let unshared = check(unsafe { libc::unshare(libc::CLONE_NEWNS) });
-    noted(notes, Step::Unshare, unshared)?;
+    noted(notes, SetUpStep::Unshare, unshared)?;
     // Without this, a shared mount would carry what follows back to the host.
     let private = mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE);
-    noted(notes, Step::Private, private)?;
+    noted(notes, SetUpStep::Private, private)?;
     let restrictions = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let views = [
-        (Step::Proc, c"proc", c"/proc"),
-        (Step::Sys, c"sysfs", c"/sys"),
+        (SetUpStep::Proc, c"proc", c"/proc"),
+        (SetUpStep::Sys, c"sysfs", c"/sys"),
     ];
     for (step, kind, target) in views {
         // The command can do without.
@@ -220,12 +220,16 @@ fn own_terminal(notes: RawFd, terminal: RawFd) -> io::Result<()> {
     own_group(notes)?;
     // SAFETY: no memory is involved.
     let given = give_terminal(terminal, unsafe { libc::getpid() });
-    noted(notes, Step::Keyboard, given)
+    noted(notes, SetUpStep::Keyboard, given)
 }
 
 fn own_group(notes: RawFd) -> io::Result<()> {
     // SAFETY: no memory is involved.
-    noted(notes, Step::Group, check(unsafe { libc::setpgid(0, 0) }))
+    noted(
+        notes,
+        SetUpStep::Group,
+        check(unsafe { libc::setpgid(0, 0) }),
+    )
 }
 
 /// Leaves the terminal, so that its signals go only to the program, and ends with the watch.
@@ -239,7 +243,7 @@ fn own_session(notes: RawFd, watch: libc::pid_t) -> io::Result<()> {
         }
         libc::setsid()
     });
-    noted(notes, Step::Group, led)
+    noted(notes, SetUpStep::Group, led)
 }
 
 /// `tcsetpgrp(3)` that a process in the background may use, too.

@@ -10,12 +10,12 @@ fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-fn listen(options: &ListenOptions) -> Listener {
-    Listener::listen(&loopback(), options).unwrap()
+fn listen(options: &ListenOptions) -> AcceptingSocket {
+    AcceptingSocket::listen(&loopback(), options).unwrap()
 }
 
 /// The next connection, when it is there.
-fn accept(listener: &Listener) -> TcpStream {
+fn accept(listener: &AcceptingSocket) -> TcpStream {
     wait(listener.as_fd());
     listener.accept().unwrap()
 }
@@ -147,7 +147,7 @@ fn a_shared_address_is_noticed() {
     let first = listen(&shared);
     let error = free_address(&first.address()).unwrap_err();
     assert_eq!(error.errno(), Some(libc::EADDRINUSE));
-    let second = Listener::listen(&first.address(), &shared).unwrap();
+    let second = AcceptingSocket::listen(&first.address(), &shared).unwrap();
     let address = first.address();
     drop((first, second));
     assert_eq!(free_address(&address).unwrap(), address);
@@ -162,7 +162,7 @@ fn a_connection_goes_to_the_listener_of_its_cpu() {
         ..ListenOptions::default()
     };
     let first = listen(&shared);
-    let second = Listener::listen(&first.address(), &shared).unwrap();
+    let second = AcceptingSocket::listen(&first.address(), &shared).unwrap();
     let listeners = [&first, &second];
     for cpu in sched::affinity(sched::thread_id()).unwrap() {
         let elsewhere = cpu + 1;

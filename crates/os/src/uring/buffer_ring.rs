@@ -6,7 +6,7 @@
 //! names it.
 
 use crate::mmap::Mapping;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use io_uring::types::BufRingEntry;
 use std::io;
 use std::mem;
@@ -24,14 +24,14 @@ const LINE_BYTES: usize = 64;
 pub(super) struct BufferRing {
     entries: Mapping,
     memory: Mapping,
-    shape: Shape,
+    shape: BufferRingShape,
     /// Numbers written since the beginning; the kernel sees it with [`BufferRing::publish`].
     tail: u16,
 }
 
 /// The arithmetic of a buffer ring, without its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct BufferRingShape {
     /// How many buffers: a power of two.
     pub(super) count: u16,
     /// Bytes that the kernel may fill of each.
@@ -40,16 +40,16 @@ pub(super) struct Shape {
     pub(super) stride: usize,
 }
 
-impl Shape {
+impl BufferRingShape {
     /// At least `count` buffers of `buffer_bytes` each.
     ///
     /// # Errors
     /// `EINVAL` for buffers larger than an `int` can count: the kernel reports the filled bytes of
     /// a buffer in one.
-    pub(super) fn new(count: usize, buffer_bytes: usize) -> Result<Self> {
+    pub(super) fn new(count: usize, buffer_bytes: usize) -> CallResult<Self> {
         let refused = || {
             let error = io::Error::from_raw_os_error(libc::EINVAL);
-            Error::new(
+            CallError::new(
                 "io_uring_register",
                 format!("buffers of {buffer_bytes} bytes"),
                 error,
@@ -96,7 +96,7 @@ impl BufferRing {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(super) fn new(shape: Shape) -> Result<Self> {
+    pub(super) fn new(shape: BufferRingShape) -> CallResult<Self> {
         Ok(Self {
             entries: entries(&shape)?,
             memory: Mapping::anonymous(shape.memory_bytes())?,
@@ -110,7 +110,7 @@ impl BufferRing {
         self.entries.start().as_ptr() as u64
     }
 
-    pub(super) fn shape(&self) -> &Shape {
+    pub(super) fn shape(&self) -> &BufferRingShape {
         &self.shape
     }
 
@@ -118,7 +118,7 @@ impl BufferRing {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(super) fn renew(&mut self) -> Result<()> {
+    pub(super) fn renew(&mut self) -> CallResult<()> {
         self.entries = entries(&self.shape)?;
         self.tail = 0;
         Ok(())
@@ -181,7 +181,7 @@ impl BufferRing {
     }
 }
 
-fn entries(shape: &Shape) -> Result<Mapping> {
+fn entries(shape: &BufferRingShape) -> CallResult<Mapping> {
     Mapping::anonymous(usize::from(shape.count) * mem::size_of::<BufRingEntry>())
 }
 
@@ -217,7 +217,7 @@ mod tests {
             count in 1_usize..40,
             turns in proptest::collection::vec((0_usize..50, 0_usize..50), 1..60),
         ) {
-            let mut ring = BufferRing::new(Shape::new(count, 100).unwrap()).unwrap();
+            let mut ring = BufferRing::new(BufferRingShape::new(count, 100).unwrap()).unwrap();
             let mut head = 0;
             // As if the ring had been in use for long: it is about to wrap.
             ring.tail = u16::MAX - 7;
@@ -246,7 +246,7 @@ mod tests {
         fn buffers_do_not_overlap_and_end_inside_the_memory(
             count in 1_usize..70_000, buffer_bytes in 1_usize..70_000,
         ) {
-            let shape = Shape::new(count, buffer_bytes).unwrap();
+            let shape = BufferRingShape::new(count, buffer_bytes).unwrap();
             prop_assert!(shape.count.is_power_of_two());
             prop_assert!(usize::from(shape.count) >= count.min(BUFFERS_MAX));
             prop_assert!(shape.stride >= buffer_bytes);
@@ -262,9 +262,9 @@ mod tests {
     #[test]
     fn a_buffer_whose_filling_cannot_be_told_is_refused() {
         let most = i32::MAX as usize;
-        assert!(Shape::new(1, most).is_ok());
+        assert!(BufferRingShape::new(1, most).is_ok());
         for bytes in [most + 1, usize::MAX] {
-            let error = Shape::new(BUFFERS_MAX, bytes).unwrap_err();
+            let error = BufferRingShape::new(BUFFERS_MAX, bytes).unwrap_err();
             assert_eq!(error.source.raw_os_error(), Some(libc::EINVAL));
         }
     }

@@ -17,7 +17,7 @@ const UDP_GRO: i32 = 104;
 
 /// Where things are in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct BufferLayout {
     pub(super) name_bytes: usize,
     pub(super) control_bytes: usize,
     pub(super) payload_bytes: usize,
@@ -25,7 +25,7 @@ pub(super) struct Layout {
 
 /// The header of a datagram, or train, in its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct DatagramHeader {
     /// Bytes that fitted into the buffer.
     pub(super) bytes: usize,
     /// Bytes that it had.
@@ -34,7 +34,7 @@ pub(super) struct Header {
     pub(super) segment_bytes: u16,
 }
 
-impl Layout {
+impl BufferLayout {
     pub(super) fn new(payload_bytes: usize, extras: Extras) -> Self {
         Self {
             name_bytes: if extras.sources { NAME_BYTES } else { 0 },
@@ -66,9 +66,9 @@ impl Layout {
     /// The header of a datagram that came with a result of `filled` bytes; none if the buffer is
     /// shorter than its header. Without a header the result is the datagram's whole length.
     #[inline]
-    pub(super) fn header(&self, buffer: &[u8], filled: usize) -> Option<Header> {
+    pub(super) fn header(&self, buffer: &[u8], filled: usize) -> Option<DatagramHeader> {
         if !self.has_header() {
-            return Some(Header {
+            return Some(DatagramHeader {
                 bytes: filled.min(buffer.len()).min(self.payload_bytes),
                 wire_bytes: filled,
                 segment_bytes: 0,
@@ -81,7 +81,7 @@ impl Layout {
             0 => 0,
             _ => self.segment_bytes(buffer),
         };
-        Some(Header {
+        Some(DatagramHeader {
             bytes: wire_bytes.min(room).min(self.payload_bytes),
             wire_bytes,
             segment_bytes,
@@ -145,7 +145,7 @@ mod tests {
     };
 
     /// A buffer as the kernel fills it, put together from its parts.
-    fn buffer(layout: &Layout, name: &[u8], segment: Option<i32>, payload: &[u8]) -> Vec<u8> {
+    fn buffer(layout: &BufferLayout, name: &[u8], segment: Option<i32>, payload: &[u8]) -> Vec<u8> {
         let control: Vec<u8> = segment.map_or(Vec::new(), |value| {
             let length = 20_u64.to_ne_bytes();
             let words = [libc::IPPROTO_UDP, UDP_GRO, value, 0].map(i32::to_ne_bytes);
@@ -192,11 +192,11 @@ mod tests {
             } else {
                 (name_v4(v4, port), SocketAddr::from((v4, port)))
             };
-            let layout = Layout::new(room, ALL);
+            let layout = BufferLayout::new(room, ALL);
             let mut buffer = buffer(&layout, &name, segment, &payload);
             buffer.truncate(layout.buffer_bytes());
             prop_assert_eq!(layout.source(&buffer), Some(expected));
-            prop_assert_eq!(layout.header(&buffer, buffer.len()), Some(Header {
+            prop_assert_eq!(layout.header(&buffer, buffer.len()), Some(DatagramHeader {
                 bytes: payload.len().min(room),
                 wire_bytes: payload.len(),
                 segment_bytes: segment.unwrap_or(0) as u16,
@@ -209,7 +209,7 @@ mod tests {
             payload_bytes in 0_usize..100, filled in 0_usize..200,
             segments in any::<bool>(), sources in any::<bool>(),
         ) {
-            let layout = Layout::new(payload_bytes, Extras { segments, sources });
+            let layout = BufferLayout::new(payload_bytes, Extras { segments, sources });
             layout.source(&buffer);
             match layout.header(&buffer, filled) {
                 Some(header) => {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn without_extras_there_is_no_header() {
-        let layout = Layout::new(4, Extras::default());
+        let layout = BufferLayout::new(4, Extras::default());
         assert_eq!((layout.payload_at(), layout.buffer_bytes()), (0, 4));
         let header = layout.header(b"abcd", 9).unwrap();
         assert_eq!((header.bytes, header.wire_bytes), (4, 9));

@@ -4,12 +4,12 @@
 mod gathering;
 
 use self::gathering::Gathering;
-use super::Ring;
-use super::buffer_ring::{BufferRing, Shape};
-use super::header::Layout;
-use crate::Result;
+use super::UringQueues;
+use super::buffer_ring::{BufferRing, BufferRingShape};
+use super::header::BufferLayout;
+use crate::CallResult;
 use crate::error::On;
-use crate::messages::{Extras, Received};
+use crate::messages::{Extras, ReceivedMessage};
 use io_uring::types::{CancelBuilder, Fixed, Napi, NapiTracking, SubmitArgs, Timespec};
 use io_uring::{cqueue, opcode};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -47,10 +47,10 @@ const NAPI_EVERY: u64 = 256;
 #[derive(Debug)]
 pub struct ReceiveRing {
     // Before the buffers, so that it is closed before their memory is unmapped.
-    ring: Ring,
+    ring: UringQueues,
     buffers: BufferRing,
-    layout: Layout,
-    request: Request,
+    layout: BufferLayout,
+    request: ReceiveRequest,
     socket: OwnedFd,
     /// True while the kernel has the request.
     armed: bool,
@@ -58,7 +58,7 @@ pub struct ReceiveRing {
     lent: Vec<u16>,
     /// Completions of a ring that was replaced.
     kept: VecDeque<(Option<u16>, usize)>,
-    busy_poll: Option<BusyPoll>,
+    busy_poll: Option<PolledQueue>,
     /// The error that ended the request. It is returned after everything that came before it.
     failed: Option<io::Error>,
     rearmed: u64,
@@ -73,7 +73,7 @@ pub struct ReceiveRing {
 
 /// The device queue that the kernel polls while it waits.
 #[derive(Debug)]
-struct BusyPoll {
+struct PolledQueue {
     microseconds: u32,
     napi_id: u32,
     /// Calls since it was last looked at.
@@ -83,13 +83,13 @@ struct BusyPoll {
 /// The `struct msghdr` of the request: it says how much room each buffer has for the sender's
 /// address and for control messages. On the heap, because the kernel reads it some time later.
 #[derive(Debug)]
-struct Request(Box<libc::msghdr>);
+struct ReceiveRequest(Box<libc::msghdr>);
 
 // SAFETY: its pointers are null and stay so.
-unsafe impl Send for Request {}
+unsafe impl Send for ReceiveRequest {}
 
-impl Request {
-    fn new(layout: &Layout) -> Self {
+impl ReceiveRequest {
+    fn new(layout: &BufferLayout) -> Self {
         // SAFETY: all zeros is a valid `msghdr`: null pointers and zero lengths.
         let mut header: libc::msghdr = unsafe { mem::zeroed() };
         header.msg_namelen = layout.name_bytes as libc::socklen_t;
@@ -110,9 +110,9 @@ impl ReceiveRing {
         count: usize,
         buffer_bytes: usize,
         extras: Extras,
-    ) -> Result<Self> {
-        let layout = Layout::new(buffer_bytes, extras);
-        let shape = Shape::new(count, layout.buffer_bytes())?;
+    ) -> CallResult<Self> {
+        let layout = BufferLayout::new(buffer_bytes, extras);
+        let shape = BufferRingShape::new(count, layout.buffer_bytes())?;
         let socket = socket.try_clone_to_owned().on("dup", "socket")?;
         let mut buffers = BufferRing::new(shape)?;
         let ring = open(&buffers, &socket)?;
@@ -122,7 +122,7 @@ impl ReceiveRing {
             ring,
             buffers,
             layout,
-            request: Request::new(&layout),
+            request: ReceiveRequest::new(&layout),
             socket,
             armed: false,
             lent: Vec::new(),
@@ -142,9 +142,9 @@ impl ReceiveRing {
     ///
     /// # Errors
     /// `EINVAL` before Linux 6.13, or if the kernel was built without busy polling.
-    pub fn set_busy_poll(&mut self, microseconds: u32) -> Result<()> {
+    pub fn set_busy_poll(&mut self, microseconds: u32) -> CallResult<()> {
         register_napi(&self.ring, microseconds)?;
-        self.busy_poll = Some(BusyPoll {
+        self.busy_poll = Some(PolledQueue {
             microseconds,
             napi_id: 0,
             age: NAPI_EVERY,
@@ -162,7 +162,7 @@ impl ReceiveRing {
         &mut self,
         most: usize,
         timeout: Option<Duration>,
-        mut each: impl FnMut(Received, Option<SocketAddr>),
+        mut each: impl FnMut(ReceivedMessage, Option<SocketAddr>),
     ) -> io::Result<usize> {
         self.take_back();
         let timeout = timeout.map(|time| time.min(super::WAIT_MAX));
@@ -376,7 +376,11 @@ impl ReceiveRing {
     }
 
     /// Passes up to `most` datagrams to `each`, and returns how many.
-    fn reap(&mut self, most: usize, each: &mut impl FnMut(Received, Option<SocketAddr>)) -> usize {
+    fn reap(
+        &mut self,
+        most: usize,
+        each: &mut impl FnMut(ReceivedMessage, Option<SocketAddr>),
+    ) -> usize {
         let Self {
             ring,
             buffers,
@@ -424,7 +428,7 @@ impl ReceiveRing {
     /// Replaces the ring by a new one for the calling thread: the kernel lets in only the first
     /// thread (`EEXIST`). Datagrams that the old ring received are kept; those that it did not
     /// receive yet are still in the socket.
-    fn renew(&mut self) -> Result<()> {
+    fn renew(&mut self) -> CallResult<()> {
         // Reading what the old ring completed needs no call.
         for completion in self.ring.uring.completion() {
             if let Ok(filled) = usize::try_from(completion.result()) {
@@ -505,11 +509,11 @@ impl Drop for ReceiveRing {
 }
 
 /// A ring that knows the socket and the buffers' ring.
-fn open(buffers: &BufferRing, socket: &OwnedFd) -> Result<Ring> {
+fn open(buffers: &BufferRing, socket: &OwnedFd) -> CallResult<UringQueues> {
     let count = buffers.shape().count;
     // Every buffer may be in a completion that has not been looked at. The end of the request is
     // one more, so twice the count never overflows.
-    let ring = Ring::new(4, 2 * u32::from(count))?;
+    let ring = UringQueues::new(4, 2 * u32::from(count))?;
     let submitter = ring.uring.submitter();
     submitter
         .register_files(&[socket.as_raw_fd()])
@@ -522,7 +526,7 @@ fn open(buffers: &BufferRing, socket: &OwnedFd) -> Result<Ring> {
     Ok(ring)
 }
 
-fn register_napi(ring: &Ring, microseconds: u32) -> Result<()> {
+fn register_napi(ring: &UringQueues, microseconds: u32) -> CallResult<()> {
     let mut napi = Napi::new()
         .set_busy_poll_timeout(microseconds)
         // The kernel learns queues by itself only from sockets that have received already when the
@@ -537,18 +541,18 @@ fn register_napi(ring: &Ring, microseconds: u32) -> Result<()> {
 #[inline]
 fn describe(
     buffers: &BufferRing,
-    layout: &Layout,
+    layout: &BufferLayout,
     id: Option<u16>,
     filled: usize,
-) -> Option<(Received, Option<SocketAddr>)> {
+) -> Option<(ReceivedMessage, Option<SocketAddr>)> {
     let Some(id) = id else {
-        return Some((Received::default(), None)).filter(|_| filled == 0);
+        return Some((ReceivedMessage::default(), None)).filter(|_| filled == 0);
     };
     let from = buffers.shape().offset(id)?;
     // SAFETY: the kernel has completed this buffer, and it has not been given again.
     let buffer = unsafe { buffers.filled(id, filled) }?;
     let header = layout.header(buffer, filled)?;
-    let received = Received {
+    let received = ReceivedMessage {
         offset: from + layout.payload_at(),
         bytes: header.bytes,
         wire_bytes: header.wire_bytes,

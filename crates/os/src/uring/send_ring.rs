@@ -1,12 +1,12 @@
 //! Sending many datagrams with one call, copied (`IORING_OP_SEND`) or not (`IORING_OP_SEND_ZC`,
 //! Linux 6.0, io_uring_prep_send_zc(3)).
 
-use super::Ring;
+use super::UringQueues;
 use crate::error::On;
 use crate::messages::storage;
 use crate::mmap::Mapping;
 use crate::socket::UdpSocket;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use io_uring::squeue::Entry;
 use io_uring::types::Fixed;
 use io_uring::{cqueue, opcode};
@@ -35,10 +35,10 @@ const RENEW_PAUSE: Duration = Duration::from_millis(1);
 /// One thread at a time may send; when another one does, the ring is replaced by a new one.
 pub struct SendRing {
     // Before the payloads, so that it is closed before their memory is unmapped.
-    ring: Ring,
+    ring: UringQueues,
     arena: Mapping,
     sockets: Vec<UdpSocket>,
-    shape: Shape,
+    shape: SendRingShape,
     lengths: Vec<u32>,
     // The destination of unconnected sockets, one element or none. On the heap, because the
     // kernel reads it during calls.
@@ -53,7 +53,7 @@ pub struct SendRing {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct SendRingShape {
     count: usize,
     stride: usize,
     zero_copy: bool,
@@ -81,8 +81,8 @@ impl SendRing {
         message_bytes: usize,
         target: Option<SocketAddr>,
         zero_copy: bool,
-    ) -> Result<Self> {
-        let shape = Shape {
+    ) -> CallResult<Self> {
+        let shape = SendRingShape {
             count,
             stride: message_bytes.next_multiple_of(64).max(64),
             zero_copy,
@@ -295,7 +295,7 @@ impl SendRing {
 
     /// Replaces the ring by a new one for the calling thread, and the payloads by copies of them.
     /// The kernel may still read the old ones, whose pages it holds on its own account.
-    fn renew(&mut self) -> Result<()> {
+    fn renew(&mut self) -> CallResult<()> {
         let arena = Mapping::anonymous(self.arena.bytes())?;
         // SAFETY: both mappings are that long and do not overlap; the kernel at most reads the
         // old one, and does not know the new one.
@@ -335,11 +335,11 @@ impl fmt::Debug for SendRing {
 }
 
 /// A ring that knows the sockets, and the payloads if they are not to be copied.
-fn open(sockets: &[UdpSocket], arena: &Mapping, shape: &Shape) -> Result<Ring> {
+fn open(sockets: &[UdpSocket], arena: &Mapping, shape: &SendRingShape) -> CallResult<UringQueues> {
     let count = shape.count as u32;
     // A message has an answer, and without a copy a notification besides; of those there may be
     // some from the sends before.
-    let ring = Ring::new(count, 4 * count)?;
+    let ring = UringQueues::new(count, 4 * count)?;
     let submitter = ring.uring.submitter();
     let files: Vec<RawFd> = sockets
         .iter()
@@ -358,7 +358,7 @@ fn open(sockets: &[UdpSocket], arena: &Mapping, shape: &Shape) -> Result<Ring> {
         let registered = unsafe { submitter.register_buffers(&[whole]) };
         registered.map_err(|error| {
             let object = format!("{} bytes of payload", arena.bytes());
-            Error::new("io_uring_register", object, error)
+            CallError::new("io_uring_register", object, error)
         })?;
     }
     Ok(ring)

@@ -1,7 +1,7 @@
 //! Whether a kernel closes the sockets in a ring's slots in time.
 
-use super::stream_ring::{Outcome, StreamOptions, StreamRing};
-use crate::{Error, Result};
+use super::stream_ring::{CompletedCall, StreamOptions, StreamRing};
+use crate::{CallError, CallResult};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 /// # Errors
 /// There is no ring, or a limit of the process allows no trial: nothing is known of the kernel
 /// then.
-pub fn closes_slots() -> Result<bool> {
+pub fn closes_slots() -> CallResult<bool> {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     match ANSWER.get() {
         Some(answer) => Ok(*answer),
@@ -25,8 +25,8 @@ pub fn closes_slots() -> Result<bool> {
 }
 
 /// Closes a slot behind a request that waits, and looks whether the peer sees it.
-fn try_to_close() -> Result<bool> {
-    let failed = |error: io::Error| Error::new("socketpair", "a slot", error);
+fn try_to_close() -> CallResult<bool> {
+    let failed = |error: io::Error| CallError::new("socketpair", "a slot", error);
     let (waiting, _silent) = UnixStream::pair().map_err(failed)?;
     let (closed, mut peer) = UnixStream::pair().map_err(failed)?;
     peer.set_nonblocking(true).map_err(failed)?;
@@ -39,7 +39,7 @@ fn try_to_close() -> Result<bool> {
     loop {
         ring.wait(1, None).map_err(failed)?;
         while let Some(event) = ring.next() {
-            if let Outcome::Closed(done) = event.outcome {
+            if let CompletedCall::Closed(done) = event.outcome {
                 done.map_err(failed)?;
                 return Ok(matches!(peer.read(&mut [0]), Ok(0)));
             }

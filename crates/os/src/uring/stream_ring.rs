@@ -15,16 +15,16 @@ mod requests;
 mod ring_id;
 mod socket;
 
-pub use completion::{Event, Outcome};
-pub use requests::{Accepting, Dialling, Sending};
-pub use socket::{Address, Buffer, Placement, Socket};
+pub use completion::{CompletedCall, RingEvent};
+pub use requests::{AcceptRequest, Dialling, SendRequest};
+pub use socket::{Address, Buffer, DescriptorKind, RingSocket};
 
-use super::Ring;
-use super::buffer_ring::{BUFFERS_MAX, BufferRing, Shape};
+use super::UringQueues;
+use super::buffer_ring::{BUFFERS_MAX, BufferRing, BufferRingShape};
 use crate::error::On;
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use io_uring::squeue::Entry;
-use pending::{Held, Key, Pending};
+use pending::{Pending, PendingKey, PendingRequest};
 use ring_id::RingId;
 use socket::Memory;
 use std::collections::VecDeque;
@@ -74,9 +74,9 @@ impl Default for StreamOptions {
 
 /// A request that was made, to cancel it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestKey {
     ring: RingId,
-    key: Key,
+    key: PendingKey,
 }
 
 /// The ring. Only the first thread that waits may use it.
@@ -85,7 +85,7 @@ pub struct Request {
 /// takes it apart a little later, by a signal to that thread. A system call of the thread may then
 /// fail with `EINTR`.
 pub struct StreamRing {
-    ring: Ring,
+    ring: UringQueues,
     id: RingId,
     // Both are leaked if the kernel does not let go of them.
     pending: ManuallyDrop<Pending>,
@@ -115,8 +115,8 @@ impl StreamRing {
     /// # Errors
     /// `EPERM` or `ENOSYS` where io_uring is forbidden or not built in, `EINVAL` before Linux 6.1,
     /// `EMFILE` for more slots than `RLIMIT_NOFILE` allows descriptors, `ENOMEM`.
-    pub fn new(options: &StreamOptions) -> Result<Self> {
-        let ring = Ring::new(options.requests.max(16), options.completions)?;
+    pub fn new(options: &StreamOptions) -> CallResult<Self> {
+        let ring = UringQueues::new(options.requests.max(16), options.completions)?;
         let submitter = ring.uring.submitter();
         let dial_slots = options.dial_slots;
         let slots = ADOPTED_MAX
@@ -164,8 +164,8 @@ impl StreamRing {
     ///
     /// # Errors
     /// `EXFULL` for more than a few, `EBADF`.
-    pub fn adopt(&mut self, fd: BorrowedFd<'_>) -> Result<Socket> {
-        let refused = |error| Error::new("io_uring_register", format!("{fd:?}"), error);
+    pub fn adopt(&mut self, fd: BorrowedFd<'_>) -> CallResult<RingSocket> {
+        let refused = |error| CallError::new("io_uring_register", format!("{fd:?}"), error);
         if self.adopted == ADOPTED_MAX {
             return Err(refused(io::Error::from_raw_os_error(libc::EXFULL)));
         }
@@ -175,7 +175,7 @@ impl StreamRing {
         updated.map_err(refused)?;
         self.adopted += 1;
         let ring = self.id;
-        Ok(Socket(socket::Descriptor::Direct { ring, slot }))
+        Ok(RingSocket(socket::RingDescriptor::Direct { ring, slot }))
     }
 
     /// Passes on all requests and lets the kernel work. Sleeps until `want` completions are there,
@@ -286,11 +286,11 @@ impl StreamRing {
 
     /// Makes a request known, before it is queued.
     #[inline]
-    fn add(&mut self, token: u32, held: Held) -> Key {
+    fn add(&mut self, token: u32, held: PendingRequest) -> PendingKey {
         self.pending.add(token, held).unwrap_or_else(|| {
             // The next wait returns this error.
             self.is_broken = true;
-            Key::NONE
+            PendingKey::NONE
         })
     }
 
@@ -357,7 +357,12 @@ struct FileRange {
 }
 
 /// `io_uring_register(2)` with one struct; answers what the kernel does.
-fn register<T>(ring: &Ring, what: libc::c_uint, argument: &T, count: u32) -> io::Result<u64> {
+fn register<T>(
+    ring: &UringQueues,
+    what: libc::c_uint,
+    argument: &T,
+    count: u32,
+) -> io::Result<u64> {
     // SAFETY: the descriptor is the ring's, and both operations read one struct of this layout and
     // write nothing.
     let answer = unsafe {
@@ -373,8 +378,8 @@ fn register<T>(ring: &Ring, what: libc::c_uint, argument: &T, count: u32) -> io:
 }
 
 /// Buffers that are all the kernel's.
-fn open_buffers(ring: &Ring, count: usize, bytes: usize) -> Result<BufferRing> {
-    let shape = Shape::new(count.min(BUFFERS_MAX), bytes.max(1))?;
+fn open_buffers(ring: &UringQueues, count: usize, bytes: usize) -> CallResult<BufferRing> {
+    let shape = BufferRingShape::new(count.min(BUFFERS_MAX), bytes.max(1))?;
     let mut buffers = BufferRing::new(shape)?;
     let count = buffers.shape().count;
     let submitter = ring.uring.submitter();

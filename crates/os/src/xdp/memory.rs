@@ -1,7 +1,7 @@
 //! A ring that lies in memory mapped from an AF_XDP socket.
 
-use super::ring::{RingMemory, Slot};
-use crate::Result;
+use super::ring::{RingSlot, SharedRingMemory};
+use crate::CallResult;
 use crate::mmap::Mapping;
 use rustix::net::xdp::XdpRingOffset;
 use std::io;
@@ -29,12 +29,12 @@ unsafe impl Sync for MappedRing {}
 
 impl MappedRing {
     /// Maps the ring of `slots` slots that the socket keeps at `page_offset`.
-    pub(super) fn new<S: Slot>(
+    pub(super) fn new<S: RingSlot>(
         fd: BorrowedFd<'_>,
         page_offset: u64,
         offsets: &XdpRingOffset,
         slots: u32,
-    ) -> Result<Self> {
+    ) -> CallResult<Self> {
         let word_count = slots as usize * S::WORDS;
         let bytes_of = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
         let (producer, consumer) = (bytes_of(offsets.producer), bytes_of(offsets.consumer));
@@ -72,7 +72,7 @@ impl MappedRing {
     }
 }
 
-impl RingMemory for MappedRing {
+impl SharedRingMemory for MappedRing {
     #[inline]
     fn producer(&self) -> &AtomicU32 {
         // SAFETY: an aligned place in the mapping, by `new`, which lives as long as `self`; the
@@ -99,7 +99,7 @@ impl RingMemory for MappedRing {
     }
 }
 
-fn too_old(object: &str) -> crate::Error {
+fn too_old(object: &str) -> crate::CallError {
     let source = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-    crate::Error::new("getsockopt XDP_MMAP_OFFSETS", object, source)
+    crate::CallError::new("getsockopt XDP_MMAP_OFFSETS", object, source)
 }

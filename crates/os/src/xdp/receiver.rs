@@ -4,11 +4,11 @@ use super::depth::{Depth, FillDepth};
 use super::memory::MappedRing;
 use super::ring::{Consumer, Piece, Producer};
 use super::sender::{RECEIVING, RECEIVING_SHARE};
-use super::socket::{Ring, Socket, Statistics};
+use super::socket::{RingKind, Statistics, XdpSocket};
 use super::transmitter::Transmitter;
 use super::umem::Umem;
-use super::{BusyPoll, Place, SocketConfig};
-use crate::Result;
+use super::{InterfaceQueue, SocketConfig, WakePolling};
+use crate::CallResult;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -43,7 +43,7 @@ pub struct Receiver {
     ways: Vec<Transmitter>,
     /// How many frames may be on their way out by each of them.
     in_flight_max: u32,
-    socket: Arc<Socket>,
+    socket: Arc<XdpSocket>,
     umem: Umem,
 }
 
@@ -56,21 +56,21 @@ impl Receiver {
     /// exist; `EOPNOTSUPP` if zero-copy is required and the driver does not have it; `EBUSY` if
     /// another socket holds the queue; `ENOBUFS` if the memory exceeds `RLIMIT_MEMLOCK`; `ENOMEM`
     /// if too few huge pages were set aside; for busy polling `EPERM` without `CAP_NET_ADMIN`.
-    pub fn open(config: &SocketConfig<'_>, busy_poll: Option<BusyPoll>) -> Result<Self> {
+    pub fn open(config: &SocketConfig<'_>, busy_poll: Option<WakePolling>) -> CallResult<Self> {
         let tail_bytes = if config.segments { TAIL_BYTES } else { 0 };
-        let (socket, umem) = Socket::with_memory(config, tail_bytes)?;
+        let (socket, umem) = XdpSocket::with_memory(config, tail_bytes)?;
         let socket = Arc::new(socket);
         // Every frame has a slot in either ring, so that neither can be full.
         let slots = config.frames.next_power_of_two();
-        let mut fill = Producer::new(socket.ring(Ring::Fill, slots)?);
+        let mut fill = Producer::new(socket.ring(RingKind::Fill, slots)?);
         let mut ways = Vec::new();
         if config.transmits || config.forwards.is_some() {
             ways.push(Transmitter::new(&socket, slots)?);
         } else {
             // The kernel binds no socket without both rings of the memory.
-            socket.ring(Ring::Completion, 2)?;
+            socket.ring(RingKind::Completion, 2)?;
         }
-        let arrived = Consumer::new(socket.ring(Ring::Receive, slots)?);
+        let arrived = Consumer::new(socket.ring(RingKind::Receive, slots)?);
         let mut frames: Vec<u64> = umem.addresses().collect();
         let spared = match config.forwards {
             Some(_) => (config.frames / RECEIVING_SHARE).min(RECEIVING),
@@ -229,7 +229,7 @@ impl Receiver {
     ///
     /// # Errors
     /// None that a bound socket meets.
-    pub fn is_zero_copy(&self) -> Result<bool> {
+    pub fn is_zero_copy(&self) -> CallResult<bool> {
         self.socket.is_zero_copy()
     }
 
@@ -239,7 +239,7 @@ impl Receiver {
     ///
     /// # Errors
     /// None that a bound socket meets.
-    pub fn napi_id(&self) -> Result<Option<u32>> {
+    pub fn napi_id(&self) -> CallResult<Option<u32>> {
         let id = self.socket.napi_id()?;
         Ok((id != 0).then_some(id))
     }
@@ -248,7 +248,7 @@ impl Receiver {
     ///
     /// # Errors
     /// None that a bound socket meets.
-    pub fn statistics(&self) -> Result<Statistics> {
+    pub fn statistics(&self) -> CallResult<Statistics> {
         self.socket.statistics()
     }
 
@@ -372,14 +372,14 @@ impl Receiver {
 /// the frames of the socket at a queue. That includes packets that a program passes on to the
 /// kernel. The `spared` frames are for that. They go to the receiver if the kernel copies.
 fn open_way(
-    place: &Place<'_>,
-    socket: &Socket,
+    place: &InterfaceQueue<'_>,
+    socket: &XdpSocket,
     slots: u32,
     spared: &[u64],
     lent: &mut Vec<u64>,
-) -> Result<Transmitter> {
-    let out = Arc::new(Socket::new(place)?);
-    let mut fill = Producer::new(out.ring(Ring::Fill, slots)?);
+) -> CallResult<Transmitter> {
+    let out = Arc::new(XdpSocket::new(place)?);
+    let mut fill = Producer::new(out.ring(RingKind::Fill, slots)?);
     let way = Transmitter::new(&out, slots)?;
     if socket.is_zero_copy()? {
         spared.iter().for_each(|frame| fill.push(*frame));
@@ -409,7 +409,7 @@ mod tests {
         let Ok(namespace) = NetNamespace::new() else {
             return;
         };
-        let woken = namespace.run(|| -> Result<_> {
+        let woken = namespace.run(|| -> CallResult<_> {
             link::create_veth("near", 1, "far", 1, namespace.as_fd())?;
             let index = link::index("near")?;
             link::set_up(index)?;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 const NEED_WAKEUP: u32 = 1;
 
 /// The memory that the two sides of a ring share.
-pub(super) trait RingMemory {
+pub(super) trait SharedRingMemory {
     /// The end of the filled slots.
     fn producer(&self) -> &AtomicU32;
     /// The end of the emptied slots.
@@ -25,7 +25,7 @@ pub(super) trait RingMemory {
 }
 
 /// The contents of a slot.
-pub(super) trait Slot: Copy {
+pub(super) trait RingSlot: Copy {
     /// Its size in words of eight bytes.
     const WORDS: usize;
     /// Reads it from [`Self::WORDS`] words.
@@ -35,7 +35,7 @@ pub(super) trait Slot: Copy {
 }
 
 /// A frame's address, in the fill ring and in the completion ring.
-impl Slot for u64 {
+impl RingSlot for u64 {
     const WORDS: usize = 1;
 
     #[inline]
@@ -60,7 +60,7 @@ pub(super) struct Piece {
     pub(super) options: u32,
 }
 
-impl Slot for Piece {
+impl RingSlot for Piece {
     const WORDS: usize = 2;
 
     #[inline]
@@ -96,7 +96,7 @@ pub(super) struct Producer<M, S> {
     slot: PhantomData<S>,
 }
 
-impl<M: RingMemory, S: Slot> Producer<M, S> {
+impl<M: SharedRingMemory, S: RingSlot> Producer<M, S> {
     /// The producer of a ring that may have been used before.
     pub(super) fn new(memory: M) -> Self {
         let slots = slots::<M, S>(&memory);
@@ -170,7 +170,7 @@ pub(super) struct Consumer<M, S> {
     slot: PhantomData<S>,
 }
 
-impl<M: RingMemory, S: Slot> Consumer<M, S> {
+impl<M: SharedRingMemory, S: RingSlot> Consumer<M, S> {
     /// The consumer of a ring that may have been used before.
     pub(super) fn new(memory: M) -> Self {
         let slots = slots::<M, S>(&memory);
@@ -219,14 +219,14 @@ impl<M: RingMemory, S: Slot> Consumer<M, S> {
 }
 
 /// How many slots the memory holds; its maker must have chosen a power of two.
-fn slots<M: RingMemory, S: Slot>(memory: &M) -> u32 {
+fn slots<M: SharedRingMemory, S: RingSlot>(memory: &M) -> u32 {
     let slots = u32::try_from(memory.words().len() / S::WORDS).unwrap_or(0);
     assert!(slots.is_power_of_two(), "a ring of {slots} slots");
     slots
 }
 
 #[inline]
-fn words_of<M: RingMemory, S: Slot>(memory: &M, slot: u32) -> &[AtomicU64] {
+fn words_of<M: SharedRingMemory, S: RingSlot>(memory: &M, slot: u32) -> &[AtomicU64] {
     let from = slot as usize * S::WORDS;
     &memory.words()[from..from + S::WORDS]
 }

@@ -3,10 +3,10 @@
 use super::SocketConfig;
 use super::memory::MappedRing;
 use super::ring::Producer;
-use super::socket::{Ring, Socket, Statistics};
+use super::socket::{RingKind, Statistics, XdpSocket};
 use super::transmitter::Transmitter;
 use super::umem::Umem;
-use crate::Result;
+use crate::CallResult;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) const RECEIVING_SHARE: u32 = 8;
 
 /// The sending side of one queue.
 #[derive(Debug)]
-pub struct Sender {
+pub struct XdpSender {
     transmitter: Transmitter,
     /// Frames that are the driver's go with the ring.
     _fill: Producer<MappedRing, u64>,
@@ -26,7 +26,7 @@ pub struct Sender {
     umem: Umem,
 }
 
-impl Sender {
+impl XdpSender {
     /// Opens a socket on a transmit queue. A zero-copy driver may want an XDP program on the interface.
     ///
     /// Such a driver gives the socket the receive queue of the same number too, and receives into its
@@ -38,8 +38,8 @@ impl Sender {
     ///
     /// # Errors
     /// As [`super::Receiver::open`].
-    pub fn open(config: &SocketConfig<'_>, send_buffer_bytes: Option<usize>) -> Result<Self> {
-        let (socket, umem) = Socket::with_memory(config, 0)?;
+    pub fn open(config: &SocketConfig<'_>, send_buffer_bytes: Option<usize>) -> CallResult<Self> {
+        let (socket, umem) = XdpSocket::with_memory(config, 0)?;
         let socket = Arc::new(socket);
         let slots = config.frames.next_power_of_two();
         // The kernel binds no socket without both rings of the memory.
@@ -49,7 +49,7 @@ impl Sender {
             _ => RECEIVING.min(config.frames / RECEIVING_SHARE) as usize,
         };
         let fill_slots = (receiving as u32).next_power_of_two().max(2);
-        let mut fill = Producer::new(socket.ring(Ring::Fill, fill_slots)?);
+        let mut fill = Producer::new(socket.ring(RingKind::Fill, fill_slots)?);
         let received = free.split_off(free.len() - receiving);
         received.iter().for_each(|address| fill.push(*address));
         fill.publish();
@@ -117,7 +117,7 @@ impl Sender {
     ///
     /// # Errors
     /// None that a bound socket meets.
-    pub fn is_zero_copy(&self) -> Result<bool> {
+    pub fn is_zero_copy(&self) -> CallResult<bool> {
         self.transmitter.socket.is_zero_copy()
     }
 
@@ -125,12 +125,12 @@ impl Sender {
     ///
     /// # Errors
     /// None that a bound socket meets.
-    pub fn statistics(&self) -> Result<Statistics> {
+    pub fn statistics(&self) -> CallResult<Statistics> {
         self.transmitter.socket.statistics()
     }
 }
 
-impl AsFd for Sender {
+impl AsFd for XdpSender {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.transmitter.socket.as_fd()
     }
@@ -149,7 +149,7 @@ mod tests {
         let Ok(namespace) = NetNamespace::new() else {
             return;
         };
-        let sent = namespace.run(|| -> Result<_> {
+        let sent = namespace.run(|| -> CallResult<_> {
             link::create_veth("near", 1, "far", 1, namespace.as_fd())?;
             let index = link::index("near")?;
             link::set_up(index)?;
@@ -159,7 +159,7 @@ mod tests {
                 zero_copy: Some(false),
                 ..SocketConfig::new("near", index, 0)
             };
-            let mut sender = Sender::open(&config, None)?;
+            let mut sender = XdpSender::open(&config, None)?;
             for _ in 0..PACKETS {
                 sender.push(|frame| {
                     frame[..60].fill(0);

@@ -1,12 +1,12 @@
 //! The common part of receiving and sending AF_XDP sockets: opening, binding, asking.
 
 use super::memory::MappedRing;
-use super::ring::{Piece, Slot};
+use super::ring::{Piece, RingSlot};
 use super::umem::Umem;
-use super::{FRAMES_MAX, Place, SocketConfig};
+use super::{FRAMES_MAX, InterfaceQueue, SocketConfig};
 use crate::error::On;
 use crate::option::{set_option, set_send_buffer, words};
-use crate::{Error, Result};
+use crate::{CallError, CallResult};
 use rustix::io::Errno;
 use rustix::net::addr::SocketAddrArg;
 use rustix::net::xdp::{
@@ -35,7 +35,7 @@ const BIND_PAUSE_MS_MAX: u64 = 64;
 /// order of its fields. The kernel holds the pages by itself, but no packet should be on its way
 /// into them.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(super) struct XdpSocket {
     fd: OwnedFd,
     /// Names the queue in errors: `eth0 queue 3`.
     name: String,
@@ -44,7 +44,7 @@ pub(super) struct Socket {
 
 /// Which of the four rings; each has its option and its place (if_xdp.h).
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ring {
+pub(super) enum RingKind {
     Fill,
     Completion,
     Receive,
@@ -68,14 +68,14 @@ pub struct Statistics {
     pub tx_ring_empty: u64,
 }
 
-impl Socket {
+impl XdpSocket {
     /// Opens a socket, and registers memory with it (`XDP_UMEM_REG`).
     pub(super) fn with_memory(
         config: &SocketConfig<'_>,
         tail_bytes: usize,
-    ) -> Result<(Self, Umem)> {
+    ) -> CallResult<(Self, Umem)> {
         let socket = Self::new(&config.place())?;
-        let on = |errno: Result<(), Errno>| errno.on("setsockopt XDP_UMEM_REG", &socket.name);
+        let on = |errno: CallResult<(), Errno>| errno.on("setsockopt XDP_UMEM_REG", &socket.name);
         // Beyond it, 32 bits could not say where a packet lies.
         if !(1..=FRAMES_MAX).contains(&config.frames) {
             on(Err(Errno::INVAL))?;
@@ -97,7 +97,7 @@ impl Socket {
     }
 
     /// Opens a socket (`socket(2)`, `AF_XDP`) for a queue.
-    pub(super) fn new(place: &Place<'_>) -> Result<Self> {
+    pub(super) fn new(place: &InterfaceQueue<'_>) -> CallResult<Self> {
         let name = format!("{} queue {}", place.interface, place.queue);
         let fd = net::socket_with(
             AddressFamily::XDP,
@@ -111,26 +111,26 @@ impl Socket {
     }
 
     /// Makes a ring of `slots` slots, a power of two, and maps it.
-    pub(super) fn ring(&self, ring: Ring, slots: u32) -> Result<MappedRing> {
+    pub(super) fn ring(&self, ring: RingKind, slots: u32) -> CallResult<MappedRing> {
         use rustix::net::xdp::{
             XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
             XDP_UMEM_PGOFF_FILL_RING,
         };
         let fd = &self.fd;
         let (call, made) = match ring {
-            Ring::Fill => (
+            RingKind::Fill => (
                 "setsockopt XDP_UMEM_FILL_RING",
                 sockopt::set_xdp_umem_fill_ring_size(fd, slots),
             ),
-            Ring::Completion => (
+            RingKind::Completion => (
                 "setsockopt XDP_UMEM_COMPLETION_RING",
                 sockopt::set_xdp_umem_completion_ring_size(fd, slots),
             ),
-            Ring::Receive => (
+            RingKind::Receive => (
                 "setsockopt XDP_RX_RING",
                 sockopt::set_xdp_rx_ring_size(fd, slots),
             ),
-            Ring::Transmit => (
+            RingKind::Transmit => (
                 "setsockopt XDP_TX_RING",
                 sockopt::set_xdp_tx_ring_size(fd, slots),
             ),
@@ -138,16 +138,18 @@ impl Socket {
         made.on(call, &self.name)?;
         let (at, offsets) = (fd.as_fd(), &self.offsets);
         match ring {
-            Ring::Fill => map::<u64>(at, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, slots),
-            Ring::Completion => map::<u64>(at, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, slots),
-            Ring::Receive => map::<Piece>(at, XDP_PGOFF_RX_RING, &offsets.rx, slots),
-            Ring::Transmit => map::<Piece>(at, XDP_PGOFF_TX_RING, &offsets.tx, slots),
+            RingKind::Fill => map::<u64>(at, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, slots),
+            RingKind::Completion => {
+                map::<u64>(at, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, slots)
+            }
+            RingKind::Receive => map::<Piece>(at, XDP_PGOFF_RX_RING, &offsets.rx, slots),
+            RingKind::Transmit => map::<Piece>(at, XDP_PGOFF_TX_RING, &offsets.tx, slots),
         }
     }
 
     /// Binds to the queue (`bind(2)`), again and again while a socket that was just closed still
     /// holds it.
-    pub(super) fn bind(&self, config: &SocketConfig<'_>) -> Result<()> {
+    pub(super) fn bind(&self, config: &SocketConfig<'_>) -> CallResult<()> {
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         match config.zero_copy {
             None => {}
@@ -163,7 +165,7 @@ impl Socket {
 
     /// Binds to another queue, with the memory of a socket that is bound (`XDP_SHARED_UMEM`,
     /// Linux 5.10). Whether packets are copied is as it is there.
-    pub(super) fn bind_sharing(&self, place: &Place<'_>, with: &Self) -> Result<()> {
+    pub(super) fn bind_sharing(&self, place: &InterfaceQueue<'_>, with: &Self) -> CallResult<()> {
         let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
         self.bind_to(&SocketAddrXdpWithSharedUmem {
             addr: SocketAddrXdp::new(flags, place.interface_index, place.queue),
@@ -171,7 +173,7 @@ impl Socket {
         })
     }
 
-    fn bind_to(&self, address: &impl SocketAddrArg) -> Result<()> {
+    fn bind_to(&self, address: &impl SocketAddrArg) -> CallResult<()> {
         let mut attempt = 0;
         loop {
             match net::bind(&self.fd, address) {
@@ -182,7 +184,7 @@ impl Socket {
                     attempt += 1;
                 }
                 Err(errno) => {
-                    return Err(Error::new("bind AF_XDP", &self.name, errno.into()));
+                    return Err(CallError::new("bind AF_XDP", &self.name, errno.into()));
                 }
             }
         }
@@ -190,7 +192,7 @@ impl Socket {
 
     /// Lets receive calls drive the queue's NAPI context, and keeps its interrupts off while they
     /// come (`SO_PREFER_BUSY_POLL`, `SO_BUSY_POLL_BUDGET`, Linux 5.11, socket(7)).
-    pub(super) fn prefer_busy_poll(&self, microseconds: u32, budget: u16) -> Result<()> {
+    pub(super) fn prefer_busy_poll(&self, microseconds: u32, budget: u16) -> CallResult<()> {
         let microseconds = libc::c_int::try_from(microseconds).unwrap_or(libc::c_int::MAX);
         let options = [
             (SO_PREFER_BUSY_POLL, "setsockopt SO_PREFER_BUSY_POLL", 1),
@@ -208,7 +210,7 @@ impl Socket {
 
     /// The NAPI context that busy polling would drive (`SO_INCOMING_NAPI_ID`, socket(7)); 0 if the
     /// kernel does not know it.
-    pub(super) fn napi_id(&self) -> Result<u32> {
+    pub(super) fn napi_id(&self) -> CallResult<u32> {
         let [id] = words(&self.fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)
             .on("getsockopt SO_INCOMING_NAPI_ID", &self.name)?;
         Ok(id)
@@ -216,7 +218,7 @@ impl Socket {
 
     /// Lets one send call take up to `packets` in copy mode (`XDP_MAX_TX_SKB_BUDGET`, Linux 6.17;
     /// 32 otherwise).
-    pub(super) fn set_transmit_budget(&self, packets: u32) -> Result<()> {
+    pub(super) fn set_transmit_budget(&self, packets: u32) -> CallResult<()> {
         let packets = libc::c_int::try_from(packets).unwrap_or(libc::c_int::MAX);
         let call = "setsockopt XDP_MAX_TX_SKB_BUDGET";
         self.set(libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, call, packets)
@@ -224,19 +226,19 @@ impl Socket {
 
     /// Asks for a send buffer of `bytes`, and answers what was granted, without the kernel's
     /// doubling. In copy mode each packet in flight is charged to it.
-    pub(super) fn set_send_buffer(&self, bytes: usize) -> Result<usize> {
+    pub(super) fn set_send_buffer(&self, bytes: usize) -> CallResult<usize> {
         set_send_buffer(&self.fd, &self.name, bytes)
     }
 
     /// True if the driver was granted zero-copy (`XDP_OPTIONS`).
-    pub(super) fn is_zero_copy(&self) -> Result<bool> {
+    pub(super) fn is_zero_copy(&self) -> CallResult<bool> {
         sockopt::xdp_options(&self.fd)
             .map(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
             .on("getsockopt XDP_OPTIONS", &self.name)
     }
 
     /// The kernel's counts.
-    pub(super) fn statistics(&self) -> Result<Statistics> {
+    pub(super) fn statistics(&self) -> CallResult<Statistics> {
         let counts =
             sockopt::xdp_statistics(&self.fd).on("getsockopt XDP_STATISTICS", &self.name)?;
         Ok(Statistics {
@@ -255,22 +257,22 @@ impl Socket {
         option: libc::c_int,
         call: &'static str,
         value: libc::c_int,
-    ) -> Result<()> {
+    ) -> CallResult<()> {
         set_option(&self.fd, level, option, &value).on(call, &self.name)
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-fn map<S: Slot>(
+fn map<S: RingSlot>(
     fd: BorrowedFd<'_>,
     page_offset: u64,
     offsets: &net::xdp::XdpRingOffset,
     slots: u32,
-) -> Result<MappedRing> {
+) -> CallResult<MappedRing> {
     MappedRing::new::<S>(fd, page_offset, offsets, slots)
 }

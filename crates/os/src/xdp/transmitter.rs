@@ -2,8 +2,8 @@
 
 use super::memory::MappedRing;
 use super::ring::{Consumer, Piece, Producer};
-use super::socket::{Ring, Socket};
-use crate::Result;
+use super::socket::{RingKind, XdpSocket};
+use crate::CallResult;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use std::io;
@@ -17,15 +17,15 @@ pub struct Transmitter {
     completed: Consumer<MappedRing, u64>,
     /// Frames that are the kernel's, to be sent.
     in_flight: u32,
-    pub(super) socket: Arc<Socket>,
+    pub(super) socket: Arc<XdpSocket>,
 }
 
 impl Transmitter {
     /// Makes the rings of a socket with `slots` slots: a power of two, and as many as there are
     /// frames, so that neither can be full.
-    pub(super) fn new(socket: &Arc<Socket>, slots: u32) -> Result<Self> {
-        let completed = Consumer::new(socket.ring(Ring::Completion, slots)?);
-        let ring = Producer::new(socket.ring(Ring::Transmit, slots)?);
+    pub(super) fn new(socket: &Arc<XdpSocket>, slots: u32) -> CallResult<Self> {
+        let completed = Consumer::new(socket.ring(RingKind::Completion, slots)?);
+        let ring = Producer::new(socket.ring(RingKind::Transmit, slots)?);
         // The kernel grants it once there is a ring with this number of slots. It refuses less than
         // 32 (`xsk_setsockopt`, net/xdp/xsk.c). Without it one call takes 32 packets, which is
         // slower but also correct.

@@ -2,7 +2,7 @@
 //! is only ours.
 
 use super::SocketConfig;
-use crate::Result;
+use crate::CallResult;
 use crate::mmap::Mapping;
 use std::ptr::NonNull;
 
@@ -17,7 +17,7 @@ pub(super) struct Umem {
 
 impl Umem {
     /// Maps it; it is not registered yet.
-    pub(super) fn new(config: &SocketConfig<'_>, tail_bytes: usize) -> Result<Self> {
+    pub(super) fn new(config: &SocketConfig<'_>, tail_bytes: usize) -> CallResult<Self> {
         let (frames, frame_bytes) = (config.frames, config.frame_bytes);
         let bytes = frames as usize * frame_bytes as usize + tail_bytes;
         let mapping = if config.hugepages {

@@ -2,7 +2,7 @@
 
 use super::{id, text};
 use crate::edge::{Edge, plain};
-use crate::{Axis, Bar, Bars, Curve, Hue, Line, Measured, Part, Scale};
+use crate::{Axis, BarFigures, Bars, ChartBar, ChartLine, Curve, EquationPart, Hue, Scale};
 use maud::{Markup, html};
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use std::collections::HashSet;
 const HEIGHT: u32 = 26;
 
 /// The bars that have figures.
-fn measured(bars: &Bars) -> impl Iterator<Item = &Measured> {
+fn measured(bars: &Bars) -> impl Iterator<Item = &BarFigures> {
     bars.bars.iter().filter_map(|bar| bar.outcome.as_ref().ok())
 }
 
 /// The scale of all bars of a chart.
 pub(super) fn edge_of(bars: &Bars) -> Edge {
-    let highest = |one: &Measured| {
+    let highest = |one: &BarFigures| {
         let ends = [one.spread, one.range].into_iter().flatten();
         ends.flatten().chain([total(one)]).collect::<Vec<_>>()
     };
@@ -62,7 +62,7 @@ fn key(drawing: Markup, meaning: &str) -> Markup {
     html! { span { svg height="14" aria-hidden="true" { (drawing) } (meaning) } }
 }
 
-fn bar(bar: &Bar, edge: &Edge, bars: &Bars) -> Markup {
+fn bar(bar: &ChartBar, edge: &Edge, bars: &Bars) -> Markup {
     html! {
         li {
             @match id(&bar.link) {
@@ -83,7 +83,7 @@ fn bar(bar: &Bar, edge: &Edge, bars: &Bars) -> Markup {
     }
 }
 
-pub(super) fn drawn(one: &Measured, edge: &Edge, bars: &Bars) -> Markup {
+pub(super) fn drawn(one: &BarFigures, edge: &Edge, bars: &Bars) -> Markup {
     let mut said = one.figure.clone();
     for (name, ends) in [
         (Some("repeats"), one.spread),
@@ -139,7 +139,7 @@ fn whisker([low, high]: [f64; 2], [top, middle, bottom]: [u32; 3]) -> Markup {
 }
 
 /// The length of all parts that can be drawn.
-fn total(one: &Measured) -> f64 {
+fn total(one: &BarFigures) -> f64 {
     let parts = one.parts.iter().map(|(_, length)| *length);
     parts.filter(|length| *length > 0.0).sum()
 }
@@ -175,8 +175,8 @@ pub(super) fn part(full: u16, missing: u16) -> Markup {
 }
 
 /// Where everything went, as one bar.
-pub(super) fn stack(parts: &[Part]) -> Markup {
-    let size = |part: &Part| part.count.unsigned_abs() as f64;
+pub(super) fn stack(parts: &[EquationPart]) -> Markup {
+    let size = |part: &EquationPart| part.count.unsigned_abs() as f64;
     let whole = parts.iter().map(size).sum::<f64>().max(1.0);
     let mut from = 0.0;
     let mut placed = Vec::new();
@@ -196,7 +196,7 @@ pub(super) fn stack(parts: &[Part]) -> Markup {
 }
 
 /// The frame that a curve lies in, in units of its drawing.
-struct Frame {
+struct ChartFrame {
     size: [f64; 2],
     left: f64,
     top: f64,
@@ -206,7 +206,7 @@ struct Frame {
     y: Edge,
 }
 
-impl Frame {
+impl ChartFrame {
     /// On a narrow page the style sheet enlarges the words of a single drawing. They need more
     /// room.
     fn of(curve: &Curve, alone: bool) -> Self {
@@ -239,7 +239,7 @@ impl Frame {
 }
 
 /// The points of a line that are numbers.
-fn drawable(line: &Line) -> impl Iterator<Item = (f64, f64)> {
+fn drawable(line: &ChartLine) -> impl Iterator<Item = (f64, f64)> {
     let points = line.points.iter().copied();
     points.filter(|(x, y)| x.is_finite() && y.is_finite())
 }
@@ -255,11 +255,11 @@ pub(super) fn curves(curves: &[Curve]) -> Markup {
         p.key { @for (hue, name) in lines {
             (key(html! { polyline class=(class(hue)) points="0,7 32,7" {} }, name))
         } }
-        div.curves.alone[alone] { @for curve in curves { (drawing(curve, &Frame::of(curve, alone))) } }
+        div.curves.alone[alone] { @for curve in curves { (drawing(curve, &ChartFrame::of(curve, alone))) } }
     }
 }
 
-fn drawing(curve: &Curve, frame: &Frame) -> Markup {
+fn drawing(curve: &Curve, frame: &ChartFrame) -> Markup {
     let [width, height] = frame.size;
     let said = format!(
         "{}: {} against {}",
@@ -291,7 +291,7 @@ fn drawing(curve: &Curve, frame: &Frame) -> Markup {
     }
 }
 
-fn drawn_line(line: &Line, curve: &Curve, frame: &Frame) -> Markup {
+fn drawn_line(line: &ChartLine, curve: &Curve, frame: &ChartFrame) -> Markup {
     let class = class(line.hue);
     let places = drawable(line).map(|point| frame.point(point).join(","));
     let places: Vec<String> = places.collect();

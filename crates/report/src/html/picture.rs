@@ -83,17 +83,17 @@ fn ticks(edge: &crate::edge::Edge) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Bar, Bars, Block, Document, Hue, Measured};
+    use crate::{BarFigures, Bars, Block, ChartBar, Document, Hue};
 
     #[test]
     fn a_picture_has_every_bar_with_a_figure_and_no_markup_of_others() {
-        let bar = |name: &str, length: Result<f64, &str>| Bar {
+        let bar = |name: &str, length: Result<f64, &str>| ChartBar {
             name: name.into(),
             link: String::new(),
-            outcome: length.map_err(str::to_owned).map(|length| Measured {
+            outcome: length.map_err(str::to_owned).map(|length| BarFigures {
                 parts: vec![(Hue::Main, length)],
                 figure: "some Mpps".to_owned(),
-                ..Measured::default()
+                ..BarFigures::default()
             }),
         };
         let bars = Bars {

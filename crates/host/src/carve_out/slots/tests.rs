@@ -3,8 +3,10 @@
 use super::*;
 use crate::carve_out::CarveOut;
 use crate::rss::{MICROSOFT_KEY, table_of};
-use crate::setting::fake::{End, Fake, Machine, died, directory, journals, plain, results, table};
-use crate::setting::{Outcome, Setting, Undone, Value};
+use crate::setting::fake::{
+    EndsAt, Fake, FakeMachine, died, directory, journals, plain, results, table,
+};
+use crate::setting::{Setting, Undone, UndoneStep, Value};
 use proptest::prelude::*;
 
 fn hashing(fields: Hashed) -> Hashing {
@@ -12,12 +14,12 @@ fn hashing(fields: Hashed) -> Hashing {
     Hashing::new(key, "a test".to_owned(), [fields; 2]).expect("a key")
 }
 
-fn plan(fake: &Fake, flows: &[Flow], fields: Hashed) -> Result<CarveOut> {
+fn plan(fake: &Fake, flows: &[RssFlow], fields: Hashed) -> HostResult<CarveOut> {
     CarveOut::by_slots_on(fake, "eth9", flows, None, || Ok(hashing(fields)))
 }
 
 /// A card of four queues with the table that Linux gives it.
-fn card(entries: usize) -> Machine {
+fn card(entries: usize) -> FakeMachine {
     plain().with(
         Setting::RssTable,
         Value::Numbers(table_of(entries, plain().rings)),
@@ -31,7 +33,7 @@ fn now(fake: &Fake) -> Vec<u32> {
     }
 }
 
-fn flow(port: u16) -> Flow {
+fn flow(port: u16) -> RssFlow {
     let flow = format!("66.9.149.187:{port}-161.142.100.80:1766");
     flow.parse().expect("a flow")
 }
@@ -71,7 +73,7 @@ fn a_flow_has_the_entry_of_its_hash_and_nothing_else_has() {
 
 #[test]
 fn where_addresses_alone_are_hashed_all_ports_are_one_entry() {
-    let flows: Vec<Flow> = (1..500).map(flow).collect();
+    let flows: Vec<RssFlow> = (1..500).map(flow).collect();
     let slots = plan(&Fake::new(card(128)), &flows, Hashed::Addresses);
     let slots = slots.expect("possible").slots.expect("slots");
     assert_eq!(slots.taken().len(), 1);
@@ -87,12 +89,12 @@ fn where_addresses_alone_are_hashed_all_ports_are_one_entry() {
 fn what_cannot_be_is_told_with_a_remedy() {
     let one = [flow(2794)];
     let no_table = plain().with(Setting::RssTable, None);
-    let one_ring = Machine {
+    let one_ring = FakeMachine {
         rings: 1,
         ..plain()
     };
     let alone = plain().with(Setting::RssTable, table([3; 8]));
-    let cases: [(Machine, &[Flow], &str); 4] = [
+    let cases: [(FakeMachine, &[RssFlow], &str); 4] = [
         (no_table, &one, "no RSS table"),
         (one_ring, &one, "ethtool -L eth9"),
         (alone, &one, "ethtool -X eth9 default"),
@@ -105,15 +107,15 @@ fn what_cannot_be_is_told_with_a_remedy() {
     // Half of them is not too much.
     let two = Fake::new(plain().with(Setting::RssTable, table([0, 1])));
     plan(&two, &one, Hashed::Ports).expect("one of two");
-    let unknown = || Err(Error::impossible("eth9", "no key", "say it"));
+    let unknown = || Err(HostError::impossible("eth9", "no key", "say it"));
     let refused = CarveOut::by_slots_on(&Fake::new(plain()), "eth9", &one, None, unknown);
     assert!(refused.unwrap_err().to_string().contains("no key"));
 }
 
 prop_compose! {
-    fn any_flow()(source: u32, port: u16, destination in 0_u32..4) -> Flow {
+    fn any_flow()(source: u32, port: u16, destination in 0_u32..4) -> RssFlow {
         let end = |ip: u32, port| std::net::SocketAddr::from((std::net::Ipv4Addr::from(ip), port));
-        Flow::new(end(source, port), end(destination, 4321)).expect("of one version")
+        RssFlow::new(end(source, port), end(destination, 4321)).expect("of one version")
     }
 }
 
@@ -143,7 +145,7 @@ proptest! {
         let applied = fake.apply(&carve_out.change, &directory).expect("applied");
         let after = now(&fake);
         let slots = carve_out.slots.expect("slots");
-        let entry = |flow: &Flow| hashing.entry(flow, entries);
+        let entry = |flow: &RssFlow| hashing.entry(flow, entries);
         prop_assert!(flows.iter().all(|flow| after[entry(flow)] == carve_out.queue));
         for other in others.iter().map(entry) {
             let shares = slots.taken().contains(&other);
@@ -157,7 +159,7 @@ proptest! {
             entry(&flow)
         });
         prop_assert!(ports.all(|entry| slots.taken().contains(&entry)));
-        prop_assert!(applied.undo().iter().all(Outcome::clean));
+        prop_assert!(applied.undo().iter().all(UndoneStep::clean));
         prop_assert_eq!(now(&fake), before);
     }
 
@@ -167,11 +169,11 @@ proptest! {
         let (_guard, directory) = directory();
         let fake = Fake::new(card(64));
         let carve_out = plan(&fake, &flows, Hashed::Ports).expect("possible");
-        fake.state().end = Some(End { change: 0, done });
+        fake.state().end = Some(EndsAt { change: 0, done });
         fake.apply(&carve_out.change, &directory).expect_err("killed");
         fake.state().ended = false;
         fake.state().end = None;
-        prop_assert!(died(&directory).undo(&fake, false).iter().all(Outcome::clean));
+        prop_assert!(died(&directory).undo(&fake, false).iter().all(UndoneStep::clean));
         prop_assert_eq!(fake.machine(), card(64));
         prop_assert_eq!(journals(&directory), 0);
     }

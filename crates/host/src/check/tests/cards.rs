@@ -2,23 +2,23 @@
 
 use super::sockets::starved;
 use super::{asked, dropped, findings, found, host, is, later, link, told};
-use crate::check::{Finding, Seen};
-use crate::facts::{Card, Facts, Interrupt};
+use crate::check::{Finding, Observed};
+use crate::facts::{Interrupt, NetworkCard, Observation};
 use crate::{Cpu, CpuList, LinkCounters, ProcStat, Softnet, Topology};
-use mpps_os::ethtool::RxRing;
-use mpps_os::netlink::link::Link;
+use mpps_os::ethtool::RingSizes;
+use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::XdpEntry;
 
 /// A host with `eth0` of this driver, and what that counts.
-fn eth0(driver: &str, counters: &[(&str, u64)], common: LinkCounters<u64>) -> Facts {
+fn eth0(driver: &str, counters: &[(&str, u64)], common: LinkCounters<u64>) -> Observation {
     let mut facts = host(&[]);
     facts
         .snapshot
         .links
         .insert("eth0".to_owned(), link(counters, common));
-    let card = Card {
+    let card = NetworkCard {
         driver: driver.to_owned(),
-        ..Card::default()
+        ..NetworkCard::default()
     };
     facts.cards.insert("eth0".to_owned(), card);
     facts
@@ -31,11 +31,11 @@ fn missed(rx_missed_errors: u64) -> LinkCounters<u64> {
     }
 }
 
-fn all(before: &Facts, after: &Facts) -> Vec<Finding> {
-    findings(&Seen::new(before, after, None, asked(None)))
+fn all(before: &Observation, after: &Observation) -> Vec<Finding> {
+    findings(&Observed::new(before, after, None, asked(None)))
 }
 
-fn card(facts: &mut Facts) -> &mut Card {
+fn card(facts: &mut Observation) -> &mut NetworkCard {
     facts.cards.get_mut("eth0").expect("it is there")
 }
 
@@ -138,7 +138,12 @@ fn what_is_counted_twice_is_lost_once() {
     let ask = |count| {
         let drops = [dropped("NOT_SPECIFIED", count)];
         let drops: Option<(&[_], &[_], u32)> = Some((&[], &drops, 1));
-        told(&findings(&Seen::new(&before, &after, drops, asked(None))))
+        told(&findings(&Observed::new(
+            &before,
+            &after,
+            drops,
+            asked(None),
+        )))
     };
     assert_eq!(ask(9), is(&[("xdp_drop", 9)]));
     assert_eq!(ask(10), is(&[("xdp_drop", 9), ("drop_reason", 1)]));
@@ -170,7 +175,7 @@ fn a_ring_that_could_be_larger_is_told_with_its_size() {
             eth0("new", &[], missed(0)),
             later(eth0("new", &[], missed(7))),
         );
-        card(&mut after).ring = Some(RxRing {
+        card(&mut after).ring = Some(RingSizes {
             size,
             size_max: 4096,
         });
@@ -195,7 +200,7 @@ fn a_card_that_waits_too_long_for_its_ring_is_told() {
         let counters = |packets| [("rx_queue_0_packets", packets)];
         let before = eth0("new", &counters(0), missed(0));
         let mut after = later(eth0("new", &counters(10_000), missed(7)));
-        card(&mut after).ring = Some(RxRing {
+        card(&mut after).ring = Some(RingSizes {
             size: 64,
             size_max: 64,
         });
@@ -248,7 +253,7 @@ fn one_queue_that_gets_all_is_told_where_packets_are_lost() {
 #[test]
 fn a_cpu_that_soft_interrupts_fill_is_told_where_packets_are_lost() {
     let ask = |lost, idle, softirq, user| {
-        let at = |lost, stat| Facts {
+        let at = |lost, stat| Observation {
             cpus: cpus(&[stat]),
             ..eth0("new", &[], missed(lost))
         };
@@ -291,7 +296,7 @@ fn a_short_budget_is_told_where_no_cpu_is_full() {
 }
 
 /// A machine of two nodes whose card, at node 0, loses; an interrupt at this CPU.
-fn far(cpu: usize, taken: u64) -> (Facts, Facts) {
+fn far(cpu: usize, taken: u64) -> (Observation, Observation) {
     let at = |lost, count| {
         let mut facts = eth0("new", &[], missed(lost));
         facts.topology = two_nodes();
@@ -362,9 +367,9 @@ fn a_reader_at_another_node_is_told() {
         told[1].remedy
     );
     // With a card at each node it may be the right one.
-    let other = Card {
+    let other = NetworkCard {
         node: Some(1),
-        ..Card::default()
+        ..NetworkCard::default()
     };
     after.cards.insert("eth1".to_owned(), other);
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
@@ -405,14 +410,14 @@ fn a_reader_beside_the_soft_interrupts_of_its_core_is_told() {
 #[test]
 fn a_link_that_bounces_is_told_whatever_was_lost() {
     let ask = |driver: &str, changes: u32, carrier, up| {
-        let at = |carrier_changes, carrier, up| Facts {
-            links: vec![Link {
+        let at = |carrier_changes, carrier, up| Observation {
+            links: vec![NetlinkLink {
                 index: 2,
                 name: "eth0".to_owned(),
                 up,
                 carrier,
                 carrier_changes,
-                ..Link::default()
+                ..NetlinkLink::default()
             }],
             ..eth0(driver, &[], missed(0))
         };
@@ -437,12 +442,12 @@ fn a_link_that_bounces_is_told_whatever_was_lost() {
 }
 
 /// A socket of AF_XDP at `eth0`, and what the driver counts beside it.
-fn xdp(dropped: u64, ring_full: u64, is_zero_copy: bool, counters: &[(&str, u64)]) -> Facts {
+fn xdp(dropped: u64, ring_full: u64, is_zero_copy: bool, counters: &[(&str, u64)]) -> Observation {
     let mut facts = eth0("veth", counters, missed(0));
-    facts.links = vec![Link {
+    facts.links = vec![NetlinkLink {
         index: 2,
         name: "eth0".to_owned(),
-        ..Link::default()
+        ..NetlinkLink::default()
     }];
     facts.xdp_sockets = vec![XdpEntry {
         interface: 2,
@@ -532,7 +537,7 @@ fn a_range_without_a_free_port_is_told() {
                 super::socket("[::]:40000", 9998, 0),
             ])
             .collect();
-        let before = Facts {
+        let before = Observation {
             client_ports: facts.client_ports.clone(),
             ..host(&[])
         };

@@ -57,7 +57,7 @@ pub(super) fn look(counters: &[&str], drops: Option<&[DropCount]>) -> (Vec<Findi
     let after: Vec<_> = names.iter().map(|name| (*name, grown(name))).collect();
     let (before, after) = (host(&before), later(host(&after)));
     let drops = drops.map(|drops| (&[][..], drops, 1));
-    let seen = Seen::new(&before, &after, drops, asked(None));
+    let seen = Observed::new(&before, &after, drops, asked(None));
     (findings(&seen), ledger(&seen))
 }
 
@@ -195,7 +195,7 @@ fn a_port_that_is_asked_for_misses_its_broadcasts() {
     after.sockets = vec![socket("192.168.254.1:4999", 7, 0)];
     let drops = [dropped("NOT_SPECIFIED", LOST)];
     let judged = |drops: &[DropCount], port| {
-        let seen = Seen::new(&before, &after, Some((&[], drops, 1)), asked(port));
+        let seen = Observed::new(&before, &after, Some((&[], drops, 1)), asked(port));
         let found = findings(&seen)
             .into_iter()
             .find(|one| one.check == "no_listener");
@@ -219,7 +219,7 @@ fn a_socket_that_takes_only_some_is_named_without_a_port() {
     let mut connected = socket("192.168.254.1:4321", 7, 0);
     connected.remote = Some("192.168.254.77:9".parse().expect("an address"));
     after.sockets = vec![connected, socket("0.0.0.0:53", 8, 0)];
-    let found = findings(&Seen::new(&before, &after, None, asked(None)));
+    let found = findings(&Observed::new(&before, &after, None, asked(None)));
     let what = &found[0].what;
     assert!(what.contains("no socket took them"), "{what}");
     assert!(

@@ -1,12 +1,12 @@
 //! Hosts that receive fragments.
 
 use super::{asked, findings, host, is, later, told};
-use crate::check::{Confidence, Finding, Seen};
-use crate::facts::Facts;
+use crate::check::{Confidence, Finding, Observed};
+use crate::facts::Observation;
 
 /// A host before and after a second. The numbers: fragments that came, datagrams that became whole,
 /// failed datagrams, and datagrams that wait at the end.
-fn after(v6: bool, [came, whole, fails, waits]: [u64; 4]) -> (Facts, Facts) {
+fn after(v6: bool, [came, whole, fails, waits]: [u64; 4]) -> (Observation, Observation) {
     let (ip, name) = match v6 {
         false => ("Ip", "FRAG"),
         true => ("Ip6", "FRAG6"),
@@ -23,8 +23,8 @@ fn after(v6: bool, [came, whole, fails, waits]: [u64; 4]) -> (Facts, Facts) {
     (at([0; 4]), now)
 }
 
-fn look((before, after): &(Facts, Facts), port: Option<u16>) -> Vec<Finding> {
-    findings(&Seen::new(before, after, None, asked(port)))
+fn look((before, after): &(Observation, Observation), port: Option<u16>) -> Vec<Finding> {
+    findings(&Observed::new(before, after, None, asked(port)))
 }
 
 #[test]
@@ -92,7 +92,8 @@ fn what_waited_before_is_no_loss_of_this_time() {
             let old = format!("{} datagrams were given up", fails - lost);
             let says = |found: &Finding| found.what.starts_with(&old);
             assert_eq!(found.iter().any(says), fails > lost, "{found:?}");
-            let ledger = crate::check::ledger(&Seen::new(&hosts.0, &hosts.1, None, asked(None)));
+            let ledger =
+                crate::check::ledger(&Observed::new(&hosts.0, &hosts.1, None, asked(None)));
             let rows = ledger.losses.iter().map(|loss| loss.count);
             assert_eq!(rows.sum::<u64>(), lost, "{ledger}");
         }
@@ -110,7 +111,7 @@ fn where_fragments_came_no_firewall_is_named() {
         let link = super::link(&[], counters);
         facts.snapshot.links.insert("eth0".to_owned(), link);
     }
-    let said = |hosts: &(Facts, Facts)| {
+    let said = |hosts: &(Observation, Observation)| {
         let found = look(hosts, Some(53));
         let silent = found.iter().find(|one| one.check == "nothing_arrives");
         let silent = silent.expect("no datagram came");

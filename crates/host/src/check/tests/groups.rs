@@ -18,7 +18,7 @@ fn judged(
 ) -> Vec<(String, u64, bool)> {
     let zero: Vec<_> = grown.iter().map(|(name, _)| (*name, 0)).collect();
     let (before, after) = (host(&zero), later(host(grown)));
-    let seen = Seen::new(&before, &after, Some((&[], drops, 1)), asked(port));
+    let seen = Observed::new(&before, &after, Some((&[], drops, 1)), asked(port));
     let found = findings(&seen).into_iter();
     // That nothing reached a socket of the port is another matter.
     let found = found.filter(|one| one.check != "nothing_arrives");

@@ -27,7 +27,7 @@ fn what_is_sent_is_never_lost_on_the_way_in() {
             let before = host(&[("Ip.InReceives", 0)]);
             let after = later(before.clone());
             let drops = std::slice::from_ref(drop);
-            let seen = Seen::new(&before, &after, Some((&[], drops, 1)), asked(None));
+            let seen = Observed::new(&before, &after, Some((&[], drops, 1)), asked(None));
             (told(&findings(&seen)), ledger(&seen))
         };
         let expected = match fate {
@@ -55,7 +55,7 @@ fn what_is_sent_is_never_lost_on_the_way_in() {
     assert_eq!(told(&found), is(&[("way_out", LOST), ("unaccounted", 0)]));
     assert_eq!((ledger.lost(), ledger.unaccounted), (0, LOST as i64));
     // Connection tracking drops both ways under one counter.
-    let table = |dropped| Facts {
+    let table = |dropped| Observation {
         conntrack: Some(Conntrack {
             entries: 9,
             entries_max: 10,
@@ -65,7 +65,7 @@ fn what_is_sent_is_never_lost_on_the_way_in() {
     };
     let (before, after) = (table(0), later(table(LOST)));
     let drops = [sent("NETFILTER_DROP")];
-    let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+    let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
     assert_eq!(told(&findings(&seen)), is(&[("way_out", LOST)]));
     assert_eq!(super::super::ledger(&seen).offered, 0);
     // The healthy twin: what a rule drops of what came.
@@ -106,7 +106,7 @@ fn what_came_and_was_not_read_arrived() {
         let after: Vec<_> = names.into_iter().zip(values).collect();
         let after = later(host(&after));
         let drops = drops.map(|drops| (&[][..], drops, 1));
-        told(&findings(&Seen::new(
+        told(&findings(&Observed::new(
             &before,
             &after,
             drops,

@@ -2,12 +2,12 @@
 
 use super::{SECOND, asked, dropped, findings, found, has, host, is, later, owner, socket, told};
 use crate::ProcStat;
-use crate::check::{Asked, Confidence, Seen};
-use crate::facts::{Facts, Process, Quota};
+use crate::check::{Confidence, DoctorRequest, Observed};
+use crate::facts::{Observation, Process, Quota};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
 /// A socket that lost 500. Its owner's thread ran and waited for these milliseconds of a second.
-pub(super) fn starved(run_ms: u64, wait_ms: u64) -> (Facts, Facts) {
+pub(super) fn starved(run_ms: u64, wait_ms: u64) -> (Observation, Observation) {
     let at = |drops, queued_bytes, process| {
         let socket = UdpEntry {
             queued_bytes,
@@ -37,7 +37,7 @@ fn a_full_buffer_has_a_cause() {
         (4, 300, "waited for a CPU 30 %"),
     ] {
         let (before, after) = starved(run_ms, wait_ms);
-        let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
         assert_eq!(told(&findings), is(&[("socket_buffer", 500)]));
         assert!(
             findings[0].what.contains(words),
@@ -49,7 +49,7 @@ fn a_full_buffer_has_a_cause() {
     }
     let (before, mut after) = starved(4, 0);
     after.processes.get_mut(&812).expect("it is there").stopped = true;
-    let findings = super::findings(&Seen::new(&before, &after, None, asked(None)));
+    let findings = super::findings(&Observed::new(&before, &after, None, asked(None)));
     assert!(
         findings[0].what.contains("is stopped"),
         "{}",
@@ -60,7 +60,7 @@ fn a_full_buffer_has_a_cause() {
 
 #[test]
 fn who_is_not_seen_is_not_judged() {
-    let changes: [fn(&mut Facts); 3] = [
+    let changes: [fn(&mut Observation); 3] = [
         |after| after.owners.clear(),
         // Another process with the socket is another program.
         |after| {
@@ -74,7 +74,7 @@ fn who_is_not_seen_is_not_judged() {
     for change in changes {
         let (before, mut after) = starved(900, 0);
         change(&mut after);
-        let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
         assert_eq!(findings[0].confidence, Confidence::Possible);
         assert!(
             findings[0].what.contains("is not seen"),
@@ -93,8 +93,8 @@ fn of_several_owners_the_busiest_is_told() {
         read_ns,
         ..owner(1 + run_ms * 1_000_000, 0)
     };
-    let what = |before: &Facts, after: &Facts| {
-        let seen = Seen::new(before, after, None, asked(None));
+    let what = |before: &Observation, after: &Observation| {
+        let seen = Observed::new(before, after, None, asked(None));
         findings(&seen)[0].what.clone()
     };
     has(&mut before, 4711, child(0, 0));
@@ -137,7 +137,7 @@ fn a_counter_of_a_socket_wraps() {
 fn a_port_hides_the_sockets_of_others() {
     let (before, after) = starved(900, 0);
     for (port, count) in [(53, 1), (54, 0)] {
-        let seen = Seen::new(&before, &after, None, asked(Some(port)));
+        let seen = Observed::new(&before, &after, None, asked(Some(port)));
         let findings = findings(&seen).into_iter();
         let own = findings.filter(|one| one.check == "socket_buffer");
         assert_eq!(own.count(), count, "{port}");
@@ -148,11 +148,11 @@ fn a_port_hides_the_sockets_of_others() {
 fn a_process_hides_the_sockets_of_others() {
     let (before, after) = starved(900, 0);
     for (pid, expected) in [(812, &[("socket_buffer", 500)][..]), (813, &[])] {
-        let asked = Asked {
+        let asked = DoctorRequest {
             pid: Some(pid),
             ..asked(None)
         };
-        let seen = Seen::new(&before, &after, None, asked);
+        let seen = Observed::new(&before, &after, None, asked);
         assert_eq!(told(&findings(&seen)), is(expected), "{pid}");
     }
 }
@@ -176,7 +176,7 @@ fn a_cpu_that_is_shared_with_its_queue_explains_a_full_buffer() {
 #[test]
 fn a_quota_explains_a_full_buffer() {
     let (mut before, mut after) = starved(300, 0);
-    let set = |facts: &mut Facts, quotas: &[(&str, u64, u64)]| {
+    let set = |facts: &mut Observation, quotas: &[(&str, u64, u64)]| {
         let process = facts.processes.get_mut(&812).expect("it is there");
         let quotas = quotas.iter().map(|&(group, periods, throttled)| Quota {
             group: group.to_owned(),
@@ -198,7 +198,7 @@ fn a_quota_explains_a_full_buffer() {
         (99, 20, Some("/pod/c")),
     ] {
         set(&mut after, &[("/pod/c", 200, own), ("/pod", 1000, above)]);
-        let findings = findings(&Seen::new(&before, &after, None, asked(None)));
+        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
         let check = expected.map_or("socket_buffer", |_| "quota");
         assert_eq!(told(&findings), is(&[(check, 500)]), "{own} {above}");
         if let Some(group) = expected {
@@ -222,11 +222,11 @@ fn group(drops: &[u32]) -> Vec<(String, u64)> {
             .map(|(inode, &drops)| socket("0.0.0.0:53", inode, drops))
             .collect()
     };
-    let before = Facts {
+    let before = Observation {
         sockets: sockets(&vec![0; drops.len()]),
         ..host(&[])
     };
-    let after = later(Facts {
+    let after = later(Observation {
         sockets: sockets(drops),
         ..host(&[])
     });
@@ -288,15 +288,15 @@ fn what_found_no_socket_is_told_with_the_sockets_there_are() {
     let drops = [dropped("NO_SOCKET", 40)];
     let counters = |count| host(&[("Udp.NoPorts", count)]);
     let ask = |sockets: Vec<UdpEntry>| {
-        let before = Facts {
+        let before = Observation {
             sockets: sockets.clone(),
             ..counters(0)
         };
-        let after = later(Facts {
+        let after = later(Observation {
             sockets,
             ..counters(90)
         });
-        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(Some(53)));
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(Some(53)));
         told(&findings(&seen))
     };
     assert_eq!(ask(vec![]), is(&[("no_listener", 40)]), "90 are of all");
@@ -327,12 +327,12 @@ fn what_found_no_socket_is_told_with_the_sockets_there_are() {
         (vec![], Some((90, Confidence::Possible))),
         (vec![both], None),
     ] {
-        let at = |count| Facts {
+        let at = |count| Observation {
             sockets: sockets.clone(),
             ..counters(count)
         };
         let (before, after) = (at(0), later(at(90)));
-        let found = findings(&Seen::new(&before, &after, None, asked(Some(53))));
+        let found = findings(&Observed::new(&before, &after, None, asked(Some(53))));
         let told = found.first().map(|one| (one.count, one.confidence));
         assert_eq!(told, expected);
     }
@@ -366,7 +366,7 @@ fn what_else_a_socket_drops_is_no_full_buffer() {
         before.snapshot.snmp = counters(0, 0, 0);
         after.snapshot.snmp = counters(full, checksum, memory);
         let drops = [dropped("SOCKET_FILTER", filtered)];
-        let seen = Seen::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
         assert_eq!(told(&findings(&seen)), is(expected), "{others:?}");
     }
 }
@@ -393,7 +393,7 @@ fn threads_that_share_a_socket_are_told_where_they_are_busy() {
     };
     let ask = |first: (u64, u64), second: (u64, u64)| {
         let (mut before, mut after) = starved(first.0, first.1);
-        let threads = |facts: &mut Facts, time| {
+        let threads = |facts: &mut Observation, time| {
             let process = facts.processes.get_mut(&812).expect("it is there");
             process.threads.insert(813, time);
         };

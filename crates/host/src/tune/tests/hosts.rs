@@ -2,15 +2,15 @@
 
 use super::tunables;
 use crate::setting::{Setting, Value};
-use crate::tune::{Place, QueueInterrupt, Tunables};
+use crate::tune::{CpuPlace, QueueInterrupt, Tunables};
 use std::fmt;
 
 /// A host with this many nodes, cores per node and hyper-threads per core. CPUs are numbered as in
 /// Linux: the second hyper-threads after all first ones.
-pub(super) fn cpus(nodes: usize, cores: usize, threads: usize) -> Vec<Place> {
+pub(super) fn cpus(nodes: usize, cores: usize, threads: usize) -> Vec<CpuPlace> {
     let all = nodes * cores;
     (0..all * threads)
-        .map(|cpu| Place {
+        .map(|cpu| CpuPlace {
             cpu,
             node: cpu % all / cores,
             core: cpu % all,
@@ -33,7 +33,7 @@ pub(super) fn sysctl(name: &str) -> Setting {
 }
 
 /// The settings of every machine, with the kernel's defaults.
-pub(super) fn untouched(driver: &str, cpus: Vec<Place>, queues: u32) -> Tunables {
+pub(super) fn untouched(driver: &str, cpus: Vec<CpuPlace>, queues: u32) -> Tunables {
     let mask = match cpus.len() {
         few if few <= 32 => "0".repeat(few.div_ceil(4)),
         many => vec!["00000000"; many.div_ceil(32)].join(","),

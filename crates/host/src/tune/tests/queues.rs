@@ -5,11 +5,11 @@ use std::path::Path;
 
 /// A card with queues that a user has set: before, and after a change to fewer queues. The change
 /// stays.
-fn with_fewer_queues(directory: &Path) -> (Machine, Fake) {
+fn with_fewer_queues(directory: &Path) -> (FakeMachine, Fake) {
     let tunables = many();
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
-    let plan = Plan::new(&tunables, Goal::Udp, &["channels".to_owned()]);
+    let plan = TunePlan::new(&tunables, TuneGoal::Udp, &["channels".to_owned()]);
     assert_eq!(plan.edits().count(), 1);
     let (tuned, _) = make(&plan, &fake, directory, false).expect("it can");
     assert!(!fake.machine().values.contains_key(&rps(6)));

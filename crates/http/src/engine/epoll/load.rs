@@ -1,10 +1,10 @@
 //! The load over epoll: edge-triggered, added once for each connection, never deleted. It is modified
 //! only to hear again of bytes that a turn left.
 
-use crate::load::{LoadWorker, Request, Step, errno};
-use crate::{Close, Error};
+use crate::load::{LoadStep, LoadWorker, NextRequest, errno};
+use crate::{Close, HttpError};
 use mpps_os::clock::monotonic_ns;
-use mpps_os::epoll::{Epoll, Event, Events, Interest};
+use mpps_os::epoll::{Epoll, Events, Interest, ReadyDescriptor};
 use mpps_os::tcp::{TcpStream, would_block};
 use std::io;
 
@@ -19,29 +19,29 @@ const TURN_READS: usize = 4;
 const INTEREST: Interest = Interest::READ.and(Interest::WRITE).edge();
 
 /// A thread's sockets.
-struct Sockets {
+struct EpollSockets {
     worker: LoadWorker,
     epoll: Epoll,
-    streams: Vec<Option<Stream>>,
+    streams: Vec<Option<LoadStream>>,
     buffer: Vec<u8>,
 }
 
-struct Stream {
+struct LoadStream {
     stream: TcpStream,
     is_connecting: bool,
     /// Of the request that is being sent: how much of it has gone.
-    unsent: Option<(Request, usize)>,
+    unsent: Option<(NextRequest, usize)>,
 }
 
 /// Makes connections until the run is over.
-pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
+pub(super) fn run(mut worker: LoadWorker) -> Result<(), HttpError> {
     let epoll = Epoll::new()?;
     let mut events = Events::new(EVENTS);
     if !worker.begin("edge-triggered, added once per connection") {
         return Ok(());
     }
     let count = worker.count;
-    let mut sockets = Sockets {
+    let mut sockets = EpollSockets {
         worker,
         epoll,
         streams: (0..count).map(|_| None).collect(),
@@ -63,10 +63,10 @@ pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
     Ok(())
 }
 
-impl Sockets {
+impl EpollSockets {
     /// Waits until something happens, or something is to be started. The times of an open loop
     /// are finer than the milliseconds of epoll_wait(2).
-    fn wait(&mut self, events: &mut Events) -> Result<(), Error> {
+    fn wait(&mut self, events: &mut Events) -> Result<(), HttpError> {
         let timeout = self.worker.sleep(monotonic_ns());
         let waited = if self.worker.config.rate.is_some() && !timeout.is_zero() {
             self.worker.system_calls += 2;
@@ -77,7 +77,7 @@ impl Sockets {
         };
         match waited {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                Err(mpps_os::Error::new("epoll_wait", "set", error).into())
+                Err(mpps_os::CallError::new("epoll_wait", "set", error).into())
             }
             _ => Ok(()),
         }
@@ -99,38 +99,38 @@ impl Sockets {
         let flights = &mut self.worker.flights;
         flights.expire(monotonic_ns(), |slot| expired.push(slot));
         for slot in expired {
-            self.perform(slot, Step::Close);
+            self.perform(slot, LoadStep::Close);
         }
     }
 
     /// Does what a connection needs next, until there is something to wait for.
-    fn perform(&mut self, slot: u32, mut step: Step) {
+    fn perform(&mut self, slot: u32, mut step: LoadStep) {
         loop {
             step = match step {
-                Step::Connect => match self.connect(slot) {
+                LoadStep::Connect => match self.connect(slot) {
                     Ok(()) => return,
                     Err(errno) => self.worker.flights.failed(slot, errno, monotonic_ns()),
                 },
-                Step::Send(request) => match self.send(slot, request, 0) {
+                LoadStep::Send(request) => match self.send(slot, request, 0) {
                     Ok(()) => return,
                     Err(errno) => self.worker.flights.failed(slot, errno, monotonic_ns()),
                 },
-                Step::Receive => return,
-                Step::Close => {
+                LoadStep::Receive => return,
+                LoadStep::Close => {
                     self.close(slot);
                     self.worker.flights.free(slot);
                     return;
                 }
-                Step::Reopen => {
+                LoadStep::Reopen => {
                     self.close(slot);
-                    Step::Connect
+                    LoadStep::Connect
                 }
             }
         }
     }
 
     /// Reacts to what the kernel says about a socket.
-    fn react(&mut self, event: Event) {
+    fn react(&mut self, event: ReadyDescriptor) {
         let slot = event.key as u32;
         let Some(stream) = self.streams[slot as usize].as_mut() else {
             return;
@@ -186,7 +186,7 @@ impl Sockets {
                 Err(error) => (flights.failed(slot, errno(&error), now_ns), false),
             };
             self.perform(slot, step);
-            if !more || !matches!(step, Step::Receive | Step::Send(_)) {
+            if !more || !matches!(step, LoadStep::Receive | LoadStep::Send(_)) {
                 return;
             }
         }
@@ -220,7 +220,7 @@ impl Sockets {
         }
         let added = self.epoll.add(&stream, u64::from(slot), INTEREST);
         added.map_err(|error| errno(&error))?;
-        self.streams[slot as usize] = Some(Stream {
+        self.streams[slot as usize] = Some(LoadStream {
             stream,
             is_connecting: true,
             unsent: None,
@@ -229,7 +229,7 @@ impl Sockets {
     }
 
     /// Sends a request from its `from`th byte on; what there is no room for waits.
-    fn send(&mut self, slot: u32, request: Request, from: usize) -> Result<(), i32> {
+    fn send(&mut self, slot: u32, request: NextRequest, from: usize) -> Result<(), i32> {
         let Some(stream) = self.streams[slot as usize].as_mut() else {
             return Ok(());
         };

@@ -8,11 +8,11 @@
 mod exchange;
 mod slots;
 
-use self::exchange::{Exchange, Next, Open};
-use self::slots::Slots;
-use crate::serve::{Deadlines, Ending, ServeWorker, Stage, TICK_MS, now_ms};
-use crate::{Error, Switch};
-use mpps_os::epoll::{Epoll, Event, Events, Interest};
+use self::exchange::{Exchange, ExchangeNext, Open};
+use self::slots::OpenConnections;
+use crate::serve::{Deadlines, Ending, ServeStage, ServeWorker, TICK_MS, now_ms};
+use crate::{HttpError, Switch};
+use mpps_os::epoll::{Epoll, Events, Interest, ReadyDescriptor};
 use mpps_os::tcp::{TcpStream, ran_out, would_block};
 use mpps_os::wake::Wake;
 use std::io;
@@ -33,8 +33,8 @@ const ACCEPTS: usize = 64;
 const PAUSE_MS: u64 = 10;
 
 /// Serves until it is stopped and has drained.
-pub(super) fn run(worker: ServeWorker) -> Result<(), Error> {
-    let mut serving = Serving::new(worker)?;
+pub(super) fn run(worker: ServeWorker) -> Result<(), HttpError> {
+    let mut serving = EpollWorker::new(worker)?;
     serving.worker.ready();
     loop {
         serving.wait()?;
@@ -46,25 +46,25 @@ pub(super) fn run(worker: ServeWorker) -> Result<(), Error> {
 }
 
 /// One worker at work.
-struct Serving {
+struct EpollWorker {
     worker: ServeWorker,
     epoll: Epoll,
     events: Events,
     exchange: Exchange,
-    slots: Slots<Open>,
+    slots: OpenConnections<Open>,
     deadlines: Deadlines,
     /// Connections that could go on, and had their share of this turn.
     again: Vec<u64>,
-    accepting: Accepting,
+    accepting: AcceptState,
     /// A descriptor to give up when there is no other, so that a connection can be shed.
     reserve: Option<Wake>,
-    stage: Stage,
+    stage: ServeStage,
     drain_ends_ms: u64,
 }
 
 /// Whether connections are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Accepting {
+enum AcceptState {
     Yes,
     /// Not before this time.
     Paused(u64),
@@ -72,39 +72,39 @@ enum Accepting {
     Ended,
 }
 
-impl Serving {
-    fn new(worker: ServeWorker) -> Result<Self, Error> {
+impl EpollWorker {
+    fn new(worker: ServeWorker) -> Result<Self, HttpError> {
         let epoll = Epoll::new()?;
         epoll
             .add(worker.wake(), WAKE, Interest::READ)
-            .map_err(|source| mpps_os::Error::new("epoll_ctl", "wake", source))?;
+            .map_err(|source| mpps_os::CallError::new("epoll_ctl", "wake", source))?;
         let now_ms = now_ms();
         let mut serving = Self {
             exchange: Exchange::new(&worker, now_ms),
             events: Events::new(EVENTS),
-            slots: Slots::new(),
+            slots: OpenConnections::new(),
             deadlines: Deadlines::new(now_ms),
             again: Vec::new(),
-            accepting: Accepting::Ended,
+            accepting: AcceptState::Ended,
             reserve: Some(Wake::new()?),
-            stage: Stage::Running,
+            stage: ServeStage::Running,
             drain_ends_ms: 0,
             worker,
             epoll,
         };
         serving
             .watch_listener()
-            .map_err(|source| mpps_os::Error::new("epoll_ctl", "listener", source))?;
+            .map_err(|source| mpps_os::CallError::new("epoll_ctl", "listener", source))?;
         Ok(serving)
     }
 
     /// Sleeps until something is to be done.
-    fn wait(&mut self) -> Result<(), Error> {
+    fn wait(&mut self) -> Result<(), HttpError> {
         let timeout_ms = if !self.again.is_empty() {
             Some(0)
-        } else if let Accepting::Paused(until_ms) = self.accepting {
+        } else if let AcceptState::Paused(until_ms) = self.accepting {
             Some(until_ms.saturating_sub(self.exchange.now_ms).max(1))
-        } else if self.stage == Stage::Draining || !self.deadlines.is_empty() {
+        } else if self.stage == ServeStage::Draining || !self.deadlines.is_empty() {
             Some(TICK_MS)
         } else {
             None
@@ -113,7 +113,7 @@ impl Serving {
         let timeout = timeout_ms.map(Duration::from_millis);
         match self.epoll.wait(&mut self.events, timeout) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                Err(mpps_os::Error::new("epoll_wait", "set", error).into())
+                Err(mpps_os::CallError::new("epoll_wait", "set", error).into())
             }
             _ => Ok(()),
         }
@@ -141,15 +141,15 @@ impl Serving {
         while let Some(slot) = self.deadlines.expired(self.exchange.now_ms) {
             self.on_deadline(slot);
         }
-        if let Accepting::Paused(until_ms) = self.accepting
+        if let AcceptState::Paused(until_ms) = self.accepting
             && self.exchange.now_ms >= until_ms
         {
             self.resume_accepting();
         }
-        if self.stage == Stage::Draining && self.exchange.now_ms >= self.drain_ends_ms {
-            self.stage = Stage::Stopped;
+        if self.stage == ServeStage::Draining && self.exchange.now_ms >= self.drain_ends_ms {
+            self.stage = ServeStage::Stopped;
         }
-        if self.stage == Stage::Stopped {
+        if self.stage == ServeStage::Stopped {
             self.reset_all();
         }
         let open = self.slots.len();
@@ -157,13 +157,13 @@ impl Serving {
     }
 
     fn is_over(&self) -> bool {
-        self.stage != Stage::Running && self.slots.is_empty()
+        self.stage != ServeStage::Running && self.slots.is_empty()
     }
 
     /// Takes connections that wait, up to `most`.
     fn accept(&mut self, most: usize) {
         for _ in 0..most {
-            if self.accepting != Accepting::Yes {
+            if self.accepting != AcceptState::Yes {
                 return;
             }
             self.exchange.counters.system_calls += 1;
@@ -196,13 +196,13 @@ impl Serving {
         let mut open = self.exchange.open(stream, address);
         if !self.worker.switches.has(Switch::Events) {
             let key = self.slots.insert(open);
-            self.settle(key, Next::Wait);
+            self.settle(key, ExchangeNext::Wait);
             return;
         }
         // The request is there, or nearly: most connections end here and never see the set.
         open.is_readable = true;
         match self.exchange.drive(&mut open) {
-            Next::End(ending) => self.end(open, ending),
+            ExchangeNext::End(ending) => self.end(open, ending),
             next => {
                 let key = self.slots.insert(open);
                 self.settle(key, next);
@@ -210,7 +210,7 @@ impl Serving {
         }
     }
 
-    fn on_event(&mut self, key: u64, event: Event) {
+    fn on_event(&mut self, key: u64, event: ReadyDescriptor) {
         // The event of a connection that ended in this very batch has no slot any more.
         if let Some(open) = self.slots.find(key) {
             open.note(event);
@@ -229,20 +229,20 @@ impl Serving {
     }
 
     /// Sees to it that a connection goes on when it can.
-    fn settle(&mut self, key: u64, next: Next) {
+    fn settle(&mut self, key: u64, next: ExchangeNext) {
         let Some(open) = self.slots.find(key) else {
             return;
         };
         let ending = match next {
-            Next::End(ending) => Some(ending),
-            Next::Again => {
+            ExchangeNext::End(ending) => Some(ending),
+            ExchangeNext::Again => {
                 if !open.is_queued {
                     open.is_queued = true;
                     self.again.push(key);
                 }
                 None
             }
-            Next::Wait => match self.exchange.watch(&self.epoll, key, open) {
+            ExchangeNext::Wait => match self.exchange.watch(&self.epoll, key, open) {
                 Ok(()) => None,
                 // No memory, or the user's share of watches is used up.
                 Err(_) => Some(Ending::Error),
@@ -282,7 +282,7 @@ impl Serving {
     fn end(&mut self, open: Open, ending: Ending) {
         self.worker.peers.leave(open.address);
         self.exchange.close(&self.epoll, open, ending);
-        if let Accepting::Paused(_) = self.accepting {
+        if let AcceptState::Paused(_) = self.accepting {
             // There is a descriptor again.
             self.resume_accepting();
         }
@@ -303,7 +303,7 @@ impl Serving {
         self.reserve = Wake::new().ok();
         // An unwatched listener need not be deleted.
         let _ = self.epoll.delete(&*self.worker.listener);
-        self.accepting = Accepting::Paused(self.exchange.now_ms + PAUSE_MS);
+        self.accepting = AcceptState::Paused(self.exchange.now_ms + PAUSE_MS);
     }
 
     fn resume_accepting(&mut self) {
@@ -312,7 +312,7 @@ impl Serving {
         }
         self.exchange.counters.system_calls += 1;
         if self.watch_listener().is_err() {
-            self.accepting = Accepting::Paused(self.exchange.now_ms + PAUSE_MS);
+            self.accepting = AcceptState::Paused(self.exchange.now_ms + PAUSE_MS);
         }
     }
 
@@ -323,14 +323,14 @@ impl Serving {
             Interest::READ
         };
         self.epoll.add(&*self.worker.listener, LISTENER, interest)?;
-        self.accepting = Accepting::Yes;
+        self.accepting = AcceptState::Yes;
         Ok(())
     }
 
     fn change_stage(&mut self) {
         self.worker.wake().clear();
         let stage = self.worker.stage();
-        if self.stage == Stage::Running && stage == Stage::Draining {
+        if self.stage == ServeStage::Running && stage == ServeStage::Draining {
             self.begin_drain();
         }
         self.stage = self.stage.max(stage);
@@ -346,7 +346,7 @@ impl Serving {
         self.accept(self.worker.limits.connections);
         let _ = self.epoll.delete(&*self.worker.listener);
         self.worker.listener.stop();
-        self.accepting = Accepting::Ended;
+        self.accepting = AcceptState::Ended;
         for key in self.slots.keys() {
             self.end_if_idle(key);
         }
@@ -360,16 +360,16 @@ impl Serving {
         };
         open.is_readable = true;
         let next = match self.exchange.drive(open) {
-            Next::Wait if is_idle(open) => self.exchange.drained(open),
+            ExchangeNext::Wait if is_idle(open) => self.exchange.drained(open),
             next => next,
         };
         self.settle(key, next);
     }
 
     fn reset_all(&mut self) {
-        if self.accepting != Accepting::Ended {
+        if self.accepting != AcceptState::Ended {
             self.worker.listener.stop();
-            self.accepting = Accepting::Ended;
+            self.accepting = AcceptState::Ended;
         }
         for key in self.slots.keys() {
             if let Some(open) = self.slots.remove(key) {

@@ -1,19 +1,19 @@
 //! One connection, and what the kernel is doing for it.
 
 use crate::serve::{Acknowledgement, Connection, Ending, Reply};
-use mpps_os::uring::{Request, Socket};
+use mpps_os::uring::{RequestKey, RingSocket};
 use std::net::IpAddr;
 
 /// One connection.
-pub(super) struct Client {
+pub(super) struct RingClient {
     pub(super) connection: Connection,
     /// None once it was given up to be closed.
-    pub(super) socket: Option<Socket>,
+    pub(super) socket: Option<RingSocket>,
     pub(super) address: Option<IpAddr>,
     /// True if it counts against the limits.
     pub(super) is_admitted: bool,
     /// The request that the kernel has. Its completion comes.
-    pub(super) request: Option<Request>,
+    pub(super) request: Option<RequestKey>,
     /// The reply on its way.
     pub(super) reply: Option<Reply>,
     /// The action that follows as soon as the kernel has answered, whatever the answer is.
@@ -41,8 +41,8 @@ pub(super) enum Forced {
     Send(Box<Reply>),
 }
 
-impl Client {
-    pub(super) fn new(socket: Socket, address: Option<IpAddr>, now_ms: u64) -> Self {
+impl RingClient {
+    pub(super) fn new(socket: RingSocket, address: Option<IpAddr>, now_ms: u64) -> Self {
         Self {
             connection: Connection::new(now_ms),
             socket: Some(socket),

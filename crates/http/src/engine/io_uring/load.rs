@@ -1,10 +1,11 @@
 //! The load over io_uring: direct descriptors, and many connections for one system call.
 
-use crate::load::{CLOSING_MAX, LoadWorker, Request as Which, Step, errno};
-use crate::{Close, Error};
+use crate::load::{CLOSING_MAX, LoadStep, LoadWorker, NextRequest as Which, errno};
+use crate::{Close, HttpError};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::uring::{
-    Address, Buffer, Dialling, Outcome, Request, Sending, Socket, StreamOptions, StreamRing,
+    Address, Buffer, CompletedCall, Dialling, RequestKey, RingSocket, SendRequest, StreamOptions,
+    StreamRing,
 };
 use std::io;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ const REQUESTS_MAX: usize = 4096;
 const EVENTS_MAX: usize = 1024;
 
 /// A thread's sockets.
-struct Sockets {
+struct RingSockets {
     worker: LoadWorker,
     ring: StreamRing,
-    lines: Vec<Line>,
+    lines: Vec<RingConnection>,
     target: Address,
     sources: Vec<Address>,
     /// Connections to be closed. The ring may still have a part of them.
@@ -36,11 +37,11 @@ struct Sockets {
 
 /// The ring's part of a connection.
 #[derive(Default)]
-struct Line {
-    socket: Option<Socket>,
-    dialling: Option<Request>,
-    sending: Option<Request>,
-    receiving: Option<Request>,
+struct RingConnection {
+    socket: Option<RingSocket>,
+    dialling: Option<RequestKey>,
+    sending: Option<RequestKey>,
+    receiving: Option<RequestKey>,
     /// Bytes that go out with the receive, and have gone once it is answered.
     asked_bytes: u32,
     then: Then,
@@ -59,7 +60,7 @@ enum Then {
 }
 
 /// Makes connections until the run is over.
-pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
+pub(super) fn run(mut worker: LoadWorker) -> Result<(), HttpError> {
     let count = worker.count;
     let ring = StreamRing::new(&StreamOptions {
         // A connection that begins or ends takes two or three.
@@ -76,7 +77,7 @@ pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
         return Ok(());
     }
     let sources = worker.config.sources.iter();
-    let mut sockets = Sockets {
+    let mut sockets = RingSockets {
         target: worker.config.target.into(),
         sources: sources
             .map(|ip| Address::from(std::net::SocketAddr::new(*ip, 0)))
@@ -84,7 +85,7 @@ pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
         worker,
         ring,
         closing: Vec::new(),
-        lines: (0..count).map(|_| Line::default()).collect(),
+        lines: (0..count).map(|_| RingConnection::default()).collect(),
         now_ns: monotonic_ns(),
         has_more: false,
     };
@@ -99,25 +100,25 @@ pub(super) fn run(mut worker: LoadWorker) -> Result<(), Error> {
     Ok(())
 }
 
-impl Line {
+impl RingConnection {
     /// The requests that the ring has not answered yet.
-    fn pending(&self) -> impl Iterator<Item = Request> {
+    fn pending(&self) -> impl Iterator<Item = RequestKey> {
         let requests = [self.dialling, self.sending, self.receiving];
         requests.into_iter().flatten()
     }
 }
 
-impl Sockets {
+impl RingSockets {
     /// Waits until something happens, or something is to be started; not at all while there are
     /// events left.
-    fn wait(&mut self) -> Result<(), Error> {
+    fn wait(&mut self) -> Result<(), HttpError> {
         let waited = if self.has_more {
             self.ring.wait(0, None)
         } else {
             let timeout = self.worker.sleep(monotonic_ns());
             self.ring.wait(1, Some(timeout))
         };
-        Ok(waited.map_err(|error| mpps_os::Error::new("io_uring_enter", "ring", error))?)
+        Ok(waited.map_err(|error| mpps_os::CallError::new("io_uring_enter", "ring", error))?)
     }
 
     fn react_to_all(&mut self) {
@@ -152,7 +153,7 @@ impl Sockets {
         let flights = &mut self.worker.flights;
         flights.expire(self.now_ns, |slot| expired.push(slot));
         for slot in expired {
-            self.perform(slot, Step::Close);
+            self.perform(slot, LoadStep::Close);
         }
         self.hurry();
     }
@@ -165,7 +166,7 @@ impl Sockets {
             if line.then == Then::Nothing {
                 continue;
             }
-            let pending: Vec<Request> = line.pending().collect();
+            let pending: Vec<RequestKey> = line.pending().collect();
             if pending.is_empty() {
                 self.go_on(slot);
             } else {
@@ -178,13 +179,13 @@ impl Sockets {
     }
 
     /// Asks the ring for what a connection needs next.
-    fn perform(&mut self, slot: u32, step: Step) {
+    fn perform(&mut self, slot: u32, step: LoadStep) {
         match step {
-            Step::Connect => self.dial(slot),
-            Step::Send(request) => self.send(slot, request),
-            Step::Receive => self.receive(slot),
-            Step::Close => self.close(slot, Then::Close),
-            Step::Reopen => self.close(slot, Then::Reopen),
+            LoadStep::Connect => self.dial(slot),
+            LoadStep::Send(request) => self.send(slot, request),
+            LoadStep::Receive => self.receive(slot),
+            LoadStep::Close => self.close(slot, Then::Close),
+            LoadStep::Reopen => self.close(slot, Then::Reopen),
         }
     }
 
@@ -217,7 +218,7 @@ impl Sockets {
             line.receiving = Some(self.ring.exchange(slot, socket, text, range));
             return;
         }
-        let whole = Sending {
+        let whole = SendRequest {
             whole: true,
             more: false,
         };
@@ -264,14 +265,14 @@ impl Sockets {
     }
 
     /// Reacts to what became of a request.
-    fn react(&mut self, slot: u32, outcome: Outcome) {
+    fn react(&mut self, slot: u32, outcome: CompletedCall) {
         let Some(line) = self.lines.get_mut(slot as usize) else {
             return;
         };
         let flights = &mut self.worker.flights;
         let is_going = line.then == Then::Nothing;
         let step = match outcome {
-            Outcome::Dialled(dialled) => {
+            CompletedCall::Dialled(dialled) => {
                 line.dialling = None;
                 let dialled = dialled.map(|socket| line.socket = Some(socket));
                 match dialled {
@@ -282,7 +283,7 @@ impl Sockets {
                     _ => None,
                 }
             }
-            Outcome::Sent(sent, _) => {
+            CompletedCall::Sent(sent, _) => {
                 line.sending = None;
                 let bytes = *sent.as_ref().unwrap_or(&0);
                 flights.tally.bytes_sent += bytes as u64;
@@ -293,7 +294,7 @@ impl Sockets {
                     _ => None,
                 }
             }
-            Outcome::Received(received) => {
+            CompletedCall::Received(received) => {
                 line.receiving = None;
                 let asked = std::mem::take(&mut line.asked_bytes);
                 // Without a buffer it could not be received, but the request has gone.
@@ -320,7 +321,7 @@ impl Sockets {
         slot: u32,
         received: io::Result<Buffer>,
         is_going: bool,
-    ) -> Option<Step> {
+    ) -> Option<LoadStep> {
         let flights = &mut self.worker.flights;
         match received {
             Ok(buffer) => {
@@ -334,7 +335,7 @@ impl Sockets {
                 step
             }
             // Some buffers have come back since.
-            Err(error) if errno(&error) == libc::ENOBUFS => is_going.then_some(Step::Receive),
+            Err(error) if errno(&error) == libc::ENOBUFS => is_going.then_some(LoadStep::Receive),
             Err(error) if is_going => Some(flights.failed(slot, errno(&error), self.now_ns)),
             Err(_) => None,
         }

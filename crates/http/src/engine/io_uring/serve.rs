@@ -22,14 +22,17 @@ mod acknowledging;
 mod draining;
 mod files;
 
-use super::client::{Client, Forced};
+use super::client::{Forced, RingClient};
 use crate::serve::{
-    Body, Chunk, Close, Deadlines, Ending, Reply, Responder, Seen, ServeCounters, ServeWorker,
-    Stage, Step, TICK_MS, Waits, now_ms,
+    AcknowledgedBytes, Chunk, Close, Deadlines, Ending, Reply, ReplyBody, Responder, ServeCounters,
+    ServeStage, ServeStep, ServeWorker, TICK_MS, Waits, now_ms,
 };
-use crate::{Error, Switch};
+use crate::{HttpError, Switch};
 use mpps_os::limit;
-use mpps_os::uring::{Buffer, Event, Outcome, Request, Sending, Socket, StreamOptions, StreamRing};
+use mpps_os::uring::{
+    Buffer, CompletedCall, RequestKey, RingEvent, RingSocket, SendRequest, StreamOptions,
+    StreamRing,
+};
 use mpps_os::wake::Wake;
 use slab::Slab;
 use std::io;
@@ -65,16 +68,16 @@ const RETRY: Duration = Duration::from_millis(2);
 struct Loop {
     worker: ServeWorker,
     ring: StreamRing,
-    listener: Socket,
-    wake: Socket,
-    clients: Slab<Client>,
+    listener: RingSocket,
+    wake: RingSocket,
+    clients: Slab<RingClient>,
     responder: Responder,
     deadlines: Deadlines,
     counters: ServeCounters,
     now_ms: u64,
-    stage: Stage,
+    stage: ServeStage,
     /// The standing, or repeated, request that accepts.
-    accept: Option<Request>,
+    accept: Option<RequestKey>,
     /// When accepting may be tried again.
     accept_at_ms: u64,
     /// A descriptor to give up when there is no other.
@@ -94,14 +97,14 @@ struct Loop {
 }
 
 /// Serves until the worker's stage says otherwise.
-pub(super) fn run(worker: ServeWorker) -> Result<(), Error> {
+pub(super) fn run(worker: ServeWorker) -> Result<(), HttpError> {
     let mut engine = Loop::new(worker)?;
     engine.worker.ready();
     engine.run()
 }
 
 impl Loop {
-    fn new(worker: ServeWorker) -> Result<Self, Error> {
+    fn new(worker: ServeWorker) -> Result<Self, HttpError> {
         let has = |switch| worker.switches.has(switch);
         let (fds, events, buffers) = (has(Switch::Fds), has(Switch::Events), has(Switch::Buffers));
         let slots = worker.limits.connections.saturating_add(SLOTS_SPARE);
@@ -125,7 +128,7 @@ impl Loop {
             deadlines: Deadlines::new(now_ms),
             counters: ServeCounters::default(),
             now_ms,
-            stage: Stage::Running,
+            stage: ServeStage::Running,
             accept: None,
             accept_at_ms: 0,
             reserve: Some(Wake::new()?),
@@ -141,7 +144,7 @@ impl Loop {
         })
     }
 
-    fn run(&mut self) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), HttpError> {
         self.ring.poll_readable(WAKE, &self.wake);
         let mut is_more = false;
         loop {
@@ -153,14 +156,14 @@ impl Loop {
             };
             self.ring
                 .wait(want, timeout)
-                .map_err(|error| mpps_os::Error::new("io_uring_enter", "connections", error))?;
+                .map_err(|error| mpps_os::CallError::new("io_uring_enter", "connections", error))?;
             self.now_ms = now_ms();
             is_more = self.events();
             self.expire();
             self.counters.system_calls = self.ring.calls();
             let open = self.clients.len();
             self.worker.counters.publish(&self.counters, open);
-            if self.stage != Stage::Running && self.is_over() {
+            if self.stage != ServeStage::Running && self.is_over() {
                 return Ok(());
             }
         }
@@ -172,7 +175,7 @@ impl Loop {
             return Some(RETRY);
         }
         let waits = self.deadlines.is_empty() && self.accept.is_some();
-        (!waits || self.stage != Stage::Running).then_some(Duration::from_millis(4 * TICK_MS))
+        (!waits || self.stage != ServeStage::Running).then_some(Duration::from_millis(4 * TICK_MS))
     }
 
     /// Looks at what has happened. True if there may be more.
@@ -186,10 +189,10 @@ impl Loop {
         true
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: RingEvent) {
         match (event.token, event.outcome) {
             (WAKE, _) => self.turn_stage(),
-            (ACCEPT, Outcome::Accepted { socket, peer, more }) => {
+            (ACCEPT, CompletedCall::Accepted { socket, peer, more }) => {
                 if !more {
                     self.accept = None;
                 }
@@ -198,10 +201,13 @@ impl Loop {
                     Err(error) => self.not_accepted(&error),
                 }
             }
-            (slot, Outcome::Unsent(answer)) if slot & LOOK != 0 => {
-                self.looked(slot & !LOOK, Seen::left(answer.unwrap_or(usize::MAX)));
+            (slot, CompletedCall::Unsent(answer)) if slot & LOOK != 0 => {
+                self.looked(
+                    slot & !LOOK,
+                    AcknowledgedBytes::left(answer.unwrap_or(usize::MAX)),
+                );
             }
-            (slot, Outcome::Lent(fd)) if slot & LOOK != 0 => self.lent(slot & !LOOK, fd),
+            (slot, CompletedCall::Lent(fd)) if slot & LOOK != 0 => self.lent(slot & !LOOK, fd),
             (slot, outcome) => self.moved(slot, outcome),
         }
     }
@@ -209,23 +215,25 @@ impl Loop {
     // Steps of a connection.
 
     /// Handles the outcome of a connection's request.
-    fn moved(&mut self, slot: u32, outcome: Outcome) {
+    fn moved(&mut self, slot: u32, outcome: CompletedCall) {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.request = None;
         let forced = client.forced.take();
         match (outcome, forced) {
-            (Outcome::Received(Ok(buffer)), Some(Forced::CloseIfIdle)) if buffer.filled() > 0 => {
+            (CompletedCall::Received(Ok(buffer)), Some(Forced::CloseIfIdle))
+                if buffer.filled() > 0 =>
+            {
                 client.ending = None;
                 self.received(slot, buffer);
             }
-            (Outcome::Ready(Ok(())), Some(Forced::CloseIfIdle)) => {
+            (CompletedCall::Ready(Ok(())), Some(Forced::CloseIfIdle)) => {
                 client.forced = Some(Forced::CloseIfIdle);
                 self.receive_now(slot);
             }
-            (Outcome::Ended(result), _) => self.ended(slot, result.is_ok()),
-            (Outcome::Closed(_), _) => self.remove(slot),
+            (CompletedCall::Ended(result), _) => self.ended(slot, result.is_ok()),
+            (CompletedCall::Closed(_), _) => self.remove(slot),
             (outcome, Some(forced)) => {
                 self.discard(outcome);
                 match forced {
@@ -234,24 +242,24 @@ impl Loop {
                     Forced::Send(reply) => self.send(slot, *reply),
                 }
             }
-            (Outcome::Received(Ok(buffer)), None) => self.received(slot, buffer),
-            (Outcome::Ready(Ok(())), None) => self.receive_now(slot),
-            (Outcome::Sent(Ok(bytes), buffer), None) => self.sent(slot, bytes, buffer),
-            (Outcome::Read(Ok(buffer)), None) => self.read(slot, buffer),
-            (Outcome::ShutDown(result), None) if client.acknowledgement.is_some() => {
+            (CompletedCall::Received(Ok(buffer)), None) => self.received(slot, buffer),
+            (CompletedCall::Ready(Ok(())), None) => self.receive_now(slot),
+            (CompletedCall::Sent(Ok(bytes), buffer), None) => self.sent(slot, bytes, buffer),
+            (CompletedCall::Read(Ok(buffer)), None) => self.read(slot, buffer),
+            (CompletedCall::ShutDown(result), None) if client.acknowledgement.is_some() => {
                 self.asked(slot, result.is_ok());
             }
             // A peer that has gone is found out by receiving.
-            (Outcome::ShutDown(_), None) => self.receive(slot),
-            (Outcome::Unsent(Ok(bytes)), None) if bytes > 0 => {
-                self.unacknowledged(slot, Seen::left(bytes));
+            (CompletedCall::ShutDown(_), None) => self.receive(slot),
+            (CompletedCall::Unsent(Ok(bytes)), None) if bytes > 0 => {
+                self.unacknowledged(slot, AcknowledgedBytes::left(bytes));
             }
-            (Outcome::Lent(fd), None) => self.lent_at_end(slot, fd),
-            (Outcome::Unsent(_), None) => self.close_now(slot),
-            (Outcome::Received(Err(error)), None) if is_out_of_buffers(&error) => {
+            (CompletedCall::Lent(fd), None) => self.lent_at_end(slot, fd),
+            (CompletedCall::Unsent(_), None) => self.close_now(slot),
+            (CompletedCall::Received(Err(error)), None) if is_out_of_buffers(&error) => {
                 self.receive_now(slot);
             }
-            (Outcome::Read(Err(_)), None) => self.close(slot, Ending::Error),
+            (CompletedCall::Read(Err(_)), None) => self.close(slot, Ending::Error),
             (outcome, None) => {
                 self.discard(outcome);
                 self.close(slot, Ending::Reset);
@@ -314,20 +322,20 @@ impl Loop {
         self.step(slot, step);
     }
 
-    fn step(&mut self, slot: u32, step: Step) {
+    fn step(&mut self, slot: u32, step: ServeStep) {
         match step {
-            Step::Receive => {
+            ServeStep::Receive => {
                 self.arm(slot);
                 self.receive(slot);
-                let is_idle = |client: &mut Client| client.connection.waits() == Waits::Idle;
-                if self.stage != Stage::Running
+                let is_idle = |client: &mut RingClient| client.connection.waits() == Waits::Idle;
+                if self.stage != ServeStage::Running
                     && self.clients.get_mut(slot as usize).is_some_and(is_idle)
                 {
                     // Its reply had begun before the drain, and did not say that it was the last.
                     self.force(slot, Ending::Drained, Forced::CloseIfIdle);
                 }
             }
-            Step::Send(reply) => {
+            ServeStep::Send(reply) => {
                 self.arm(slot);
                 self.counters.reply(reply.status);
                 if let Some(client) = self.clients.get_mut(slot as usize) {
@@ -335,7 +343,7 @@ impl Loop {
                 }
                 self.send(slot, reply);
             }
-            Step::Shutdown => {
+            ServeStep::Shutdown => {
                 self.arm(slot);
                 let Some(client) = self.clients.get_mut(slot as usize) else {
                     return;
@@ -349,7 +357,7 @@ impl Loop {
                     client.request = Some(request);
                 }
             }
-            Step::Close => self.close(slot, Ending::Done),
+            ServeStep::Close => self.close(slot, Ending::Done),
         }
     }
 
@@ -358,7 +366,7 @@ impl Loop {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
-        let is_all = matches!(reply.body, Body::None);
+        let is_all = matches!(reply.body, ReplyBody::None);
         let length = reply.head.range.len();
         if self.events
             && reply.last
@@ -375,7 +383,7 @@ impl Loop {
         let Some(socket) = &client.socket else {
             return;
         };
-        let sending = Sending {
+        let sending = SendRequest {
             whole: length <= WHOLE_BYTES_MAX,
             more: !is_all,
         };
@@ -404,13 +412,13 @@ impl Loop {
         if !reply.head.range.is_empty() {
             return self.send(slot, reply);
         }
-        match std::mem::replace(&mut reply.body, Body::None) {
-            Body::None => self.whole(slot),
-            Body::Memory(chunk) => {
+        match std::mem::replace(&mut reply.body, ReplyBody::None) {
+            ReplyBody::None => self.whole(slot),
+            ReplyBody::Memory(chunk) => {
                 reply.head = chunk;
                 self.send(slot, reply);
             }
-            body @ Body::File { .. } => {
+            body @ ReplyBody::File { .. } => {
                 reply.body = body;
                 self.read_on(slot, reply);
             }
@@ -468,7 +476,7 @@ impl Loop {
         // Bytes that the client does not take must not stay in the kernel.
         let resets = match client.ending {
             Some(Ending::SendTimeout | Ending::Error) => true,
-            Some(Ending::Drained) => self.stage == Stage::Stopped,
+            Some(Ending::Drained) => self.stage == ServeStage::Stopped,
             _ => false,
         };
         client.request = Some(match resets {
@@ -508,10 +516,12 @@ impl Loop {
     }
 
     /// Gives back the buffer of an outcome that is not needed any more.
-    fn discard(&mut self, outcome: Outcome) {
+    fn discard(&mut self, outcome: CompletedCall) {
         match outcome {
-            Outcome::Received(Ok(buffer)) => self.ring.give_back(buffer),
-            Outcome::Read(Ok(buffer)) | Outcome::Sent(_, Some(buffer)) => self.keep(buffer),
+            CompletedCall::Received(Ok(buffer)) => self.ring.give_back(buffer),
+            CompletedCall::Read(Ok(buffer)) | CompletedCall::Sent(_, Some(buffer)) => {
+                self.keep(buffer)
+            }
             _ => {}
         }
     }
@@ -569,7 +579,7 @@ impl Loop {
         let late = client.connection.ending_if_late();
         let ending = late.unwrap_or(Ending::Done);
         let forced = match client.connection.expire(&mut self.responder, self.now_ms) {
-            Step::Send(reply) => {
+            ServeStep::Send(reply) => {
                 self.counters.reply(reply.status);
                 Forced::Send(Box::new(reply))
             }

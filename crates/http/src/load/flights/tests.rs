@@ -32,7 +32,7 @@ fn flights(per_connection: Option<u64>, tickets: Option<u64>, rate: Option<f64>)
         requests_per_connection: per_connection,
         ..config()
     };
-    let pace = rate.map(|rate| Pace::new(rate, 0, 1));
+    let pace = rate.map(|rate| StartPace::new(rate, 0, 1));
     let tickets = tickets.map(|count| Arc::new(AtomicU64::new(count)));
     let mut flights = Flights::new(&config, config.connections, pace, tickets);
     flights.begin(0);
@@ -42,8 +42,8 @@ fn flights(per_connection: Option<u64>, tickets: Option<u64>, rate: Option<f64>)
 /// Starts a connection and makes it.
 fn connect(flights: &mut Flights, now: u64) -> u32 {
     let (slot, step) = flights.start(now).expect("there is room");
-    assert_eq!(step, Step::Connect);
-    assert!(matches!(flights.connected(slot, now), Step::Send(_)));
+    assert_eq!(step, LoadStep::Connect);
+    assert!(matches!(flights.connected(slot, now), LoadStep::Send(_)));
     slot
 }
 
@@ -56,13 +56,16 @@ fn balances(flights: &Flights) {
 fn a_connection_of_one_request_waits_for_the_servers_end() {
     let mut flights = flights(Some(1), Some(1), None);
     let (slot, step) = flights.start(5).unwrap();
-    assert_eq!(step, Step::Connect);
-    assert_eq!(flights.connected(slot, 7), Step::Send(Request::Last));
-    assert_eq!(flights.received(slot, &LAST[..20], 8), Step::Receive);
-    assert_eq!(flights.received(slot, &LAST[20..], 9), Step::Receive);
+    assert_eq!(step, LoadStep::Connect);
+    assert_eq!(
+        flights.connected(slot, 7),
+        LoadStep::Send(NextRequest::Last)
+    );
+    assert_eq!(flights.received(slot, &LAST[..20], 8), LoadStep::Receive);
+    assert_eq!(flights.received(slot, &LAST[20..], 9), LoadStep::Receive);
     assert_eq!(flights.tally.requests.completed, 1);
     assert!(!flights.is_done() && flights.start(9).is_none());
-    assert_eq!(flights.ended(slot, 10), Step::Close);
+    assert_eq!(flights.ended(slot, 10), LoadStep::Close);
     flights.free(slot);
     assert!(flights.start(10).is_none() && flights.is_done());
     assert_eq!(flights.tally.connections.completed, 1);
@@ -78,7 +81,7 @@ fn a_client_that_closes_first_does_not_wait() {
     };
     let mut flights = Flights::new(&config, 1, None, None);
     let slot = connect(&mut flights, 0);
-    assert_eq!(flights.received(slot, LAST, 1), Step::Close);
+    assert_eq!(flights.received(slot, LAST, 1), LoadStep::Close);
     assert_eq!(flights.tally.connections.completed, 1);
     balances(&flights);
 }
@@ -87,9 +90,12 @@ fn a_client_that_closes_first_does_not_wait() {
 fn a_kept_connection_goes_on_at_once_and_ends_with_its_last_request() {
     let mut flights = flights(Some(2), None, None);
     let slot = connect(&mut flights, 0);
-    assert_eq!(flights.received(slot, REPLY, 1), Step::Send(Request::Last));
+    assert_eq!(
+        flights.received(slot, REPLY, 1),
+        LoadStep::Send(NextRequest::Last)
+    );
     // The server does not close although it announced it: then the client does.
-    assert_eq!(flights.received(slot, REPLY, 2), Step::Close);
+    assert_eq!(flights.received(slot, REPLY, 2), LoadStep::Close);
     assert_eq!(flights.tally.requests.completed, 2);
     assert_eq!(flights.tally.connections.completed, 1);
     balances(&flights);
@@ -99,14 +105,20 @@ fn a_kept_connection_goes_on_at_once_and_ends_with_its_last_request() {
 fn a_close_between_requests_is_a_reconnect_and_no_failure() {
     let mut flights = flights(None, None, None);
     let slot = connect(&mut flights, 0);
-    assert!(matches!(flights.received(slot, REPLY, 1), Step::Send(_)));
-    assert_eq!(flights.ended(slot, 2), Step::Reopen);
-    assert!(matches!(flights.connected(slot, 3), Step::Send(_)));
-    assert!(matches!(flights.received(slot, REPLY, 4), Step::Send(_)));
-    assert_eq!(flights.failed(slot, libc::ECONNRESET, 5), Step::Reopen);
+    assert!(matches!(
+        flights.received(slot, REPLY, 1),
+        LoadStep::Send(_)
+    ));
+    assert_eq!(flights.ended(slot, 2), LoadStep::Reopen);
+    assert!(matches!(flights.connected(slot, 3), LoadStep::Send(_)));
+    assert!(matches!(
+        flights.received(slot, REPLY, 4),
+        LoadStep::Send(_)
+    ));
+    assert_eq!(flights.failed(slot, libc::ECONNRESET, 5), LoadStep::Reopen);
     // A new connection that is closed without a reply is one.
-    assert!(matches!(flights.connected(slot, 6), Step::Send(_)));
-    assert_eq!(flights.ended(slot, 7), Step::Close);
+    assert!(matches!(flights.connected(slot, 6), LoadStep::Send(_)));
+    assert_eq!(flights.ended(slot, 7), LoadStep::Close);
     assert_eq!(flights.tally.closed_early, 2);
     assert_eq!(flights.tally.connections.completed, 2);
     assert_eq!(flights.tally.connections.failed(Failure::NoReply), 1);
@@ -117,7 +129,7 @@ fn a_close_between_requests_is_a_reconnect_and_no_failure() {
 
 #[test]
 fn each_failure_is_counted_by_its_name() {
-    type Happens = fn(&mut Flights, u32) -> Step;
+    type Happens = fn(&mut Flights, u32) -> LoadStep;
     let cases: [(Failure, bool, Happens); 10] = [
         (Failure::Refused, false, |f, s| {
             f.failed(s, libc::ECONNREFUSED, 1)
@@ -153,7 +165,7 @@ fn each_failure_is_counted_by_its_name() {
         if is_connected {
             flights.connected(slot, 0);
         }
-        assert_eq!(happens(&mut flights, slot), Step::Close, "{failure:?}");
+        assert_eq!(happens(&mut flights, slot), LoadStep::Close, "{failure:?}");
         assert_eq!(flights.tally.connections.failed(failure), 1, "{failure:?}");
         assert_eq!(flights.tally.requests.failed(failure), 1, "{failure:?}");
         balances(&flights);
@@ -164,8 +176,11 @@ fn each_failure_is_counted_by_its_name() {
 fn a_bad_status_fails_its_request_and_in_the_end_its_connection() {
     let mut flights = flights(Some(2), None, None);
     let slot = connect(&mut flights, 0);
-    assert!(matches!(flights.received(slot, MISSING, 1), Step::Send(_)));
-    assert_eq!(flights.received(slot, LAST, 1), Step::Receive);
+    assert!(matches!(
+        flights.received(slot, MISSING, 1),
+        LoadStep::Send(_)
+    ));
+    assert_eq!(flights.received(slot, LAST, 1), LoadStep::Receive);
     flights.ended(slot, 1);
     assert_eq!(flights.tally.requests.failed(Failure::BadStatus), 1);
     assert_eq!(flights.tally.requests.completed, 1);
@@ -186,8 +201,8 @@ fn a_bad_status_fails_its_request_and_in_the_end_its_connection() {
 fn a_reset_after_a_whole_reply_is_the_servers_way_to_close() {
     let mut flights = flights(Some(1), None, None);
     let slot = connect(&mut flights, 0);
-    assert_eq!(flights.received(slot, LAST, 1), Step::Receive);
-    assert_eq!(flights.failed(slot, libc::ECONNRESET, 2), Step::Close);
+    assert_eq!(flights.received(slot, LAST, 1), LoadStep::Receive);
+    assert_eq!(flights.failed(slot, libc::ECONNRESET, 2), LoadStep::Close);
     assert_eq!(flights.tally.connections.completed, 1);
     balances(&flights);
 }
@@ -220,13 +235,13 @@ fn an_open_loop_starts_at_its_times_and_uses_connections_again() {
     let slot = connect(&mut flights, 0);
     assert!(flights.start(1).is_none());
     assert_eq!(flights.wake_ns(), 1_000_000);
-    assert_eq!(flights.received(slot, REPLY, 10_000), Step::Receive);
+    assert_eq!(flights.received(slot, REPLY, 10_000), LoadStep::Receive);
     let (again, step) = flights.start(1_000_000).unwrap();
-    assert_eq!((again, step), (slot, Step::Send(Request::Ordinary)));
+    assert_eq!((again, step), (slot, LoadStep::Send(NextRequest::Ordinary)));
     // Three became due meanwhile; the first of them goes out with the reply.
     assert!(matches!(
         flights.received(slot, REPLY, 4_500_000),
-        Step::Send(_)
+        LoadStep::Send(_)
     ));
     assert_eq!(flights.tally.requests.started, 3);
     // An idle connection that the server closes is forgotten.
@@ -235,11 +250,11 @@ fn an_open_loop_starts_at_its_times_and_uses_connections_again() {
     }
     assert!(matches!(
         flights.received(slot, REPLY, 4_600_000),
-        Step::Receive
+        LoadStep::Receive
     ));
-    assert_eq!(flights.ended(slot, 4_700_000), Step::Close);
+    assert_eq!(flights.ended(slot, 4_700_000), LoadStep::Close);
     flights.free(slot);
-    assert_eq!(flights.start(5_000_000), Some((slot, Step::Connect)));
+    assert_eq!(flights.start(5_000_000), Some((slot, LoadStep::Connect)));
     flights.finish(9_500_000);
     assert_eq!(flights.tally.not_started, 4);
     assert!(flights.tally.lateness_ns_max >= 2_500_000);
@@ -313,23 +328,23 @@ proptest! {
                 }
             };
             match step {
-                Some((slot, Step::Close)) => {
+                Some((slot, LoadStep::Close)) => {
                     open[slot as usize] = false;
                     flights.free(slot);
                 }
                 Some((slot, _)) => open[slot as usize] = true,
                 None => {}
             }
-            let flying = |phases: &[Phase]| {
+            let flying = |phases: &[FlightPhase]| {
                 let of = |flight: &&Flight| phases.contains(&flight.phase);
                 flights.slots.iter().filter(of).count() as i64
             };
-            let requests = flying(&[Phase::Connecting, Phase::Waiting, Phase::Replying]);
-            let others = flying(&[Phase::Closing, Phase::Idle]);
+            let requests = flying(&[FlightPhase::Connecting, FlightPhase::Waiting, FlightPhase::Replying]);
+            let others = flying(&[FlightPhase::Closing, FlightPhase::Idle]);
             prop_assert_eq!(flights.tally.requests.remainder(), requests);
             prop_assert_eq!(flights.tally.connections.remainder(), requests + others);
-            prop_assert_eq!(flights.active as i64, requests + flying(&[Phase::Closing]));
-            let closed = flying(&[Phase::Free, Phase::Ended]);
+            prop_assert_eq!(flights.active as i64, requests + flying(&[FlightPhase::Closing]));
+            let closed = flying(&[FlightPhase::Free, FlightPhase::Ended]);
             prop_assert_eq!(requests + others + closed, 4);
         }
         flights.finish(now);

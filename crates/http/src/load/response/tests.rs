@@ -4,10 +4,10 @@ use super::*;
 use proptest::prelude::*;
 
 /// Reads a reply that comes in pieces of these sizes, by turns.
-fn read(bytes: &[u8], splits: &[usize]) -> Result<(Response, Received), BadReply> {
+fn read(bytes: &[u8], splits: &[usize]) -> Result<(Response, ReplyState), BadReply> {
     let mut response = Response::default();
     let mut last_head = LastHead::default();
-    let mut received = Received::More;
+    let mut received = ReplyState::More;
     let mut rest = bytes;
     for split in splits.iter().cycle() {
         if rest.is_empty() {
@@ -20,7 +20,7 @@ fn read(bytes: &[u8], splits: &[usize]) -> Result<(Response, Received), BadReply
     Ok((response, received))
 }
 
-fn whole(bytes: &[u8]) -> Result<(Response, Received), BadReply> {
+fn whole(bytes: &[u8]) -> Result<(Response, ReplyState), BadReply> {
     read(bytes, &[usize::MAX])
 }
 
@@ -134,15 +134,15 @@ fn replies_are_read_to_their_end_and_no_further() {
         }
         let (mut response, received) = whole(format!("{head}{body}").as_bytes()).unwrap();
         let expected = if known {
-            Received::Whole
+            ReplyState::Whole
         } else {
-            Received::More
+            ReplyState::More
         };
         assert_eq!(received, expected, "{head}");
         assert_eq!(response.status(), status, "{head}");
         assert_eq!(response.body_bytes(), bytes, "{head}");
         assert_eq!(response.closes(), closes, "{head}");
-        assert_eq!(response.end(), End::Whole, "{head}");
+        assert_eq!(response.end(), ReplyEnd::Whole, "{head}");
         if known {
             let more = format!("{head}{body}H");
             assert!(whole(more.as_bytes()).is_err(), "{head}");
@@ -153,21 +153,25 @@ fn replies_are_read_to_their_end_and_no_further() {
 #[test]
 fn an_early_end_is_told_from_a_whole_reply() {
     let mut response = Response::default();
-    assert_eq!(response.end(), End::Nothing);
+    assert_eq!(response.end(), ReplyEnd::Nothing);
     for (text, end) in [
-        ("HTTP/1.1 200", End::ShortHead),
-        ("HTTP/1.1 100 Continue\r\n\r\n", End::ShortHead),
+        ("HTTP/1.1 200", ReplyEnd::ShortHead),
+        ("HTTP/1.1 100 Continue\r\n\r\n", ReplyEnd::ShortHead),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab",
-            End::ShortBody,
+            ReplyEnd::ShortBody,
         ),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
-            End::ShortBody,
+            ReplyEnd::ShortBody,
         ),
     ] {
         let (mut response, received) = whole(text.as_bytes()).unwrap();
-        assert_eq!((received, response.end()), (Received::More, end), "{text}");
+        assert_eq!(
+            (received, response.end()),
+            (ReplyState::More, end),
+            "{text}"
+        );
     }
 }
 
@@ -211,13 +215,13 @@ fn a_head_that_comes_again_is_known_and_another_is_not_taken_for_it() {
     };
     let first = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
     for _ in 0..3 {
-        assert_eq!(receive(first), (Ok(Received::Whole), 200, 2));
+        assert_eq!(receive(first), (Ok(ReplyState::Whole), 200, 2));
     }
     let other = "HTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\na";
-    assert_eq!(receive(other), (Ok(Received::Whole), 404, 1));
-    assert_eq!(receive(first), (Ok(Received::Whole), 200, 2));
+    assert_eq!(receive(other), (Ok(ReplyState::Whole), 404, 1));
+    assert_eq!(receive(first), (Ok(ReplyState::Whole), 200, 2));
     let longer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: b\r\n\r\nab";
-    assert_eq!(receive(longer), (Ok(Received::Whole), 200, 2));
+    assert_eq!(receive(longer), (Ok(ReplyState::Whole), 200, 2));
 }
 
 proptest! {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::serve::TICK_MS;
 use crate::serve::rehearsal::rehearse;
-use crate::serve::reply::Body;
-use crate::serve::site::Site;
+use crate::serve::reply::ReplyBody;
+use crate::serve::site::ServedSite;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,8 @@ impl Talk {
             send_time: Duration::from_millis(400),
             ..Limits::default()
         };
-        let site = Site::open(&crate::serve::Content::Size(100)).expect("memory is there");
+        let site =
+            ServedSite::open(&crate::serve::ServedContent::Size(100)).expect("memory is there");
         Self {
             connection: Connection::new(0),
             responder: Responder::new(Arc::new(site), &limits, close, None),
@@ -37,25 +38,26 @@ impl Talk {
         }
     }
 
-    fn receive(&mut self, bytes: &[u8]) -> Step {
+    fn receive(&mut self, bytes: &[u8]) -> ServeStep {
         self.connection.receive(bytes, &mut self.responder, 0)
     }
 
     /// Receives bytes that are to be answered at once.
     fn reply(&mut self, bytes: &[u8]) -> Reply {
         match self.receive(bytes) {
-            Step::Send(reply) => reply,
+            ServeStep::Send(reply) => reply,
             step => panic!("{step:?}"),
         }
     }
 
-    fn sent(&mut self) -> Step {
+    fn sent(&mut self) -> ServeStep {
         self.connection.sent(&mut self.responder, 0)
     }
 
     /// A look finds that the peer lacks `left` bytes; 0 if it has everything.
     fn look(&mut self, left: usize, now_ms: u64) -> bool {
-        self.connection.look(Seen::left(left), &self.limits, now_ms)
+        self.connection
+            .look(AcknowledgedBytes::left(left), &self.limits, now_ms)
     }
 
     fn deadline_ms(&self) -> u64 {
@@ -74,10 +76,10 @@ fn it_is_small_and_holds_nothing_while_idle() {
     for _ in 0..3 {
         assert_eq!(talk.reply(GET).status, 200);
         assert_eq!(talk.connection.waiting.capacity(), 0, "nothing was copied");
-        assert!(matches!(talk.sent(), Step::Receive));
+        assert!(matches!(talk.sent(), ServeStep::Receive));
         assert!(talk.connection.is_idle());
     }
-    assert!(matches!(talk.receive(&GET[..9]), Step::Receive));
+    assert!(matches!(talk.receive(&GET[..9]), ServeStep::Receive));
     assert!(!talk.connection.is_idle());
     talk.reply(&GET[9..]);
     assert_eq!(
@@ -95,7 +97,7 @@ fn head_and_body_are_one_piece_that_is_shared() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\nDate: "), "{head}");
     assert!(head.contains("\r\nContent-Length: 100\r\n"), "{head}");
     assert!(!head.contains("Connection"), "{head}");
-    assert!(matches!(first.body, Body::None));
+    assert!(matches!(first.body, ReplyBody::None));
     assert_eq!(
         head.split_once("\r\n\r\n").expect("a head ends").1.len(),
         100
@@ -117,7 +119,7 @@ fn a_client_of_http_1_0_is_told_that_it_may_go_on() {
     let mut talk = Talk::new(Close::Server);
     let reply = talk.reply(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     assert!(text(&reply).contains("\r\nConnection: keep-alive\r\n"));
-    assert!(matches!(talk.sent(), Step::Receive));
+    assert!(matches!(talk.sent(), ServeStep::Receive));
     let reply = talk.reply(b"GET / HTTP/1.0\r\n\r\n");
     assert!(reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
 }
@@ -127,32 +129,32 @@ fn what_was_pipelined_is_answered_one_by_one() {
     let mut talk = Talk::new(Close::Server);
     let requests = [GET, GET, GET_CLOSE, GET].concat();
     assert!(!talk.reply(&requests).last);
-    let Step::Send(second) = talk.sent() else {
+    let ServeStep::Send(second) = talk.sent() else {
         panic!("the second request is there");
     };
     assert!(!second.last);
-    let Step::Send(third) = talk.sent() else {
+    let ServeStep::Send(third) = talk.sent() else {
         panic!("the third request is there");
     };
     assert!(
         third.last,
         "what came after the last request is not answered"
     );
-    assert!(matches!(talk.sent(), Step::Close));
+    assert!(matches!(talk.sent(), ServeStep::Close));
 }
 
 #[test]
 fn more_may_arrive_while_a_reply_is_on_its_way() {
     let mut talk = Talk::new(Close::Server);
     talk.reply(GET);
-    assert!(matches!(talk.receive(&GET[..5]), Step::Receive));
+    assert!(matches!(talk.receive(&GET[..5]), ServeStep::Receive));
     assert!(matches!(
         talk.receive(&[&GET[5..], GET].concat()),
-        Step::Receive
+        ServeStep::Receive
     ));
-    assert!(matches!(talk.sent(), Step::Send(_)));
-    assert!(matches!(talk.sent(), Step::Send(_)));
-    assert!(matches!(talk.sent(), Step::Receive));
+    assert!(matches!(talk.sent(), ServeStep::Send(_)));
+    assert!(matches!(talk.sent(), ServeStep::Send(_)));
+    assert!(matches!(talk.sent(), ServeStep::Receive));
     assert!(talk.connection.is_idle());
 }
 
@@ -161,7 +163,7 @@ fn a_flood_while_a_reply_is_on_its_way_ends_it() {
     let mut talk = Talk::new(Close::Server);
     talk.reply(GET);
     let flood = [b'x'; 64 << 10];
-    let closes = |_| matches!(talk.receive(&flood), Step::Close);
+    let closes = |_| matches!(talk.receive(&flood), ServeStep::Close);
     assert_eq!(
         (0..100).position(closes),
         Some(WAITING_BYTES_MAX / flood.len())
@@ -177,15 +179,15 @@ fn each_way_to_close_has_its_steps() {
     let mut client = Talk::new(Close::Client);
     let reply = client.reply(GET_CLOSE);
     assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
-    assert!(matches!(client.sent(), Step::Receive));
+    assert!(matches!(client.sent(), ServeStep::Receive));
     assert_eq!(client.connection.waits(), Waits::Part);
     assert!(client.look(0, 0));
     assert_eq!(client.deadline_ms(), 200);
     assert!(
-        matches!(client.receive(GET), Step::Receive),
+        matches!(client.receive(GET), ServeStep::Receive),
         "it asked for no more"
     );
-    assert!(matches!(client.connection.end(), Step::Close));
+    assert!(matches!(client.connection.end(), ServeStep::Close));
 }
 
 #[test]
@@ -193,13 +195,13 @@ fn a_client_that_is_to_close_and_does_not_is_not_waited_for_like_one_that_may_as
     let mut talk = Talk::new(Close::Client);
     talk.limits.idle_time = Duration::from_secs(3600);
     talk.reply(GET_CLOSE);
-    assert!(matches!(talk.sent(), Step::Receive));
+    assert!(matches!(talk.sent(), ServeStep::Receive));
     assert!(talk.look(0, 0));
     assert_eq!(talk.deadline_ms(), PART_MS);
     let ending = talk.connection.ending_if_late();
     assert_eq!(ending, Some(Ending::IdleTimeout));
     let step = talk.connection.expire(&mut talk.responder, PART_MS);
-    assert!(matches!(step, Step::Close), "{step:?}");
+    assert!(matches!(step, ServeStep::Close), "{step:?}");
     assert_eq!(talk.connection.ending_if_late(), None);
 }
 
@@ -219,14 +221,14 @@ fn what_cannot_be_followed_is_refused_and_the_client_has_time_to_read_it() {
     let reply = talk.reply(b"\x16\x03\x01 what is this\r\n");
     assert_eq!(reply.status, 400);
     assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
-    assert!(matches!(talk.sent(), Step::Shutdown));
+    assert!(matches!(talk.sent(), ServeStep::Shutdown));
     assert!(
-        matches!(talk.receive(GET), Step::Receive),
+        matches!(talk.receive(GET), ServeStep::Receive),
         "it is read and thrown away"
     );
     assert!(talk.look(0, 0));
     assert_eq!(talk.deadline_ms(), LINGER_MS);
-    assert!(matches!(talk.connection.end(), Step::Close));
+    assert!(matches!(talk.connection.end(), ServeStep::Close));
 }
 
 #[test]
@@ -238,16 +240,19 @@ fn content_is_thrown_away_up_to_a_limit() {
     let reply = talk.reply(&[post(7), b"content".to_vec(), GET.to_vec()].concat());
     assert_eq!(reply.status, 405);
     assert!(text(&reply).contains("\r\nAllow: GET, HEAD\r\n"));
-    assert!(matches!(talk.sent(), Step::Send(Reply { status: 200, .. })));
-    assert!(matches!(talk.sent(), Step::Receive));
+    assert!(matches!(
+        talk.sent(),
+        ServeStep::Send(Reply { status: 200, .. })
+    ));
+    assert!(matches!(talk.sent(), ServeStep::Receive));
     talk.reply(&post(CONTENT_BYTES_MAX));
-    assert!(matches!(talk.sent(), Step::Receive));
+    assert!(matches!(talk.sent(), ServeStep::Receive));
     let content = vec![b'\n'; CONTENT_BYTES_MAX as usize - 1];
-    assert!(matches!(talk.receive(&content), Step::Receive));
+    assert!(matches!(talk.receive(&content), ServeStep::Receive));
     assert_eq!(talk.reply(&[b"\n", GET].concat()).status, 200);
     talk.sent();
     assert!(!talk.reply(&post(CONTENT_BYTES_MAX + 1)).last);
-    assert!(matches!(talk.sent(), Step::Shutdown));
+    assert!(matches!(talk.sent(), ServeStep::Shutdown));
 }
 
 #[test]
@@ -263,12 +268,12 @@ fn content_that_is_still_to_come_does_not_cost_the_last_reply() {
         let mut early = Talk::new(close);
         let reply = early.reply(&[head.as_bytes(), b"con"].concat());
         assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
-        assert!(matches!(early.sent(), Step::Shutdown));
-        assert!(matches!(early.receive(b"tent"), Step::Receive));
-        assert!(matches!(early.connection.end(), Step::Close));
+        assert!(matches!(early.sent(), ServeStep::Shutdown));
+        assert!(matches!(early.receive(b"tent"), ServeStep::Receive));
+        assert!(matches!(early.connection.end(), ServeStep::Close));
         let mut whole = Talk::new(close);
         assert!(whole.reply(&[head.as_bytes(), b"content"].concat()).last);
-        assert!(matches!(whole.sent(), Step::Close));
+        assert!(matches!(whole.sent(), ServeStep::Close));
     }
 }
 
@@ -277,7 +282,7 @@ fn a_wrong_head_leaves_nothing_behind() {
     let mut talk = Talk::new(Close::Server);
     assert!(matches!(
         talk.receive(b"GET / HTTP/1.1\r\nX: "),
-        Step::Receive
+        ServeStep::Receive
     ));
     let reply = talk.reply(&[b'x'; HEAD_BYTES_MAX]);
     assert_eq!(reply.status, 431);
@@ -396,17 +401,18 @@ fn behind_more_than_a_first_flight_the_rest_is_read_and_thrown_away() {
         for (close, lingers) in [(Close::Server, true), (Close::Rst, false)] {
             let bytes = if many { 1_000 } else { 100_000 };
             let mut talk = Talk::new(close);
-            let site = Site::open(&crate::serve::Content::Size(bytes)).expect("memory is there");
+            let site = ServedSite::open(&crate::serve::ServedContent::Size(bytes))
+                .expect("memory is there");
             talk.responder = Responder::new(Arc::new(site), &talk.limits, close, None);
             for _ in 0..if many { 20 } else { 0 } {
                 talk.reply(GET);
                 talk.sent();
             }
             assert_eq!(talk.reply(GET_CLOSE).last, !lingers);
-            assert_eq!(matches!(talk.sent(), Step::Shutdown), lingers);
+            assert_eq!(matches!(talk.sent(), ServeStep::Shutdown), lingers);
             if lingers {
-                assert!(matches!(talk.receive(b"\r\n"), Step::Receive));
-                assert!(matches!(talk.connection.end(), Step::Close));
+                assert!(matches!(talk.receive(b"\r\n"), ServeStep::Receive));
+                assert!(matches!(talk.connection.end(), ServeStep::Close));
             }
         }
     }
@@ -416,29 +422,32 @@ fn behind_more_than_a_first_flight_the_rest_is_read_and_thrown_away() {
 fn half_a_request_is_told_when_its_time_is_over() {
     let mut talk = Talk::new(Close::Server);
     talk.receive(&GET[..3]);
-    let Step::Send(reply) = talk.connection.expire(&mut talk.responder, 100) else {
+    let ServeStep::Send(reply) = talk.connection.expire(&mut talk.responder, 100) else {
         panic!("half a request is there");
     };
     assert!(reply.last && reply.status == 408);
     let mut silent = Talk::new(Close::Server);
     let step = silent.connection.expire(&mut silent.responder, 100);
-    assert!(matches!(step, Step::Close));
+    assert!(matches!(step, ServeStep::Close));
     let mut stuck = Talk::new(Close::Server);
     stuck.reply(GET);
     let step = stuck.connection.expire(&mut stuck.responder, 400);
-    assert!(matches!(step, Step::Close));
+    assert!(matches!(step, ServeStep::Close));
 }
 
 #[test]
 fn a_client_that_ends_first_still_gets_what_it_asked_for() {
     let mut talk = Talk::new(Close::Server);
     talk.reply(&[GET, GET, &GET[..5]].concat());
-    assert!(matches!(talk.connection.end(), Step::Receive));
-    assert!(matches!(talk.sent(), Step::Send(_)));
-    assert!(matches!(talk.sent(), Step::Close), "the rest will not come");
-    assert!(matches!(talk.receive(GET), Step::Close));
+    assert!(matches!(talk.connection.end(), ServeStep::Receive));
+    assert!(matches!(talk.sent(), ServeStep::Send(_)));
+    assert!(
+        matches!(talk.sent(), ServeStep::Close),
+        "the rest will not come"
+    );
+    assert!(matches!(talk.receive(GET), ServeStep::Close));
     let mut idle = Talk::new(Close::Server);
-    assert!(matches!(idle.connection.end(), Step::Close));
+    assert!(matches!(idle.connection.end(), ServeStep::Close));
 }
 
 /// Requests, good and bad, and what may lie between them; with an end that decides every head.

@@ -1,10 +1,10 @@
 //! Files as a client gets them.
 
-use crate::serve::connection::{Connection, Step};
-use crate::serve::reply::{Body, Reply};
+use crate::serve::connection::{Connection, ServeStep};
+use crate::serve::reply::{Reply, ReplyBody};
 use crate::serve::responder::Responder;
-use crate::serve::site::Site;
-use crate::serve::{Close, Content, Limits};
+use crate::serve::site::ServedSite;
+use crate::serve::{Close, Limits, ServedContent};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ impl Client {
         large
             .write_all_at(b"end", LARGE_BYTES - 3)
             .expect("a hole takes no room");
-        let site = Site::open(&Content::Root(root.to_owned())).expect("the root is there");
+        let site =
+            ServedSite::open(&ServedContent::Root(root.to_owned())).expect("the root is there");
         let responder = Responder::new(Arc::new(site), &Limits::default(), Close::Server, None);
         Self { folder, responder }
     }
@@ -52,7 +53,7 @@ impl Client {
         let request = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut connection = Connection::new(0);
         match connection.receive(request.as_bytes(), &mut self.responder, 0) {
-            Step::Send(reply) => Got::from(reply),
+            ServeStep::Send(reply) => Got::from(reply),
             step => panic!("{step:?}"),
         }
     }
@@ -68,7 +69,7 @@ impl From<Reply> for Got {
             head: String::from_utf8_lossy(head).into_owned(),
             body: body.to_vec(),
             file_bytes: match reply.body {
-                Body::File { range, .. } => Some(range),
+                ReplyBody::File { range, .. } => Some(range),
                 _ => None,
             },
         }

@@ -9,7 +9,7 @@ fn parse(text: &[u8]) -> Parsed<'_> {
     super::parse(text, HEAD_BYTES_MAX)
 }
 
-fn request(text: &str) -> Request<'_> {
+fn request(text: &str) -> HttpRequest<'_> {
     match parse(text.as_bytes()) {
         Parsed::Whole {
             request,
@@ -41,7 +41,7 @@ fn a_plain_request() {
     assert_eq!(parsed.method, Method::Get);
     assert_eq!((parsed.path, parsed.query), ("/", ""));
     assert!(parsed.is_1_1 && parsed.keep_alive);
-    assert_eq!(parsed.content, Content::Length(0));
+    assert_eq!(parsed.content, RequestContent::Length(0));
     assert_eq!(parsed.conditions, Conditions::default());
 }
 
@@ -127,16 +127,22 @@ fn a_request_is_for_one_host() {
 #[test]
 fn where_a_request_ends_is_beyond_doubt() {
     let content = |fields: &str| request(&with(fields)).content;
-    assert_eq!(content("Content-Length: 0\r\n"), Content::Length(0));
-    assert_eq!(content("content-length:  42 \r\n"), Content::Length(42));
+    assert_eq!(content("Content-Length: 0\r\n"), RequestContent::Length(0));
+    assert_eq!(
+        content("content-length:  42 \r\n"),
+        RequestContent::Length(42)
+    );
     assert_eq!(
         content("Transfer-Encoding: Chunked\r\n"),
-        Content::Unbounded
+        RequestContent::Unbounded
     );
-    assert_eq!(content("Expect: 100-continue\r\n"), Content::Length(0));
+    assert_eq!(
+        content("Expect: 100-continue\r\n"),
+        RequestContent::Length(0)
+    );
     assert_eq!(
         content("Content-Length: 5\r\nExpect: 100-continue\r\n"),
-        Content::Unbounded
+        RequestContent::Unbounded
     );
     for fields in [
         "Content-Length: 5\r\nContent-Length: 5\r\n",
@@ -219,7 +225,7 @@ enum Plain {
         method: String,
         target: String,
         keep_alive: bool,
-        content: Content,
+        content: RequestContent,
         head_bytes: usize,
     },
     /// Any of these is right.
@@ -319,7 +325,7 @@ fn plain_meaning(
     fields: &[(String, Vec<u8>)],
     is_1_1: bool,
     faults: &mut Vec<u16>,
-) -> (bool, Content) {
+) -> (bool, RequestContent) {
     let all = |name: &str| -> Vec<&[u8]> {
         let found = fields.iter().filter(|(other, _)| other == name);
         found.map(|(_, value)| value.as_slice()).collect()
@@ -329,14 +335,14 @@ fn plain_meaning(
         [host] if host.iter().all(|&byte| is_host(byte)) => {}
         _ => faults.push(400),
     }
-    let mut content = Content::Length(0);
+    let mut content = RequestContent::Length(0);
     match all("content-length")[..] {
         [] => {}
         [length] if length.iter().all(u8::is_ascii_digit) => {
             match String::from_utf8_lossy(length).parse() {
                 Ok(0) => {}
-                Ok(_) if !all("expect").is_empty() => content = Content::Unbounded,
-                Ok(length) => content = Content::Length(length),
+                Ok(_) if !all("expect").is_empty() => content = RequestContent::Unbounded,
+                Ok(length) => content = RequestContent::Length(length),
                 Err(_) => faults.push(400),
             }
         }
@@ -345,7 +351,7 @@ fn plain_meaning(
     match all("transfer-encoding")[..] {
         [] => {}
         ref encodings => {
-            content = Content::Unbounded;
+            content = RequestContent::Unbounded;
             if !is_1_1 || !all("content-length").is_empty() {
                 faults.push(400);
             }

@@ -1,11 +1,11 @@
 //! Replies that do not depend on files.
 
 use super::*;
-use crate::serve::Content;
+use crate::serve::ServedContent;
 use crate::serve::request::{Parsed, parse};
 
 fn responder(size: usize, metrics: Option<MetricsPage>) -> Responder {
-    let site = Site::open(&Content::Size(size)).expect("memory is there");
+    let site = ServedSite::open(&ServedContent::Size(size)).expect("memory is there");
     Responder::new(Arc::new(site), &Limits::default(), Close::Server, metrics)
 }
 
@@ -37,7 +37,7 @@ fn a_ready_reply_lasts_for_a_second_at_most() {
 fn a_large_body_lies_apart_and_is_not_copied() {
     let mut responder = responder(ONE_PIECE_BYTES_MAX + 1, None);
     let body = |reply: Reply| match reply.body {
-        Body::Memory(chunk) => chunk,
+        ReplyBody::Memory(chunk) => chunk,
         other => panic!("{other:?}"),
     };
     let first = body(answer(&mut responder, "GET /", 0));
@@ -45,7 +45,7 @@ fn a_large_body_lies_apart_and_is_not_copied() {
     assert_eq!(first.as_slice().len(), ONE_PIECE_BYTES_MAX + 1);
     assert!(Arc::ptr_eq(&first.bytes, &later.bytes));
     let head = answer(&mut responder, "HEAD /", 9_000);
-    assert!(matches!(head.body, Body::None));
+    assert!(matches!(head.body, ReplyBody::None));
     assert!(text(&head).contains("\r\nContent-Length: 262145\r\n"));
 }
 

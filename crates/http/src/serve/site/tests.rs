@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use tempfile::TempDir;
 
 /// A directory to serve beside a secret file.
-fn site() -> (TempDir, Site) {
+fn site() -> (TempDir, ServedSite) {
     let folder = tempfile::tempdir().expect("there is room for a directory");
     let root = folder.path().join("root");
     fs::create_dir_all(root.join("a b/c")).expect("a directory");
@@ -23,15 +23,15 @@ fn site() -> (TempDir, Site) {
     symlink("a b/c", root.join("inside")).expect("a link");
     symlink("loop", root.join("loop")).expect("a link");
     symlink("/proc/self/root", root.join("magic")).expect("a link");
-    let site = Site::open(&Content::Root(root)).expect("the root is there");
+    let site = ServedSite::open(&ServedContent::Root(root)).expect("the root is there");
     (folder, site)
 }
 
-fn text(site: &Site, path: &str) -> String {
+fn text(site: &ServedSite, path: &str) -> String {
     match site.find(path) {
-        Found::File(found) => std::io::read_to_string(found.file).expect("it can be read"),
-        Found::Directory => "directory".to_owned(),
-        Found::Nothing(status) => status.to_string(),
+        PathTarget::File(found) => std::io::read_to_string(found.file).expect("it can be read"),
+        PathTarget::Directory => "directory".to_owned(),
+        PathTarget::Nothing(status) => status.to_string(),
     }
 }
 
@@ -106,7 +106,7 @@ fn make_fifo(path: &Path) {
 fn types_are_those_of_the_file() {
     let (_folder, site) = site();
     let content_type = |path| match site.find(path) {
-        Found::File(found) => found.content_type,
+        PathTarget::File(found) => found.content_type,
         other => panic!("{other:?}"),
     };
     assert_eq!(content_type("/"), "text/html; charset=utf-8");
@@ -119,9 +119,9 @@ fn types_are_those_of_the_file() {
 
 #[test]
 fn what_cannot_be_served_is_refused() {
-    assert!(Site::open(&Content::Root("/nonexistent".into())).is_err());
-    assert!(Site::open(&Content::Size(SIZE_BYTES_MAX + 1)).is_err());
-    let empty = Site::open(&Content::Size(0)).expect("nothing is little");
+    assert!(ServedSite::open(&ServedContent::Root("/nonexistent".into())).is_err());
+    assert!(ServedSite::open(&ServedContent::Size(SIZE_BYTES_MAX + 1)).is_err());
+    let empty = ServedSite::open(&ServedContent::Size(0)).expect("nothing is little");
     assert_eq!(empty.body().map(|body| body.len()), Some(0));
 }
 

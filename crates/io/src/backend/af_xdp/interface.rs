@@ -12,7 +12,7 @@ const LINK_HEADER_BYTES: u32 = 14 + 2 * 4;
 
 /// An interface, as far as its sockets must know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Interface {
+pub(super) struct XdpInterface {
     pub(super) name: String,
     pub(super) index: u32,
     /// The largest IP packet.
@@ -35,7 +35,7 @@ fn taking(interrupt: &Interrupt) -> Vec<usize> {
     }
 }
 
-impl Interface {
+impl XdpInterface {
     /// The interface that was named, otherwise the owner of the address.
     pub(super) fn find(address: IpAddr, ring: &RingConfig) -> Result<Self, Error> {
         if let Some(name) = &ring.interface {

@@ -1,14 +1,14 @@
 //! The other interface that a receiver's frames may leave by.
 
-use super::interface::Interface;
+use super::interface::XdpInterface;
 use crate::{Error, RingConfig};
 use mpps_os::netlink::link;
-use mpps_os::xdp::Place;
+use mpps_os::xdp::InterfaceQueue;
 
 /// A transmit queue of another interface.
 #[derive(Debug)]
 pub(super) struct Out {
-    pub(super) interface: Interface,
+    pub(super) interface: XdpInterface,
     queue: u32,
 }
 
@@ -18,7 +18,7 @@ impl Out {
         let Some(to) = &ring.forward_to else {
             return Ok(None);
         };
-        let interface = Interface::of(link::index(&to.interface)?)?;
+        let interface = XdpInterface::of(link::index(&to.interface)?)?;
         let first = ring.queue.unwrap_or(0);
         let queue = to.queue.saturating_add(queue.saturating_sub(first));
         if queue >= interface.tx_queues {
@@ -31,8 +31,8 @@ impl Out {
         Ok(Some(Self { interface, queue }))
     }
 
-    pub(super) fn place(&self) -> Place<'_> {
-        Place {
+    pub(super) fn place(&self) -> InterfaceQueue<'_> {
+        InterfaceQueue {
             interface: &self.interface.name,
             interface_index: self.interface.index,
             queue: self.queue,

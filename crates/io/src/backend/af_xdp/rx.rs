@@ -6,20 +6,20 @@
 )]
 
 use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
-use super::interface::Interface;
+use super::interface::XdpInterface;
 use super::out::Out;
 use super::port_counts::PortCounts;
-use super::steering::Steering;
+use super::steering::FlowSteering;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::carrier::outlast;
-use crate::requests::{Requests, Slot};
+use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
-use crate::waiting::{self, Awaited, Sleep, Waiting};
+use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::wire::ETHERNET_BYTES;
 use crate::xdp_switch::XdpSwitch;
 use crate::{
-    Batch, CopyMode, Descriptor, Error, Layer, Mode, Property, Queue, Rx, RxCaps, RxConfig,
+    Batch, CopyMode, Error, Layer, Mode, PacketDescriptor, Property, Queue, Rx, RxCaps, RxConfig,
     RxCounters, RxDrop, Served, Wait,
 };
 use mpps_os::poll::Waiter;
@@ -45,7 +45,7 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         });
     }
     let busy_poll = busy_poll(config.busy_poll_us)?;
-    let interface = Interface::find(config.address.ip(), &config.ring)?;
+    let interface = XdpInterface::find(config.address.ip(), &config.ring)?;
     let first = config.ring.queue.unwrap_or(0);
     check_queue(&interface, first)?;
     // A configuration that cannot work is refused before anything is opened.
@@ -55,11 +55,11 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     if let Some(port) = &port {
         config.address = port.address;
     }
-    let steering = Steering::open(&config, &interface)?;
+    let steering = FlowSteering::open(&config, &interface)?;
     if !steering.is_native() {
         config.ring.copy = Some(generic_copies(config.ring.copy, &interface)?);
     }
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(XdpShared {
         queues: interface.queues(),
         steering,
         port,
@@ -74,7 +74,7 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
 /// Only a program in the driver puts packets into a zero-copy socket. A driver that has zero-copy
 /// would grant it to a socket under a generic program too, and then hand over nothing (virtio_net),
 /// or copies that are not called so (igb).
-fn generic_copies(wanted: Option<CopyMode>, interface: &Interface) -> Result<CopyMode, Error> {
+fn generic_copies(wanted: Option<CopyMode>, interface: &XdpInterface) -> Result<CopyMode, Error> {
     if wanted != Some(CopyMode::ZeroCopy) {
         return Ok(CopyMode::Copy);
     }
@@ -107,7 +107,7 @@ fn hold_port(config: &RxConfig, interface_index: u32) -> Result<Option<HeldPort>
 /// the driver names it (`xsk_bind` in net/xdp/xsk.c).
 fn check_polling(
     receiver: &Receiver,
-    interface: &Interface,
+    interface: &XdpInterface,
     queue: u32,
     time_us: u32,
 ) -> Result<(), Error> {
@@ -136,18 +136,18 @@ fn release() -> Option<(u32, u32)> {
 /// The common part of the receivers of all queues. Dropping the last of them closes the program's
 /// link, which detaches it; so does the end of the process.
 #[derive(Debug)]
-struct Shared {
-    steering: Steering,
+struct XdpShared {
+    steering: FlowSteering,
     port: Option<HeldPort>,
     /// The queue of the next receiver.
     next_queue: AtomicU32,
-    busy_poll: Option<mpps_os::xdp::BusyPoll>,
-    interface: Interface,
+    busy_poll: Option<mpps_os::xdp::WakePolling>,
+    interface: XdpInterface,
     queues: Vec<Queue>,
     config: RxConfig,
 }
 
-impl Shared {
+impl XdpShared {
     /// The packets that ended at the held port; none if no socket of ours has it.
     fn port_counts(&self) -> Option<PortCounts> {
         let dropped = self.port.as_ref()?.dropped()?;
@@ -198,11 +198,11 @@ impl Shared {
 #[derive(Debug)]
 struct XdpRx {
     receiver: Receiver,
-    waiting: Waiting,
+    waiting: ReceiverWait,
     /// Calls to the driver.
     wakes: u64,
-    descriptors: Vec<Descriptor>,
-    slots: Vec<Slot>,
+    descriptors: Vec<PacketDescriptor>,
+    slots: Vec<PacketSlot>,
     /// Bytes of a frame, and of the longest that may be sent.
     frame_bytes: u32,
     sent_bytes_max: u32,
@@ -219,12 +219,12 @@ struct XdpRx {
     /// The first receiver reports the packets that ended at the held port, which all share. Before
     /// it could receive, nothing was past its ring.
     port_before: Option<PortCounts>,
-    shared: Arc<Shared>,
+    shared: Arc<XdpShared>,
 }
 
 impl XdpRx {
-    fn open(shared: Arc<Shared>, queue: u32, is_first: bool) -> Result<Self, Error> {
-        let Shared {
+    fn open(shared: Arc<XdpShared>, queue: u32, is_first: bool) -> Result<Self, Error> {
+        let XdpShared {
             config, interface, ..
         } = &*shared;
         let mut socket = socket_config(&config.ring, interface, queue, HEADROOM_BYTES)?;
@@ -276,7 +276,7 @@ impl XdpRx {
         let mtu = mtu.min(interface.mtu);
         Ok(Self {
             receiver,
-            waiting: Waiting::polling(config.busy_poll_us),
+            waiting: ReceiverWait::polling(config.busy_poll_us),
             wakes: 0,
             descriptors: Vec::with_capacity(config.batch),
             slots: Vec::new(),
@@ -307,7 +307,7 @@ impl XdpRx {
         let descriptors = &mut self.descriptors;
         descriptors.clear();
         let taken = self.receiver.receive(self.caps.batch, |offset, bytes| {
-            descriptors.push(Descriptor {
+            descriptors.push(PacketDescriptor {
                 offset,
                 bytes,
                 wire_bytes: bytes,
@@ -401,7 +401,7 @@ impl XdpRx {
 }
 
 impl Awaited for XdpRx {
-    fn waiting(&mut self) -> &mut Waiting {
+    fn waiting(&mut self) -> &mut ReceiverWait {
         &mut self.waiting
     }
 
@@ -494,9 +494,9 @@ impl Rx for XdpRx {
             let left = frame_bytes - descriptor.offset % frame_bytes;
             // A packet put together from pieces lies behind the frames, and is not answered.
             let is_frame = (descriptor.offset as usize) < end;
-            Slot {
+            PacketSlot {
                 may_forward: self.may_forward,
-                ..Slot::new(descriptor, if is_frame { left.min(most) } else { 0 })
+                ..PacketSlot::new(descriptor, if is_frame { left.min(most) } else { 0 })
             }
         }));
         // SAFETY: the descriptors are those of the last `Receiver::receive`. No other code touches
@@ -571,8 +571,8 @@ impl Rx for XdpRx {
     }
 }
 
-fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
-    let Interface {
+fn check_queue(interface: &XdpInterface, queue: u32) -> Result<(), Error> {
+    let XdpInterface {
         name, rx_queues, ..
     } = interface;
     if queue < *rx_queues {
@@ -592,7 +592,7 @@ fn check_queue(interface: &Interface, queue: u32) -> Result<(), Error> {
 
 /// Refuses a queue without a transmit queue of its number: the kernel would take the answers and never
 /// send them (`__xsk_generic_xmit`, net/xdp/xsk.c).
-fn check_answering(interface: &Interface, queue: u32, frames: u32) -> Result<(), Error> {
+fn check_answering(interface: &XdpInterface, queue: u32, frames: u32) -> Result<(), Error> {
     // While one leaves another has to be there for what comes.
     if frames < 2 {
         return Err(Error::Invalid {
@@ -601,7 +601,7 @@ fn check_answering(interface: &Interface, queue: u32, frames: u32) -> Result<(),
             why: "a receiver that answers has 2 frames or more".to_owned(),
         });
     }
-    let Interface {
+    let XdpInterface {
         name, tx_queues, ..
     } = interface;
     if queue < *tx_queues {
@@ -624,11 +624,11 @@ mod tests {
     #[test]
     fn generic_is_copy_and_never_anything_else() {
         for wanted in [None, Some(CopyMode::Copy)] {
-            let granted = generic_copies(wanted, &Interface::named("eth1", 1500));
+            let granted = generic_copies(wanted, &XdpInterface::named("eth1", 1500));
             assert_eq!(granted.ok(), Some(CopyMode::Copy));
         }
-        let refused =
-            generic_copies(Some(CopyMode::ZeroCopy), &Interface::named("eth1", 1500)).unwrap_err();
+        let refused = generic_copies(Some(CopyMode::ZeroCopy), &XdpInterface::named("eth1", 1500))
+            .unwrap_err();
         assert!(refused.to_string().contains("generic XDP"), "{refused}");
     }
 }

@@ -1,7 +1,7 @@
 //! The XDP program that brings packets to the sockets of an interface: ours, or the user's own.
 
 use super::errno::{EINVAL, ERANGE};
-use super::interface::Interface;
+use super::interface::XdpInterface;
 use crate::filter::{FlowFilter, FlowProgram};
 use crate::{Error, RxConfig, SocketMap};
 use mpps_os::netlink::link;
@@ -12,15 +12,15 @@ use std::os::fd::BorrowedFd;
 const MTU_OF_ANY_DRIVER: u32 = 1500;
 
 #[derive(Debug)]
-pub(super) enum Steering {
+pub(super) enum FlowSteering {
     Ours(FlowProgram),
     /// The map of a program that the user attached, and whether that is in the driver.
     Theirs(SocketMap, bool),
 }
 
-impl Steering {
+impl FlowSteering {
     /// Attaches a program for this configuration, or finds the user's own.
-    pub(super) fn open(config: &RxConfig, interface: &Interface) -> Result<Self, Error> {
+    pub(super) fn open(config: &RxConfig, interface: &XdpInterface) -> Result<Self, Error> {
         let ring = &config.ring;
         if let Some(sockets) = &ring.sockets {
             return Self::of_another(config, interface, sockets);
@@ -39,7 +39,7 @@ impl Steering {
 
     fn of_another(
         config: &RxConfig,
-        interface: &Interface,
+        interface: &XdpInterface,
         sockets: &SocketMap,
     ) -> Result<Self, Error> {
         let name = &interface.name;
@@ -122,8 +122,8 @@ impl Steering {
 
 /// Adds the MTU to the error if the driver refuses a program and the MTU may be why. Drivers have
 /// no error of their own for it: veth answers `ERANGE`, the others `EINVAL`.
-fn explain_attach(error: Error, interface: &Interface) -> Error {
-    let Interface { name, mtu, .. } = interface;
+fn explain_attach(error: Error, interface: &XdpInterface) -> Error {
+    let XdpInterface { name, mtu, .. } = interface;
     match error {
         Error::Kernel(refusal)
             if refusal.call == "bpf BPF_LINK_CREATE"
@@ -154,8 +154,9 @@ mod tests {
     fn a_large_mtu_is_named_where_a_driver_refuses_the_program() {
         let refused_on = |name, errno, mtu| {
             let refusal = io::Error::from_raw_os_error(errno);
-            let error = mpps_os::Error::new("bpf BPF_LINK_CREATE", "native XDP of eth1", refusal);
-            explain_attach(error.into(), &Interface::named(name, mtu)).to_string()
+            let error =
+                mpps_os::CallError::new("bpf BPF_LINK_CREATE", "native XDP of eth1", refusal);
+            explain_attach(error.into(), &XdpInterface::named(name, mtu)).to_string()
         };
         let refused = |errno, mtu| refused_on("eth1", errno, mtu);
         let said = refused_on("a;id", EINVAL, 3500);

@@ -2,13 +2,13 @@
 
 use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
 use super::errno::EBUSY;
-use super::interface::Interface;
+use super::interface::XdpInterface;
 use super::{BACKEND, explain, socket_config};
 use crate::link_path::LinkPath;
 use crate::wire::Template;
 use crate::xdp_switch::XdpSwitch;
 use crate::{Error, Frames, Layer, Mode, Property, Sent, Tx, TxCaps, TxConfig, TxCounters};
-use mpps_os::xdp::Sender;
+use mpps_os::xdp::XdpSender;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +18,7 @@ use std::time::Instant;
 pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let path = LinkPath::find(config.target, config.source, &config.ring)?.with_flows(config.flows);
     let template = path.template(config.payload_bytes)?;
-    let interface = Interface::of(path.interface_index)?;
+    let interface = XdpInterface::of(path.interface_index)?;
     let queue = config.ring.queue.unwrap_or(0);
     if queue >= interface.tx_queues {
         let (name, queues) = (&interface.name, interface.tx_queues);
@@ -32,8 +32,8 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     // A sender's frames are as long as it makes them, and lie in one piece each.
     check_size(&template, config.payload_bytes, socket.frame_bytes as usize)?;
     socket.segments = false;
-    let mut sender =
-        Sender::open(&socket, config.send_buffer_bytes).map_err(|error| explain(error, &socket))?;
+    let mut sender = XdpSender::open(&socket, config.send_buffer_bytes)
+        .map_err(|error| explain(error, &socket))?;
     let is_zero_copy = sender.is_zero_copy()?;
     // A copying socket sends as any other does, and needs no program.
     let switch = is_zero_copy.then(|| XdpSwitch::on(interface.index));
@@ -67,7 +67,7 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
         template: false,
         mode: Mode::new(summary).with(Property::ZeroCopy, is_zero_copy),
     };
-    Ok(Box::new(XdpTx {
+    Ok(Box::new(AfXdpTx {
         arena: vec![0; config.payload_bytes * config.batch],
         payload_bytes: config.payload_bytes,
         template,
@@ -93,8 +93,8 @@ fn check_size(template: &Template, payload_bytes: usize, frame_bytes: usize) -> 
 }
 
 #[derive(Debug)]
-struct XdpTx {
-    sender: Sender,
+struct AfXdpTx {
+    sender: XdpSender,
     /// The payloads of a batch, one behind the other.
     arena: Vec<u8>,
     payload_bytes: usize,
@@ -108,7 +108,7 @@ struct XdpTx {
     _switch: Option<XdpSwitch>,
 }
 
-impl XdpTx {
+impl AfXdpTx {
     /// Writes frames from the arena's `from`th payload on, as many as there is room for, and shows
     /// them to the kernel. Returns how many.
     fn fill(&mut self, flow: usize, from: usize, to: usize) -> usize {
@@ -162,7 +162,7 @@ impl XdpTx {
     }
 }
 
-impl Tx for XdpTx {
+impl Tx for AfXdpTx {
     fn frames(&mut self, datagrams: usize) -> Frames<'_> {
         let bytes = self.payload_bytes;
         let datagrams = datagrams.min(self.caps.batch);
@@ -227,7 +227,7 @@ impl Tx for XdpTx {
     }
 }
 
-impl Drop for XdpTx {
+impl Drop for AfXdpTx {
     /// Accepted frames are sent before the socket closes, as far as the kernel lets it.
     fn drop(&mut self) {
         Tx::flush(self);

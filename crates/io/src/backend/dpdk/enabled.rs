@@ -12,17 +12,17 @@ use super::BACKEND;
 use crate::backend::Support;
 use crate::backend::packet_mmap::filter::incoming;
 use crate::filter::FlowFilter;
-use crate::requests::{Requests, Slot};
+use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
-use crate::waiting::{self, Awaited, Sleep, Waiting};
+use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::wire::ETHERNET_BYTES;
 use crate::{
-    Batch, Descriptor, Error, Layer, Mode, Property, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
-    Served, Wait,
+    Batch, Error, Layer, Mode, PacketDescriptor, Property, Rx, RxCaps, RxConfig, RxCounters,
+    RxDrop, Served, Wait,
 };
 use arguments::Arguments;
 use mpps_os::capability::{CAP_NET_RAW, Rights};
-use mpps_os::dpdk::{self, Facts, Lent, Port, PortOptions, RxQueue};
+use mpps_os::dpdk::{self, Lent, Port, PortFacts, PortOptions, RxQueue};
 use mpps_os::poll::Waiter;
 use mpps_os::sched;
 use std::io;
@@ -30,7 +30,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tap::Tap;
+use tap::DpdkTap;
 
 /// How long a blocked receiver sleeps between looks into a device that cannot wake it. Its timer
 /// adds 50 µs of slack (prctl(2), PR_SET_TIMERSLACK). In that time a ring of 4096 frames fills at
@@ -70,7 +70,11 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         frame_bytes,
     };
     let tap = match device.starts_with(tap::DRIVER) {
-        true => Some(Arc::new(Tap::claim(&device, config.address, is_default)?)),
+        true => Some(Arc::new(DpdkTap::claim(
+            &device,
+            config.address,
+            is_default,
+        )?)),
         false => None,
     };
     let mut config = config.clone();
@@ -104,16 +108,16 @@ fn rx_descriptors(config: &RxConfig) -> Result<Option<u16>, Error> {
 #[derive(Debug)]
 struct DpdkRx {
     hand: Hand,
-    shared: Arc<Shared>,
+    shared: Arc<DpdkShared>,
     /// True for the receiver that reports the port's drops; those that share the port report none.
     tells_drops: bool,
     filter: FlowFilter,
     lent: Lent,
-    descriptors: Vec<Descriptor>,
-    slots: Vec<Slot>,
+    descriptors: Vec<PacketDescriptor>,
+    slots: Vec<PacketSlot>,
     /// Bytes to be sent of each frame that is held.
     answers: Vec<u32>,
-    waiting: Waiting,
+    waiting: ReceiverWait,
     naps: u64,
     counters: RxCounters,
     caps: RxCaps,
@@ -125,14 +129,14 @@ type Hand = Arc<Mutex<Vec<RxQueue>>>;
 
 /// The common part of the receivers of a port.
 #[derive(Debug)]
-struct Shared {
+struct DpdkShared {
     port: Arc<Port>,
     hands: Mutex<Vec<Hand>>,
     /// The options of further devices.
     options: PortOptions,
     config: RxConfig,
     /// Shared with the devices of further receivers.
-    tap: Option<Arc<Tap>>,
+    tap: Option<Arc<DpdkTap>>,
 }
 
 impl DpdkRx {
@@ -141,7 +145,7 @@ impl DpdkRx {
         device: &str,
         options: PortOptions,
         config: RxConfig,
-        tap: Option<Arc<Tap>>,
+        tap: Option<Arc<DpdkTap>>,
     ) -> Result<Self, Error> {
         let queues = Port::open(device, &options)?;
         let Some(port) = queues.first().map(|queue| Arc::clone(queue.port())) else {
@@ -168,7 +172,7 @@ impl DpdkRx {
             mode: mode(port.facts(), tap.as_deref()),
         };
         let hand = Arc::new(Mutex::new(queues));
-        let shared = Shared {
+        let shared = DpdkShared {
             port,
             hands: Mutex::new(vec![Arc::clone(&hand)]),
             options,
@@ -180,7 +184,7 @@ impl DpdkRx {
 
     fn with(
         hand: Hand,
-        shared: Arc<Shared>,
+        shared: Arc<DpdkShared>,
         filter: FlowFilter,
         caps: RxCaps,
         tells_drops: bool,
@@ -194,7 +198,7 @@ impl DpdkRx {
             descriptors: Vec::with_capacity(caps.batch),
             slots: Vec::new(),
             answers: Vec::new(),
-            waiting: Waiting::new(),
+            waiting: ReceiverWait::new(),
             naps: 0,
             counters: RxCounters::default(),
             caps,
@@ -212,7 +216,7 @@ impl DpdkRx {
             if !self.filter.matches(self.lent.bytes(at)) {
                 continue;
             }
-            self.descriptors.push(Descriptor {
+            self.descriptors.push(PacketDescriptor {
                 offset: frame.offset,
                 bytes: frame.bytes,
                 wire_bytes: frame.wire_bytes,
@@ -223,7 +227,7 @@ impl DpdkRx {
 }
 
 impl Awaited for DpdkRx {
-    fn waiting(&mut self) -> &mut Waiting {
+    fn waiting(&mut self) -> &mut ReceiverWait {
         &mut self.waiting
     }
 
@@ -292,7 +296,7 @@ impl Rx for DpdkRx {
         self.slots.clear();
         self.slots.extend(frames.iter().filter_map(|frame| {
             let came = came.next_if(|came| came.offset == frame.offset)?;
-            Some(Slot::new(came, frame.room.min(most)))
+            Some(PacketSlot::new(came, frame.room.min(most)))
         }));
         let (memory, memory_bytes) = self.lent.memory();
         // SAFETY: each packet lies in a buffer of its own, with room up to the buffer's end. Only
@@ -390,7 +394,7 @@ impl Rx for DpdkRx {
     }
 }
 
-impl Shared {
+impl DpdkShared {
     /// Bytes of the longest frame that may leave. The driver for packet sockets does not know the
     /// interface's MTU, and waits without end behind a longer frame.
     fn sent_bytes_max(&self) -> u32 {
@@ -435,7 +439,7 @@ impl Shared {
 
 /// Refuses answers by a device that has no transmit queue for each receive queue: two threads must
 /// not send by one.
-fn check_answering(config: &RxConfig, facts: &Facts) -> Result<(), Error> {
+fn check_answering(config: &RxConfig, facts: &PortFacts) -> Result<(), Error> {
     if !config.answers || facts.tx_queues >= facts.rx_queues {
         return Ok(());
     }
@@ -450,7 +454,7 @@ fn check_answering(config: &RxConfig, facts: &Facts) -> Result<(), Error> {
 }
 
 /// The description of the device, and the kernel's treatment of its packets.
-fn mode(facts: &Facts, tap: Option<&Tap>) -> Mode {
+fn mode(facts: &PortFacts, tap: Option<&DpdkTap>) -> Mode {
     let kernel = match tap {
         Some(tap) => format!(
             "tap: the kernel handles each packet too, {}",

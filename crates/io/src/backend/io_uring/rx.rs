@@ -6,11 +6,11 @@ use super::BACKEND;
 use crate::backend::answers::Answers;
 use crate::backend::shared_socket::SharedSocket;
 use crate::backend::socket::{open_receiver, receive};
-use crate::requests::{Requests, Slot};
+use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
-use crate::waiting::{self, Awaited, Sleep, Waiting};
+use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Descriptor, Error, Layer, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
+    Batch, Error, Layer, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
 };
 use mpps_os::messages::Extras;
 use mpps_os::poll::Waiter;
@@ -35,11 +35,11 @@ const BUFFERS_DEFAULT_MAX: usize = 1024;
 pub(super) struct UringRx {
     ring: ReceiveRing,
     socket: Arc<SharedSocket>,
-    waiting: Waiting,
-    descriptors: Vec<Descriptor>,
+    waiting: ReceiverWait,
+    descriptors: Vec<PacketDescriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     answers: Option<Answers>,
-    slots: Vec<Slot>,
+    slots: Vec<PacketSlot>,
     counters: RxCounters,
     busy_poll_us: Option<u32>,
     buffers: usize,
@@ -97,7 +97,7 @@ impl UringRx {
         Ok(Self {
             ring,
             socket,
-            waiting: Waiting::new(),
+            waiting: ReceiverWait::new(),
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
             answers: answers.then(|| Answers::new(&caps)),
@@ -124,7 +124,7 @@ impl UringRx {
                 sources.clear();
             }
             ring.receive(caps.batch, time, |at, source| {
-                descriptors.push(Descriptor {
+                descriptors.push(PacketDescriptor {
                     // The memory is at most 2^15 buffers of 64 KiB and a little, below 2^32 bytes.
                     offset: at.offset as u32,
                     bytes: at.bytes as u32,
@@ -141,7 +141,7 @@ impl UringRx {
 }
 
 impl Awaited for UringRx {
-    fn waiting(&mut self) -> &mut Waiting {
+    fn waiting(&mut self) -> &mut ReceiverWait {
         &mut self.waiting
     }
 
@@ -191,7 +191,10 @@ impl Rx for UringRx {
         let (memory, memory_bytes) = self.ring.memory();
         let room = self.caps.buffer_bytes as u32;
         self.slots.clear();
-        let slots = self.descriptors.iter().map(|came| Slot::new(came, room));
+        let slots = self
+            .descriptors
+            .iter()
+            .map(|came| PacketSlot::new(came, room));
         self.slots.extend(slots);
         // SAFETY: as in `recv`; each packet lies in a buffer of its own, which holds the given
         // number of bytes of payload. No other code has it until the next receive.
@@ -207,7 +210,8 @@ impl Rx for UringRx {
             return Err(not_opened_to_answer());
         };
         self.descriptors.clear();
-        self.descriptors.extend(self.slots.iter().map(Slot::lying));
+        self.descriptors
+            .extend(self.slots.iter().map(PacketSlot::lying));
         // SAFETY: as in `recv`; an answer lies in the buffer of its question.
         let lying = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
         answers.send(

@@ -6,7 +6,7 @@ use mpps_os::bpf::classic::{
     ClassicAssembler, ClassicCondition, ClassicInstruction, ClassicOperand,
 };
 use mpps_os::bpf::{Program, ProgramKind};
-use mpps_os::{Error, Result};
+use mpps_os::{CallError, CallResult};
 
 /// Offset of `queue_mapping` in `struct __sk_buff` of include/uapi/linux/bpf.h.
 const QUEUE_MAPPING: i16 = 12;
@@ -43,9 +43,9 @@ pub(in crate::backend) fn incoming(flow: &FlowFilter, tagged: bool) -> Vec<Class
 /// A network card's driver leaves one more than the queue's number there (`skb_record_rx_queue`),
 /// veth the number itself, which is the sender's transmit queue: either way each queue has its
 /// member.
-pub(super) fn by_queue() -> Result<Program> {
+pub(super) fn by_queue() -> CallResult<Program> {
     let mut program = Assembler::new();
     program.load(Size::Word, R0, R1, QUEUE_MAPPING).exit();
-    let instructions = program.finish().map_err(Error::from)?;
+    let instructions = program.finish().map_err(CallError::from)?;
     Program::load(ProgramKind::SocketFilter, "mpps_fanout", &instructions)
 }

@@ -1,16 +1,16 @@
 //! The receiver: lends frames straight out of the ring's blocks.
 
 use super::BACKEND;
-use super::tap::Tap;
+use super::tap::PacketTap;
 use crate::backend::answers::FrameAnswers;
 use crate::carrier::outlast;
 use crate::rx::not_opened_to_answer;
-use crate::waiting::{self, Awaited, Sleep, Waiting};
+use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Descriptor, Error, Layer, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served,
-    Wait,
+    Batch, Error, Layer, PacketDescriptor, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
+    Served, Wait,
 };
-use mpps_os::packet_socket::{PacketStatistics, RxFrame, RxRing};
+use mpps_os::packet_socket::{PacketRxRing, PacketStatistics, RxFrame};
 use mpps_os::poll::Waiter;
 use std::cell::Cell;
 use std::io;
@@ -22,12 +22,12 @@ use std::time::Duration;
 /// A receiver over one ring, the only one on its tap or a member of a group.
 #[derive(Debug)]
 struct PacketRx {
-    ring: RxRing,
-    tap: Arc<Tap>,
-    descriptors: Vec<Descriptor>,
+    ring: PacketRxRing,
+    tap: Arc<PacketTap>,
+    descriptors: Vec<PacketDescriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     answers: Option<FrameAnswers>,
-    waiting: Waiting,
+    waiting: ReceiverWait,
     counters: RxCounters,
     /// The kernel's counts up to the last look; a look sets its own counts to zero.
     statistics: Cell<PacketStatistics>,
@@ -37,7 +37,7 @@ struct PacketRx {
 }
 
 pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
-    let (tap, ring) = Tap::open(config)?;
+    let (tap, ring) = PacketTap::open(config)?;
     let caps = RxCaps {
         queue: None,
         backend: BACKEND.name,
@@ -57,8 +57,8 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
 
 impl PacketRx {
     fn new(
-        ring: RxRing,
-        tap: Arc<Tap>,
+        ring: PacketRxRing,
+        tap: Arc<PacketTap>,
         caps: RxCaps,
         (sources, answers): (bool, bool),
     ) -> Result<Self, Error> {
@@ -69,7 +69,7 @@ impl PacketRx {
             tap,
             descriptors: Vec::with_capacity(caps.batch),
             sources: sources.then(|| Vec::with_capacity(caps.batch)),
-            waiting: Waiting::new(),
+            waiting: ReceiverWait::new(),
             counters: RxCounters::default(),
             statistics: Cell::default(),
             port_before: None,
@@ -107,7 +107,7 @@ impl PacketRx {
 }
 
 impl Awaited for PacketRx {
-    fn waiting(&mut self) -> &mut Waiting {
+    fn waiting(&mut self) -> &mut ReceiverWait {
         &mut self.waiting
     }
 
@@ -200,8 +200,8 @@ impl Rx for PacketRx {
 }
 
 #[inline]
-fn descriptor(frame: RxFrame) -> Descriptor {
-    Descriptor {
+fn descriptor(frame: RxFrame) -> PacketDescriptor {
+    PacketDescriptor {
         offset: frame.offset,
         bytes: frame.bytes,
         wire_bytes: frame.wire_bytes,

@@ -2,12 +2,12 @@
 //! behind.
 
 use super::filter;
-use crate::backend::held_port::{HeldPort, Interface, Neighbour};
+use crate::backend::held_port::{HeldPort, ListenedInterface, Neighbour};
 use crate::filter::{FlowCounters, FlowFilter};
 use crate::{Error, Fanout, Mode, RxConfig};
 use mpps_os::bpf::classic::{ClassicInstruction, NOTHING};
-use mpps_os::bpf::{Link, PerCpuMapKind, Program, ProgramKind};
-use mpps_os::packet_socket::{FanoutGroup, PacketSocket, Protocol, RxRing, RxRingSize};
+use mpps_os::bpf::{BpfLink, PerCpuMapKind, Program, ProgramKind};
+use mpps_os::packet_socket::{FanoutGroup, PacketRxRing, PacketSocket, Protocol, RxRingSize};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
@@ -22,12 +22,12 @@ const RETIRE_MS: u32 = 1;
 
 /// A tap on one interface, or on all, for one address.
 #[derive(Debug)]
-pub(super) struct Tap {
+pub(super) struct PacketTap {
     /// The address with its true port.
     pub(super) address: SocketAddr,
     pub(super) size: RxRingSize,
     pub(super) mode: Mode,
-    pub(super) interface: Interface,
+    pub(super) interface: ListenedInterface,
     filter: Vec<ClassicInstruction>,
     fanout: Option<Fanout>,
     /// The group, once there are two members or the user asked for one.
@@ -35,15 +35,15 @@ pub(super) struct Tap {
     /// Keeps the kernel from answering for the port.
     port: HeldPort,
     /// Drops the kernel's own copies.
-    taken: Option<Link>,
+    taken: Option<BpfLink>,
 }
 
-impl Tap {
+impl PacketTap {
     /// Finds the interface, holds the port, and attaches what `RingConfig::take` asks for. The first
     /// receiver is returned with it.
-    pub(super) fn open(config: &RxConfig) -> Result<(Self, RxRing), Error> {
+    pub(super) fn open(config: &RxConfig) -> Result<(Self, PacketRxRing), Error> {
         let ring = &config.ring;
-        let interface = Interface::find(config)?;
+        let interface = ListenedInterface::find(config)?;
         if ring.take {
             check_take(config, &interface)?;
         }
@@ -88,7 +88,7 @@ impl Tap {
     /// A member can join a group only when it is bound, and a bound socket that is in no group
     /// takes every packet. So it lets nothing in until it has joined; what the group gives it in
     /// that moment is lost. Receivers are to be opened before the traffic.
-    pub(super) fn join(&self, first: &PacketSocket) -> Result<RxRing, Error> {
+    pub(super) fn join(&self, first: &PacketSocket) -> Result<PacketRxRing, Error> {
         let mut known = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         let group = match *known {
             Some(group) => group,
@@ -100,7 +100,7 @@ impl Tap {
         Ok(ring)
     }
 
-    fn first(&mut self) -> Result<RxRing, Error> {
+    fn first(&mut self) -> Result<PacketRxRing, Error> {
         let ring = self.ring(&self.filter)?;
         if self.fanout.is_some() {
             let group = self.new_group(ring.socket())?;
@@ -111,11 +111,11 @@ impl Tap {
 
     /// A bound receiver. Its filter and ring are there before it is bound: `socket(2)` was given no
     /// protocol, and until `bind(2)` gives one, no foreign packet gets in.
-    fn ring(&self, filter: &[ClassicInstruction]) -> Result<RxRing, Error> {
+    fn ring(&self, filter: &[ClassicInstruction]) -> Result<PacketRxRing, Error> {
         let socket = PacketSocket::new(&self.interface.name)?;
         socket.set_filter(filter)?;
         socket.ignore_outgoing()?;
-        let ring = RxRing::new(socket, self.size)?;
+        let ring = PacketRxRing::new(socket, self.size)?;
         ring.socket().bind(Protocol::All, self.interface.index)?;
         Ok(ring)
     }
@@ -150,7 +150,7 @@ impl Tap {
 }
 
 /// Refuses `RingConfig::take` where it would do nothing, or far too much.
-fn check_take(config: &RxConfig, interface: &Interface) -> Result<(), Error> {
+fn check_take(config: &RxConfig, interface: &ListenedInterface) -> Result<(), Error> {
     let why = if interface.index == 0 {
         "a program is attached to one interface: give `ring.interface`"
     } else if config.ring.all_traffic {
@@ -167,7 +167,7 @@ fn check_take(config: &RxConfig, interface: &Interface) -> Result<(), Error> {
 
 /// `EINVAL` is the answer of a kernel that has no such link: before Linux 6.6, or built without.
 fn explain_take(error: Error, config: &RxConfig) -> Error {
-    let has_none = |refusal: &mpps_os::Error| {
+    let has_none = |refusal: &mpps_os::CallError| {
         refusal.call == "bpf BPF_LINK_CREATE" && refusal.errno() == Some(EINVAL)
     };
     match error {
@@ -184,12 +184,12 @@ fn explain_take(error: Error, config: &RxConfig) -> Error {
 
 /// Drops the kernel's copies of a flow's frames. Programs at this place run behind the taps, and
 /// before the kernel does anything more with a frame (`__netif_receive_skb_core`, net/core/dev.c).
-fn take(flow: &FlowFilter, interface_index: u32) -> Result<Link, Error> {
+fn take(flow: &FlowFilter, interface_index: u32) -> Result<BpfLink, Error> {
     // The program keeps the map alive.
     let counters = FlowCounters::create(PerCpuMapKind::Array, "mppstaken", 1)?;
     let instructions = flow
         .tcx_drop(counters.as_fd())
-        .map_err(mpps_os::Error::from)?;
+        .map_err(mpps_os::CallError::from)?;
     let program = Program::load(ProgramKind::Classifier, "mpps_take", &instructions)?;
-    Ok(Link::tcx_ingress(&program, interface_index)?)
+    Ok(BpfLink::tcx_ingress(&program, interface_index)?)
 }

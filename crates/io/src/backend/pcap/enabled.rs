@@ -4,13 +4,13 @@
 use super::BACKEND;
 use crate::backend::Support;
 use crate::backend::answers::FrameAnswers;
-use crate::backend::held_port::{HeldPort, Interface, Neighbour};
+use crate::backend::held_port::{HeldPort, ListenedInterface, Neighbour};
 use crate::backend::packet_mmap::right_remedy;
 use crate::rx::not_opened_to_answer;
-use crate::waiting::{self, Awaited, Sleep, Waiting};
+use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Descriptor, Error, Layer, Mode, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
-    Served, Wait,
+    Batch, Error, Layer, Mode, PacketDescriptor, Requests, Rx, RxCaps, RxConfig, RxCounters,
+    RxDrop, Served, Wait,
 };
 use mpps_os::capability::Rights;
 use mpps_os::packet_socket::{PacketSocket, close_on_exec};
@@ -41,10 +41,10 @@ struct PcapRx {
     /// The library's descriptor once more, to be lent while the library is not borrowed.
     readable: OwnedFd,
     arena: Vec<u8>,
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<PacketDescriptor>,
     sources: Option<Vec<Option<SocketAddr>>>,
     answers: Option<FrameAnswers>,
-    waiting: Waiting,
+    waiting: ReceiverWait,
     counters: RxCounters,
     drops: Cell<Drops>,
     caps: RxCaps,
@@ -69,7 +69,7 @@ pub(super) fn probe() -> Support {
 }
 
 pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
-    let interface = Interface::find(config)?;
+    let interface = ListenedInterface::find(config)?;
     if interface.index == 0 {
         return Err(Error::Invalid {
             field: "ring.interface",
@@ -113,7 +113,8 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         .answers
         .then(|| FrameAnswers::open(&interface, config.batch));
     let readable = capture.as_fd().try_clone_to_owned();
-    let readable = readable.map_err(|error| mpps_os::Error::new("dup", &interface.name, error))?;
+    let readable =
+        readable.map_err(|error| mpps_os::CallError::new("dup", &interface.name, error))?;
     Ok(Box::new(PcapRx {
         readable,
         capture: RefCell::new(capture),
@@ -121,7 +122,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         descriptors: Vec::with_capacity(config.batch),
         sources: config.sources.then(|| Vec::with_capacity(config.batch)),
         answers: answers.transpose()?,
-        waiting: Waiting::new(),
+        waiting: ReceiverWait::new(),
         counters: RxCounters::default(),
         // Packets dropped before the filter was there are not ours.
         drops: Cell::new(Drops {
@@ -174,7 +175,7 @@ fn expression(address: SocketAddr) -> String {
 
 /// The library's error, as a refusal by the kernel: it keeps no `errno`.
 fn refusal(interface: &str, error: &pcap::Error) -> Error {
-    mpps_os::Error::new("libpcap", interface, io::Error::other(error.to_string())).into()
+    mpps_os::CallError::new("libpcap", interface, io::Error::other(error.to_string())).into()
 }
 
 impl PcapRx {
@@ -186,7 +187,7 @@ impl PcapRx {
         self.counters.system_calls += 1;
         let capture = self.capture.get_mut();
         let taken = capture.dispatch(Some(self.caps.batch), |packet| {
-            descriptors.push(Descriptor {
+            descriptors.push(PacketDescriptor {
                 // At most 1024 frames of 128 KiB: 2^27 bytes.
                 offset: arena.len() as u32,
                 bytes: packet.data.len() as u32,
@@ -214,7 +215,7 @@ impl PcapRx {
 }
 
 impl Awaited for PcapRx {
-    fn waiting(&mut self) -> &mut Waiting {
+    fn waiting(&mut self) -> &mut ReceiverWait {
         &mut self.waiting
     }
 

@@ -22,21 +22,21 @@ const END_BIT: i32 = 0x80;
 /// How far a program has got: the flow that is next, and how many rounds over all flows are
 /// complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(super) struct ProgramProgress {
     pub(super) flow: u64,
     pub(super) rounds: u64,
 }
 
 /// The value of the program's map.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct ProgramCounts {
     /// Datagrams.
-    pub(super) data: Progress,
+    pub(super) data: ProgramProgress,
     /// End markers.
-    pub(super) end: Progress,
+    pub(super) end: ProgramProgress,
 }
 
-impl Progress {
+impl ProgramProgress {
     /// Frames so far.
     pub(super) fn frames(self, flows: u64) -> u64 {
         self.rounds * flows + self.flow
@@ -48,7 +48,7 @@ const DATA_FLOW: i16 = 0;
 const DATA_ROUNDS: i16 = 8;
 const END_FLOW: i16 = 16;
 
-impl Plain for Counts {
+impl Plain for ProgramCounts {
     const SIZE: usize = 32;
 
     fn write(&self, to: &mut [u8]) {
@@ -58,12 +58,12 @@ impl Plain for Counts {
 
     fn read(from: &[u8]) -> Self {
         let [flow, rounds, end_flow, end_rounds] = <[u64; 4]>::read(from);
-        let end = Progress {
+        let end = ProgramProgress {
             flow: end_flow,
             rounds: end_rounds,
         };
         Self {
-            data: Progress { flow, rounds },
+            data: ProgramProgress { flow, rounds },
             end,
         }
     }
@@ -105,7 +105,7 @@ impl Plain for Allowance {
 
 /// A rate that the program keeps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace<'a> {
+pub(super) struct ProgramPace<'a> {
     /// Time between two datagrams, in units of 1/1024 ns.
     pub(super) interval: i32,
     /// A [`mpps_os::bpf::ArrayMap`] of one [`Allowance`].
@@ -129,7 +129,7 @@ pub(super) struct Recipe<'a> {
     /// The clock of the stamps; none leaves the payload as it is.
     pub(super) stamp: Option<Clock>,
     /// The rate that it keeps; none makes a frame at each run.
-    pub(super) pace: Option<Pace<'a>>,
+    pub(super) pace: Option<ProgramPace<'a>>,
     /// A [`mpps_os::bpf::ArrayMap`] of one [`Counts`].
     pub(super) counts: BorrowedFd<'a>,
     /// A [`mpps_os::bpf::DeviceMap`] whose slot 0 is the interface.
@@ -224,7 +224,7 @@ impl Recipe<'_> {
     ///     return true;
     /// }
     /// ```
-    fn wait(&self, program: &mut Assembler, pace: Pace<'_>, header_bytes: i16) {
+    fn wait(&self, program: &mut Assembler, pace: ProgramPace<'_>, header_bytes: i16) {
         if self.stamp.is_some() {
             program.load(Size::Byte, R1, R6, header_bytes + STAMP_KIND_AT);
             program.compute(Operation::And, R1, END_BIT);

@@ -2,10 +2,10 @@
 
 use super::BackendsObject;
 use crate::failure;
-use crate::output::{self, Stream};
+use crate::output::{self, OutputStream};
 use anyhow::Result;
-use mpps_host::technique::{Facts, Usable};
-use mpps_host::{Spreading, TECHNIQUES, Technique, Verdict};
+use mpps_host::technique::{TechniqueFacts, Usable};
+use mpps_host::{Spreading, TECHNIQUES, Technique, TechniqueVerdict};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Attach, CopyMode, RxConfig};
 use mpps_report::{Block, Column, Row, Style, Table, Text};
@@ -33,7 +33,7 @@ pub struct OfInterface {
     #[schemars(length(min = 1))]
     techniques: Vec<Judged>,
     /// The facts behind the verdicts.
-    facts: Facts,
+    facts: TechniqueFacts,
     /// How its packets are spread over its receive queues.
     spreading: Spreading,
 }
@@ -41,13 +41,13 @@ pub struct OfInterface {
 impl OfInterface {
     /// Judges them by what is known of the interface, and by trying those that can be tried.
     pub(super) fn judge(name: &str, tries: bool) -> Result<Self> {
-        let facts = Facts::gather(name)?;
+        let facts = TechniqueFacts::gather(name)?;
         let judged = TECHNIQUES.iter().map(|one| Judged::new(one, &facts));
         let mut techniques: Vec<Judged> = judged.collect();
         if tries {
             let warning =
                 format!("trying AF_XDP on queue 0 of {name}: its link may go down for seconds");
-            output::line(Stream::Err, &warning)?;
+            output::line(OutputStream::Err, &warning)?;
             for judged in &mut techniques {
                 judged.try_out(name)?;
             }
@@ -82,11 +82,11 @@ struct Judged {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     tried: bool,
     #[serde(flatten)]
-    verdict: Verdict,
+    verdict: TechniqueVerdict,
 }
 
 impl Judged {
-    fn new(technique: &Technique, facts: &Facts) -> Self {
+    fn new(technique: &Technique, facts: &TechniqueFacts) -> Self {
         let verdict = technique.assess(facts);
         let verdict = match technique.backend {
             Some(name) => with_backend(verdict, name),
@@ -135,7 +135,7 @@ impl Judged {
 
 /// Combines the verdict of the host with that of this build. The build's lack comes first, because
 /// other remedies do not help before it is fixed. If the host has no remedy, its verdict stays.
-fn with_backend(verdict: Verdict, name: &str) -> Verdict {
+fn with_backend(verdict: TechniqueVerdict, name: &str) -> TechniqueVerdict {
     let never = verdict.usable == Usable::No && verdict.remedy.is_none();
     let (why, remedy) = match backend::find(name).map(|backend| (backend.probe)()) {
         _ if never => return verdict,
@@ -143,7 +143,7 @@ fn with_backend(verdict: Verdict, name: &str) -> Verdict {
         Ok(Support::No { why, remedy }) => (why, Some(remedy)),
         Err(_) => (format!("this build has no backend {name}"), None),
     };
-    Verdict {
+    TechniqueVerdict {
         usable: Usable::No,
         why,
         remedy,
@@ -204,7 +204,7 @@ fn spread(spreading: &Spreading) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpps_host::technique::{Copies, Takes};
+    use mpps_host::technique::{Copies, StackPart};
     use mpps_report::Terminal;
 
     fn row(usable: Usable, remedy: Option<&str>) -> Judged {
@@ -212,11 +212,11 @@ mod tests {
             technique: "AF_XDP native",
             backend: Some("af_xdp"),
             tried: false,
-            verdict: Verdict {
+            verdict: TechniqueVerdict {
                 usable,
                 why: "driver veth, xdp-features: basic, redirect; 4 receive queues".to_owned(),
                 remedy: remedy.map(str::to_owned),
-                takes: Takes::Flow,
+                takes: StackPart::Flow,
                 copies: Copies::Copy,
             },
         }

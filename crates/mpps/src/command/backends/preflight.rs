@@ -2,8 +2,8 @@
 
 use super::BackendsObject;
 use anyhow::Result;
-use mpps_host::preflight::{self, Expectation, State};
-use mpps_host::technique::Facts;
+use mpps_host::preflight::{self, Expectation, Obstacle};
+use mpps_host::technique::TechniqueFacts;
 use mpps_os::text::ShellWord;
 use mpps_report::{Block, Column, Row, Style, Table, Text};
 use schemars::JsonSchema;
@@ -27,12 +27,12 @@ pub struct Preflight {
     #[schemars(length(min = 1))]
     checks: Vec<Expectation>,
     /// The facts behind the checks.
-    facts: Facts,
+    facts: TechniqueFacts,
 }
 
 impl Preflight {
     pub(super) fn read(name: &str) -> Result<Self> {
-        let facts = Facts::gather(name)?;
+        let facts = TechniqueFacts::gather(name)?;
         let checks = preflight::of_af_xdp(&facts);
         Ok(Self {
             schema: BackendsObject::SCHEMA,
@@ -73,9 +73,9 @@ fn table(checks: &[Expectation]) -> Table {
     ];
     let rows = checks.iter().map(|check| {
         let style = match check.state {
-            State::Fine => Style::Good,
-            State::Refused => Style::Bad,
-            State::Note | State::Unknown => Style::Faint,
+            Obstacle::Fine => Style::Good,
+            Obstacle::Refused => Style::Bad,
+            Obstacle::Note | Obstacle::Unknown => Style::Faint,
         };
         let row = Row::new([
             check.check.into(),

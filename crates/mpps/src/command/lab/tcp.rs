@@ -1,13 +1,13 @@
 //! `mpps lab tcp`: the experiments of the 2014 paper.
 
-use super::Outcome;
+use super::CommandEnding;
 use crate::args::TcpLadderArgs;
 use crate::command::ended;
 use crate::experiment::connections::{
-    Cell, Choice, Deal, Schedule, cells, document::document, run as run_cells,
+    CellChoice, CellSchedule, Deal, PlannedCell, cells, document::document, run as run_cells,
 };
-use crate::output::{self, Stream};
-use crate::signal::Interrupt;
+use crate::output::{self, OutputStream};
+use crate::signal::EndSignal;
 use anyhow::{Context, Result, ensure};
 use mpps_host::{SkbDefer, Topology};
 use mpps_os::capability::{CAP_NET_ADMIN, CAP_SYS_ADMIN, Rights};
@@ -23,7 +23,7 @@ const CONNECTIONS_MAX: u64 = 10_000;
 const TIME: Duration = Duration::from_millis(700);
 
 /// Measures the cells, or lists them.
-pub(super) fn run(args: &TcpLadderArgs) -> Result<Outcome> {
+pub(super) fn run(args: &TcpLadderArgs) -> Result<CommandEnding> {
     let skb_defer = skb_defer(args)?;
     let deal = Deal::of(&Topology::read()?);
     let server_cpus = deal.as_ref().map_or(1, |deal| deal.servers.len());
@@ -65,12 +65,12 @@ fn choose(
     args: &TcpLadderArgs,
     server_cpus: usize,
     skb_defer: &Result<SkbDefer, String>,
-) -> Result<Vec<Cell>> {
+) -> Result<Vec<PlannedCell>> {
     ensure!(
         args.moderation != Some(Duration::ZERO),
         "--moderation 0: the step without it is the one before; take a time such as 100us"
     );
-    let choice = |only: &[String]| Choice {
+    let choice = |only: &[String]| CellChoice {
         only: only.iter().map(|name| name.trim().to_owned()).collect(),
         server_cpus,
         moderation: args.moderation,
@@ -94,28 +94,31 @@ fn choose(
     Ok(chosen)
 }
 
-fn list(cells: &[Cell]) -> Result<Outcome> {
+fn list(cells: &[PlannedCell]) -> Result<CommandEnding> {
     for cell in cells {
         let planned = cell.row.skipped.clone();
         let rest = match planned.or_else(|| cell.server.find().err()) {
             Some(why) => format!("skipped: {why}"),
             None => format!("switches {}", cell.switches()),
         };
-        output::line(Stream::People, &format!("{:<34} {rest}", cell.row.key()))?;
+        output::line(
+            OutputStream::People,
+            &format!("{:<34} {rest}", cell.row.key()),
+        )?;
     }
-    Ok(Outcome::Fine)
+    Ok(CommandEnding::Fine)
 }
 
 fn measure(
     args: &TcpLadderArgs,
-    cells: Vec<Cell>,
+    cells: Vec<PlannedCell>,
     deal: &Deal,
     skb_defer: Option<SkbDefer>,
-) -> Result<Outcome> {
+) -> Result<CommandEnding> {
     let interrupt = match skb_defer {
         // This machine has its setting back before a second signal can end the process.
-        Some(_) => Interrupt::listen_held()?,
-        None => Interrupt::listen()?,
+        Some(_) => EndSignal::listen_held()?,
+        None => EndSignal::listen()?,
     };
     let session = args.series.begin("lab-tcp", interrupt)?;
     let usual = (CONNECTIONS * deal.servers.len() as u64).min(CONNECTIONS_MAX);
@@ -129,15 +132,15 @@ fn measure(
     ended(told, back)
 }
 
-fn schedule(args: &TcpLadderArgs) -> Schedule {
+fn schedule(args: &TcpLadderArgs) -> CellSchedule {
     if args.series.quick {
-        return Schedule {
+        return CellSchedule {
             time: Duration::from_millis(400),
             warm_up: Duration::from_millis(50),
             repeats: 1,
         };
     }
-    Schedule {
+    CellSchedule {
         time: args.series.duration.unwrap_or(TIME),
         warm_up: Duration::from_millis(200),
         repeats: args.series.repeats(),

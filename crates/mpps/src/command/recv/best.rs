@@ -3,7 +3,7 @@
 use crate::failure::flags::IO;
 use anyhow::{Result, bail};
 use mpps_host::TECHNIQUES;
-use mpps_host::technique::{Facts, Usable};
+use mpps_host::technique::{TechniqueFacts, Usable};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Backend, RxConfig};
 use mpps_os::netlink::link;
@@ -61,7 +61,7 @@ fn judge(
     }
     let told = |error: &dyn std::fmt::Display| error.to_string();
     let interface = interface.as_ref().map_err(|error| format!("{error:#}"))?;
-    let facts = Facts::gather(interface).map_err(|error| told(&error))?;
+    let facts = TechniqueFacts::gather(interface).map_err(|error| told(&error))?;
     let Some(technique) = TECHNIQUES.iter().find(|one| one.name == technique) else {
         return Err(format!("nothing is known of {technique}"));
     };

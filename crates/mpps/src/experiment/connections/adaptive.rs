@@ -4,8 +4,8 @@
 //! Linux 3.4 (`ixgbe_update_itr` and `ixgbe_set_itr` in ixgbe_main.c). That looked after each
 //! interrupt, this looks once a millisecond.
 
-use super::plan::Cell;
-use super::stage::Stage;
+use super::plan::PlannedCell;
+use super::stage::ConnectionLab;
 use anyhow::Result;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,12 +20,12 @@ const BYTES_PER_US: [f64; 2] = [10.0, 20.0];
 
 /// The state of the rule.
 #[derive(Debug)]
-struct Rule {
+struct AdaptiveRule {
     class: usize,
     per_second: f64,
 }
 
-impl Default for Rule {
+impl Default for AdaptiveRule {
     fn default() -> Self {
         Self {
             class: 0,
@@ -34,7 +34,7 @@ impl Default for Rule {
     }
 }
 
-impl Rule {
+impl AdaptiveRule {
     /// Returns the time between polls, after `bytes` of a queue in `time`. The class moves by one,
     /// and the rate by a tenth of the way. Without traffic nothing changes.
     fn next(&mut self, bytes: f64, time: Duration) -> Duration {
@@ -52,14 +52,18 @@ impl Rule {
     }
 }
 
-impl Stage {
+impl ConnectionLab {
     /// Does something while the server's queues wait as a cell says.
-    pub(super) fn moderated<R>(&self, cell: &Cell, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    pub(super) fn moderated<R>(
+        &self,
+        cell: &PlannedCell,
+        work: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
         if !cell.row.adaptive {
             self.moderate(cell.moderation())?;
             return work();
         }
-        let mut rule = Rule::default();
+        let mut rule = AdaptiveRule::default();
         self.moderate(Some(rule.next(0.0, LOOK)))?;
         let (lab, queues) = (&self.lab, self.deal.servers.len() as f64);
         let stop = AtomicBool::new(false);
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_class_is_left_for_the_next_one_only_and_the_rate_follows() {
-        let mut rule = Rule::default();
+        let mut rule = AdaptiveRule::default();
         // Bytes per millisecond, the class after it, and where the time ends up if it stays so.
         for (bytes, class, us) in [
             (9_000.0, 0, 10),

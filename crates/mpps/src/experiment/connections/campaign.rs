@@ -2,11 +2,11 @@
 
 use super::best::best;
 use super::deal::Deal;
-use super::plan::Cell;
+use super::plan::PlannedCell;
 use super::result::{ConnectionLedger, ServerFacts, TcpCell, TcpLabBody, TcpLabResult};
-use super::sample::{CPU_METHOD, Sample};
-use super::server::{Running, SERVERS};
-use super::stage::Stage;
+use super::sample::{CPU_METHOD, CellSample};
+use super::server::{RunningServer, SERVERS};
+use super::stage::ConnectionLab;
 use crate::machine::kernel_release;
 use crate::measure::document::counted;
 use crate::measure::outcome::ended;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// How long and how often.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub(crate) struct CellSchedule {
     /// Length of each run.
     pub(crate) time: Duration,
     /// Length of the run before it, unmeasured but for its rate.
@@ -35,15 +35,15 @@ pub(crate) struct Schedule {
 /// # Errors
 /// A failure before the first cell. The settings are then as they were.
 pub(crate) fn run(
-    cells: Vec<Cell>,
+    cells: Vec<PlannedCell>,
     deal: &Deal,
     connections: u64,
     skb_defer: Option<SkbDefer>,
-    schedule: Schedule,
+    schedule: CellSchedule,
     session: &Session,
 ) -> Result<(TcpLabResult, Result<()>)> {
-    skb_defer.as_ref().map_or(Ok(()), Stage::rehearse)?;
-    let stage = Stage::new(deal, connections, &cells, skb_defer)?;
+    skb_defer.as_ref().map_or(Ok(()), ConnectionLab::rehearse)?;
+    let stage = ConnectionLab::new(deal, connections, &cells, skb_defer)?;
     // Between runs, this process and its children stay off the server's CPUs.
     sched::pin_current(&deal.loads)?;
     let cases = cells.into_iter().map(|cell| case(&stage, cell));
@@ -86,27 +86,28 @@ pub(crate) fn run(
 /// The first experiment whole, and then the others, at the rate that it has found best. Answers false
 /// if Ctrl-C ended it.
 fn experiments(
-    stage: &Stage,
-    schedule: Schedule,
+    stage: &ConnectionLab,
+    schedule: CellSchedule,
     session: &Session,
-    cases: &mut [Case<Cell, Sample>],
+    cases: &mut [Case<PlannedCell, CellSample>],
     result: &mut TcpLabResult,
 ) -> Result<bool> {
     let mut serving = None;
-    let mut run = |before: &[TcpCell], cases: &mut [Case<Cell, Sample>], result: &mut _| {
-        interleave(
-            cases,
-            schedule.repeats,
-            &session.interrupt,
-            |case| visit(stage, schedule, case, &mut serving),
-            |cases| {
-                let result: &mut TcpLabResult = result;
-                result.cells = before.iter().cloned().chain(rows(stage, cases)).collect();
-                session.keep(result);
-                Ok(())
-            },
-        )
-    };
+    let mut run =
+        |before: &[TcpCell], cases: &mut [Case<PlannedCell, CellSample>], result: &mut _| {
+            interleave(
+                cases,
+                schedule.repeats,
+                &session.interrupt,
+                |case| visit(stage, schedule, case, &mut serving),
+                |cases| {
+                    let result: &mut TcpLabResult = result;
+                    result.cells = before.iter().cloned().chain(rows(stage, cases)).collect();
+                    session.keep(result);
+                    Ok(())
+                },
+            )
+        };
     let sweep = cases.iter().filter(|case| case.plan.row.experiment == 1);
     let (sweep, others) = cases.split_at_mut(sweep.count());
     if !run(&[], sweep, result)? {
@@ -122,7 +123,7 @@ fn experiments(
 }
 
 /// Leaves out, with the reason, a cell that cannot be run on this machine.
-fn case(stage: &Stage, mut cell: Cell) -> Case<Cell, Sample> {
+fn case(stage: &ConnectionLab, mut cell: PlannedCell) -> Case<PlannedCell, CellSample> {
     if !stage.has_threads() {
         cell.leave_out_moderation();
     }
@@ -131,18 +132,18 @@ fn case(stage: &Stage, mut cell: Cell) -> Case<Cell, Sample> {
 }
 
 /// A server that answers, the cell that it was started for, and the round.
-type Serving = (Running, Cell, usize);
+type ServedCell = (RunningServer, PlannedCell, usize);
 
 /// Runs a cell once, with the server of the cell before if that will do.
 fn visit(
-    stage: &Stage,
-    schedule: Schedule,
-    case: &Case<Cell, Sample>,
-    serving: &mut Option<Serving>,
-) -> Result<Sample> {
+    stage: &ConnectionLab,
+    schedule: CellSchedule,
+    case: &Case<PlannedCell, CellSample>,
+    serving: &mut Option<ServedCell>,
+) -> Result<CellSample> {
     let (cell, round) = (&case.plan, case.samples.len());
     // Another server ends here, before the new one begins: they have one address.
-    let same = |(_, old, then): &Serving| *then == round && is_alike(old, cell);
+    let same = |(_, old, then): &ServedCell| *then == round && is_alike(old, cell);
     let mut server = match serving.take().filter(same) {
         Some((server, ..)) => server,
         None => stage.serve(cell)?,
@@ -157,13 +158,13 @@ fn visit(
 }
 
 /// Whether the server of one cell can go on to serve another.
-fn is_alike(a: &Cell, b: &Cell) -> bool {
-    let setting = |cell: &Cell| (cell.switches(), cell.row.body_bytes);
+fn is_alike(a: &PlannedCell, b: &PlannedCell) -> bool {
+    let setting = |cell: &PlannedCell| (cell.switches(), cell.row.body_bytes);
     std::ptr::eq(a.server, b.server) && a.server.is_alike(setting(a), setting(b))
 }
 
 /// The servers that have cells.
-fn servers(cases: &[Case<Cell, Sample>]) -> Vec<ServerFacts> {
+fn servers(cases: &[Case<PlannedCell, CellSample>]) -> Vec<ServerFacts> {
     let has_cells = |name: &str| cases.iter().any(|case| case.plan.server.name == name);
     let servers = SERVERS.iter().filter(|server| has_cells(server.name));
     servers
@@ -177,11 +178,11 @@ fn servers(cases: &[Case<Cell, Sample>]) -> Vec<ServerFacts> {
 }
 
 /// The results so far. Cells that did not run yet are left out.
-fn rows(stage: &Stage, cases: &[Case<Cell, Sample>]) -> Vec<TcpCell> {
+fn rows(stage: &ConnectionLab, cases: &[Case<PlannedCell, CellSample>]) -> Vec<TcpCell> {
     cases.iter().filter_map(|case| row(stage, case)).collect()
 }
 
-fn row(stage: &Stage, case: &Case<Cell, Sample>) -> Option<TcpCell> {
+fn row(stage: &ConnectionLab, case: &Case<PlannedCell, CellSample>) -> Option<TcpCell> {
     let (mut row, samples) = (case.plan.row.clone(), &case.samples);
     let Some(figures) = stage.figures(samples, &row) else {
         row.skipped = Some(case.skipped.clone()?);

@@ -11,12 +11,12 @@ use super::plan::{NO_SKB_DEFER, SKB_DEFER};
 use super::result::{TcpCell, TcpFigures, TcpLabResult, body};
 use crate::measure::connection_ledger::equation;
 use crate::measure::document::{
-    Head, disagreement, document_of, firsts, notes_on, spread, together,
+    RunHead, disagreement, document_of, firsts, notes_on, spread, together,
 };
 use crate::measure::samples::extremes;
 use mpps_report::{
-    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Style, Table, Text, grouped,
-    unbroken,
+    BarFigures, Bars, Block, ChartBar, Column, Document, Hue, Quantity, Row, Style, Table, Text,
+    grouped, unbroken,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +28,7 @@ const NEARLY_ALL: f64 = 0.99;
 
 /// The report; `written` are the kinds and paths of the files that the run wrote.
 pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Document {
-    let head = Head::of(result, &result.placement, "cell", &result.notes);
+    let head = RunHead::of(result, &result.placement, "cell", &result.notes);
     let summary = like_for_like::claims(result).into_iter();
     let summary = summary.chain(trade_off::inversion(result));
     let summary = summary.chain(skb_reuse(result));
@@ -38,10 +38,10 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
         Block::paragraph(format!("load: {}", result.load)),
         Block::on_page([sentences.clone(), balanced.clone()]),
     ]);
-    let groups = Group::all(result);
+    let groups = CellGroup::all(result);
     for experiment in [1, 2, 3] {
         let same = groups.iter().filter(|group| group.experiment == experiment);
-        let same: Vec<&Group<'_>> = same.collect();
+        let same: Vec<&CellGroup<'_>> = same.collect();
         // The smallest body is shown in full, the others side by side.
         if let Some(first) = same.first() {
             blocks.push(Block::heading(first.heading()));
@@ -80,7 +80,7 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
 }
 
 /// The cells of one experiment with one body, in the order of the result.
-struct Group<'a> {
+struct CellGroup<'a> {
     experiment: u8,
     body_bytes: usize,
     /// The cells that are measured against one base together, by the name of their server.
@@ -130,7 +130,7 @@ const BY_BODY: [(&str, Show); 3] = [
     }),
 ];
 
-impl<'a> Group<'a> {
+impl<'a> CellGroup<'a> {
     fn all(result: &'a TcpLabResult) -> Vec<Self> {
         let mut groups: BTreeMap<_, Vec<(&TcpCell, String)>> = BTreeMap::new();
         // Cells at a low load have a table of their own.
@@ -176,21 +176,21 @@ impl<'a> Group<'a> {
 
     /// CPU time per connection, and connections per second.
     fn charts(&self) -> Vec<Block> {
-        let own: Part = (Hue::Main, "the server's threads", |figures| {
+        let own: BarPart = (Hue::Main, "the server's threads", |figures| {
             figures.own_us_per_connection_median
         });
-        let softirq: Part = (Hue::Second, "its queue and soft interrupts", |figures| {
+        let softirq: BarPart = (Hue::Second, "its queue and soft interrupts", |figures| {
             figures.softirq_us_per_connection_median
         });
-        let completed: Part = (Hue::Main, "completed, median", cps);
-        let cost = |figures: &TcpFigures| Measured {
+        let completed: BarPart = (Hue::Main, "completed, median", cps);
+        let cost = |figures: &TcpFigures| BarFigures {
             figure: microseconds(cpu(figures)),
-            ..Measured::default()
+            ..BarFigures::default()
         };
-        let rate = |figures: &TcpFigures| Measured {
+        let rate = |figures: &TcpFigures| BarFigures {
             spread: extremes(&figures.cps_samples),
             figure: Quantity::PerSecond(figures.cps_median).to_string(),
-            ..Measured::default()
+            ..BarFigures::default()
         };
         let title = |text: &str| Block::Paragraph(Text::new().strong(text));
         vec![
@@ -204,9 +204,9 @@ impl<'a> Group<'a> {
     fn chart(
         &self,
         unit: &str,
-        parts: &[Part],
+        parts: &[BarPart],
         whole: fn(&TcpFigures) -> f64,
-        measured: fn(&TcpFigures) -> Measured,
+        measured: fn(&TcpFigures) -> BarFigures,
     ) -> Block {
         let bases = self.servers.iter().filter_map(|(_, cells)| base(cells));
         let against = match self.experiment {
@@ -217,10 +217,10 @@ impl<'a> Group<'a> {
         let key = parts
             .iter()
             .map(|(hue, what, _)| (*hue, (*what).to_owned()));
-        let bars = self.measured().map(|(cell, figures, base)| Bar {
+        let bars = self.measured().map(|(cell, figures, base)| ChartBar {
             name: format!("{} {}", cell.server, cell.step).into(),
             link: String::new(),
-            outcome: Ok(Measured {
+            outcome: Ok(BarFigures {
                 parts: parts
                     .iter()
                     .map(|(hue, _, of)| (*hue, of(figures)))
@@ -274,7 +274,7 @@ impl<'a> Group<'a> {
 }
 
 /// A part of a bar: its colour, what it is, and how long.
-type Part = (Hue, &'static str, fn(&TcpFigures) -> f64);
+type BarPart = (Hue, &'static str, fn(&TcpFigures) -> f64);
 
 /// The cell that a server's others are measured against: its base; in the first experiment the
 /// adaptive setting, as in the paper, or that without moderation; in the second its first step.
@@ -300,7 +300,7 @@ fn named(cell: &TcpCell) -> [&str; 2] {
 }
 
 /// The figures of [`BY_BODY`], a column for each body.
-fn side_by_side(groups: &[&Group<'_>]) -> Vec<Block> {
+fn side_by_side(groups: &[&CellGroup<'_>]) -> Vec<Block> {
     let cells = groups.iter().map(|group| {
         let cells = group.measured();
         firsts(cells.map(|(cell, figures, base)| ((figures, base), named(cell))))

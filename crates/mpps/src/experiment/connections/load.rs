@@ -1,8 +1,8 @@
 //! `mpps load` as a process of its own on the load's host.
 
-use super::plan::Cell;
+use super::plan::PlannedCell;
 use super::server::body_path;
-use super::stage::Stage;
+use super::stage::ConnectionLab;
 use crate::program::connections::LoadResult;
 use anyhow::{Context, Result, bail};
 use mpps_http::LoadReport;
@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-impl Stage {
+impl ConnectionLab {
     /// How many threads the load has.
     pub(super) fn threads(&self) -> usize {
         self.deal.threads(self.connections)
@@ -36,7 +36,7 @@ impl Stage {
     /// Connections begin as fast as possible, or at a steady rate.
     pub(super) fn load(
         &self,
-        cell: &Cell,
+        cell: &PlannedCell,
         time: Duration,
         connections: Option<u64>,
         rate: Option<f64>,

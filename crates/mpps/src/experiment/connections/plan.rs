@@ -2,7 +2,7 @@
 
 use super::paper::{self, Rate};
 use super::result::TcpCell;
-use super::server::{SERVERS, Server};
+use super::server::{MeasuredServer, SERVERS};
 use mpps_http::{Switch, Switches};
 use std::borrow::Cow;
 use std::fmt;
@@ -35,8 +35,8 @@ pub(crate) const SKB_DEFER: &str = "skb-defer";
 
 /// One server in one state under one load, to be run.
 #[derive(Debug, Clone)]
-pub(crate) struct Cell {
-    pub(crate) server: &'static Server,
+pub(crate) struct PlannedCell {
+    pub(crate) server: &'static MeasuredServer,
     /// The row of the result.
     pub(crate) row: TcpCell,
     /// Its moderation is what the first experiment finds best, if that runs.
@@ -44,7 +44,7 @@ pub(crate) struct Cell {
 }
 
 /// As `--only` names it.
-impl fmt::Display for Cell {
+impl fmt::Display for PlannedCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.row.key())
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Cell {
 
 /// The part of the plan that the user asks for.
 #[derive(Debug, Clone)]
-pub(crate) struct Choice {
+pub(crate) struct CellChoice {
     /// Names of cells. A cell must fit one of them; empty takes all.
     pub(crate) only: Vec<String>,
     /// CPUs of the server.
@@ -65,14 +65,14 @@ pub(crate) struct Choice {
     pub(crate) quick: bool,
 }
 
-impl Cell {
+impl PlannedCell {
     /// With the smallest body; `step` is what was done last to get here.
     fn new(
         experiment: u8,
-        server: &'static Server,
+        server: &'static MeasuredServer,
         step: &str,
         switches: Switches,
-        choice: &Choice,
+        choice: &CellChoice,
     ) -> Self {
         let period = choice.moderation.unwrap_or(MODERATION);
         let moderation = switches.has(Switch::Moderation).then_some(period);
@@ -134,7 +134,7 @@ impl Cell {
 }
 
 /// The cells of a choice, in the order of the experiments.
-pub(crate) fn cells(choice: &Choice) -> Vec<Cell> {
+pub(crate) fn cells(choice: &CellChoice) -> Vec<PlannedCell> {
     let mut cells = Vec::new();
     if !choice.quick {
         cells.extend(moderation_sweep(choice));
@@ -146,14 +146,14 @@ pub(crate) fn cells(choice: &Choice) -> Vec<Cell> {
             cells.extend(steps(server, *body, choice));
         }
     }
-    let wanted = |cell: &Cell| choice.only.iter().any(|wanted| cell.is_called(wanted));
+    let wanted = |cell: &PlannedCell| choice.only.iter().any(|wanted| cell.is_called(wanted));
     cells.retain(|cell| choice.only.is_empty() || wanted(cell));
     cells
 }
 
 /// The first experiment: each setting of moderation, for each of our engines, with all other
 /// techniques on; beside it with all off; and with all on at a small part of the load.
-fn moderation_sweep(choice: &Choice) -> Vec<Cell> {
+fn moderation_sweep(choice: &CellChoice) -> Vec<PlannedCell> {
     let mut cells = Vec::new();
     for server in SERVERS.iter().filter(|server| server.is_ours()) {
         let others = server.switches(choice.server_cpus);
@@ -169,7 +169,7 @@ fn moderation_sweep(choice: &Choice) -> Vec<Cell> {
                     _ => others.with(Switch::Moderation),
                 };
                 let step = format!("{rate}{suffix}");
-                let mut cell = Cell::new(1, server, &step, switches, choice);
+                let mut cell = PlannedCell::new(1, server, &step, switches, choice);
                 cell.row.moderation_us = match rate {
                     Rate::PerSecond(rate) => Some(1e6 / f64::from(rate)),
                     Rate::Off | Rate::Adaptive => None,
@@ -188,7 +188,7 @@ fn moderation_sweep(choice: &Choice) -> Vec<Cell> {
 
 /// The second experiment: moderation, then descriptors reused, then events; and, with all switches
 /// on, what the kernel's own reuse of packet buffers is worth.
-fn reuse(choice: &Choice) -> Vec<Cell> {
+fn reuse(choice: &CellChoice) -> Vec<PlannedCell> {
     let mut cells = Vec::new();
     for server in SERVERS.iter().filter(|server| server.is_ours()) {
         let switches = [Switch::Moderation, Switch::Fds, Switch::Events];
@@ -204,7 +204,7 @@ fn reuse(choice: &Choice) -> Vec<Cell> {
 
 /// Cells without the kernel's reuse of packet buffers, then with it. Switching it on again also
 /// wakes lists that another program left asleep before.
-fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
+fn skb_reuse(server: &'static MeasuredServer, choice: &CellChoice) -> [PlannedCell; 2] {
     let found = choice.skb_defer_max.as_ref();
     let states = [
         (NO_SKB_DEFER, found.map(|_| 0)),
@@ -212,7 +212,7 @@ fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
     ];
     states.map(|(step, value)| {
         let switches = server.switches(choice.server_cpus);
-        let mut cell = Cell::new(2, server, step, switches, choice);
+        let mut cell = PlannedCell::new(2, server, step, switches, choice);
         cell.row.skb_defer_max = value.ok();
         cell.row.skipped = value.err().cloned();
         cell
@@ -220,13 +220,17 @@ fn skb_reuse(server: &'static Server, choice: &Choice) -> [Cell; 2] {
 }
 
 /// The third experiment for one server and one body: the base, and one step after the other.
-fn steps(server: &'static Server, body_bytes: usize, choice: &Choice) -> Vec<Cell> {
+fn steps(
+    server: &'static MeasuredServer,
+    body_bytes: usize,
+    choice: &CellChoice,
+) -> Vec<PlannedCell> {
     let mut cells = Vec::new();
     if server.is_single() {
         let switches = server.switches(choice.server_cpus);
-        cells.push(Cell::new(3, server, "all", switches, choice));
+        cells.push(PlannedCell::new(3, server, "all", switches, choice));
     } else {
-        cells.push(Cell::new(3, server, "base", Switches::NONE, choice));
+        cells.push(PlannedCell::new(3, server, "base", Switches::NONE, choice));
         let mut steps = cumulative(3, server, &Switch::ALL, choice);
         for (cell, switch) in steps.iter_mut().zip(Switch::ALL) {
             let all = paper::all(server.name);
@@ -250,17 +254,17 @@ fn steps(server: &'static Server, body_bytes: usize, choice: &Choice) -> Vec<Cel
 /// A cell for each switch, with the earlier ones on. A switch that the server lacks stays off.
 fn cumulative(
     experiment: u8,
-    server: &'static Server,
+    server: &'static MeasuredServer,
     switches: &[Switch],
-    choice: &Choice,
-) -> Vec<Cell> {
+    choice: &CellChoice,
+) -> Vec<PlannedCell> {
     let mut on = Switches::NONE;
     let step = |switch: &Switch| {
         let skipped = server.obstacle(*switch, choice.server_cpus);
         if skipped.is_none() {
             on = on.with(*switch);
         }
-        let mut cell = Cell::new(experiment, server, &switch.to_string(), on, choice);
+        let mut cell = PlannedCell::new(experiment, server, &switch.to_string(), on, choice);
         cell.row.skipped = skipped.map(Cow::into_owned);
         cell
     };
@@ -272,12 +276,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn all() -> Vec<Cell> {
+    fn all() -> Vec<PlannedCell> {
         cells(&choice(&[], false))
     }
 
-    fn choice(only: &[&str], quick: bool) -> Choice {
-        Choice {
+    fn choice(only: &[&str], quick: bool) -> CellChoice {
+        CellChoice {
             only: only.iter().map(|&name| name.to_owned()).collect(),
             server_cpus: 2,
             moderation: None,
@@ -351,7 +355,7 @@ mod tests {
                     .collect::<Vec<_>>()
             );
         }
-        for Cell {
+        for PlannedCell {
             row,
             follows,
             server,
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_others_follow_the_best_unless_a_moderation_was_named() {
-        let named = Choice {
+        let named = CellChoice {
             moderation: Some(Duration::from_micros(70)),
             ..choice(&["2", "3"], false)
         };
@@ -391,7 +395,7 @@ mod tests {
     /// A bar of one technique where nothing of it can show would mislead.
     #[test]
     fn one_server_cpu_shows_no_affinity() {
-        let choice = Choice {
+        let choice = CellChoice {
             server_cpus: 1,
             ..choice(&[], false)
         };
@@ -424,8 +428,8 @@ mod tests {
     #[test]
     fn buffers_are_reused_or_not_with_all_switches_on_and_only_where_that_may_be() {
         let only = &["skb-defer", "no-skb-defer"];
-        let pairs = |cells: &[Cell]| -> Vec<(&str, Option<u32>)> {
-            let pair = |cell: &Cell| (cell.server.name, cell.row.skb_defer_max);
+        let pairs = |cells: &[PlannedCell]| -> Vec<(&str, Option<u32>)> {
+            let pair = |cell: &PlannedCell| (cell.server.name, cell.row.skb_defer_max);
             cells.iter().map(pair).collect()
         };
         let allowed = cells(&choice(only, false));
@@ -449,7 +453,7 @@ mod tests {
                     .all(|one| cell.server.obstacle(one, 2).is_some())
             );
         }
-        let refused = cells(&Choice {
+        let refused = cells(&CellChoice {
             skb_defer_max: Err("no".to_owned()),
             ..choice(only, false)
         });

@@ -1,8 +1,8 @@
 //! The results of the TCP connection experiments, as in the file of `mpps lab tcp --json`.
 
-use crate::measure::envelope::{Body, Envelope};
+use crate::measure::envelope::{Envelope, EnvelopeBody};
 use mpps_host::Witness;
-use mpps_http::{Failure, Ledger, Switch};
+use mpps_http::{Failure, LoadAccount, Switch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -182,10 +182,10 @@ pub struct TcpFigures {
 pub struct ConnectionLedger {
     /// The account that `mpps load` kept, of all repeats.
     #[serde(flatten)]
-    pub account: Ledger,
+    pub account: LoadAccount,
     /// The same of each thread of the load: their sum is the account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub loads: Vec<Ledger>,
+    pub loads: Vec<LoadAccount>,
     /// The first failure of each kind: the name of its error, or the words of the side that refused
     /// it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -211,8 +211,10 @@ impl ConnectionLedger {
     /// Adds another run's counts to this one's.
     pub fn add(&mut self, other: &Self) {
         self.account.add(&other.account);
-        self.loads
-            .resize(self.loads.len().max(other.loads.len()), Ledger::default());
+        self.loads.resize(
+            self.loads.len().max(other.loads.len()),
+            LoadAccount::default(),
+        );
         for (own, other) in self.loads.iter_mut().zip(&other.loads) {
             own.add(other);
         }
@@ -238,7 +240,7 @@ impl ConnectionLedger {
     }
 }
 
-impl Body for TcpLabBody {
+impl EnvelopeBody for TcpLabBody {
     const SCHEMA: &'static str = "mpps.lab_tcp.v2";
     const COMMAND: &'static str = "mpps lab tcp";
 
@@ -264,11 +266,11 @@ mod tests {
     use super::*;
 
     fn ledger(started: u64, completed: u64, failed: &[(Failure, u64)]) -> ConnectionLedger {
-        let account = Ledger {
+        let account = LoadAccount {
             started,
             completed,
             failed: failed.iter().copied().collect(),
-            ..Ledger::default()
+            ..LoadAccount::default()
         };
         ConnectionLedger {
             account: account.close(),

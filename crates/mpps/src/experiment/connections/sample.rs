@@ -1,16 +1,16 @@
 //! One run of a cell: what the load, the scheduler and the two kernels counted.
 
-use super::plan::Cell;
+use super::plan::PlannedCell;
 use super::process_tree::{ProcessTree, Used};
 use super::result::{ConnectionLedger, TcpCell, TcpFigures};
-use super::server::Running;
-use super::stage::Stage;
+use super::server::RunningServer;
+use super::stage::ConnectionLab;
 use crate::measure::samples::median;
 use crate::udp::roles::on;
 use anyhow::Result;
 use mpps_host::{CpuBusy, Delta, ProcStat, Snapshot, Witness};
 use mpps_http::{Failure, LoadReport};
-use mpps_lab::Host;
+use mpps_lab::LabHost;
 use std::time::Duration;
 
 /// A CPU is full from this share of its time on. It is not full at the edges of the run.
@@ -24,7 +24,7 @@ const PATIENCE: u32 = 5;
 
 /// The result of one run of a cell.
 #[derive(Debug)]
-pub(super) struct Sample {
+pub(super) struct CellSample {
     cps: f64,
     own_us: f64,
     softirq_us: f64,
@@ -52,10 +52,10 @@ struct Counters {
     threads: ProcessTree,
 }
 
-impl Stage {
+impl ConnectionLab {
     /// Loads the server of a cell for so long, and answers how many connections it served per
     /// second.
-    pub(super) fn warm_up(&self, cell: &Cell, time: Duration) -> Result<f64> {
+    pub(super) fn warm_up(&self, cell: &PlannedCell, time: Duration) -> Result<f64> {
         Ok(self.load(cell, time, None, None)?.cps)
     }
 
@@ -65,11 +65,11 @@ impl Stage {
     /// about which the two kernels and the load could be of different opinions.
     pub(super) fn run(
         &self,
-        cell: &Cell,
-        server: &mut Running,
+        cell: &PlannedCell,
+        server: &mut RunningServer,
         time: Duration,
         cps: f64,
-    ) -> Result<Sample> {
+    ) -> Result<CellSample> {
         let rate = self.offered(cell, cps);
         let requests = (rate.unwrap_or(cps) * time.as_secs_f64()) as u64;
         // Fewer than are in flight would never be all that many.
@@ -88,15 +88,15 @@ impl Stage {
 
     /// How many connections a second a cell of less than full load begins. The share is of what the
     /// server did when it was first asked, for all settings of moderation: they get the same load.
-    fn offered(&self, cell: &Cell, cps: f64) -> Option<f64> {
+    fn offered(&self, cell: &PlannedCell, cps: f64) -> Option<f64> {
         let share = cell.row.load_share?;
         let mut full = self.full_cps.borrow_mut();
         let full = full.entry(cell.server.name).or_insert(cps);
         Some((share * *full).max(1.0))
     }
 
-    fn counters(&self, server: &Running) -> Result<Counters> {
-        let snapshot = |host: &Host| host.run(|| Snapshot::take(&[host.interface()]));
+    fn counters(&self, server: &RunningServer) -> Result<Counters> {
+        let snapshot = |host: &LabHost| host.run(|| Snapshot::take(&[host.interface()]));
         Ok(Counters {
             load: snapshot(self.lab.sender())??,
             server: snapshot(self.lab.receiver())??,
@@ -106,7 +106,7 @@ impl Stage {
         })
     }
 
-    fn sample(&self, load: &LoadReport, before: &Counters, after: &Counters) -> Sample {
+    fn sample(&self, load: &LoadReport, before: &Counters, after: &Counters) -> CellSample {
         let (sent, served) = (
             after.load.since(&before.load),
             after.server.since(&before.server),
@@ -124,8 +124,8 @@ impl Stage {
         }
         let times = &load.latency_us.last_byte;
         let [server_link, load_link] =
-            [self.lab.receiver(), self.lab.sender()].map(Host::interface);
-        Sample {
+            [self.lab.receiver(), self.lab.sender()].map(LabHost::interface);
+        CellSample {
             cps: load.cps,
             own_us: run_ns as f64 / 1e3 / completed,
             softirq_us: softirq_ns as f64 / 1e3 / completed,
@@ -141,13 +141,14 @@ impl Stage {
     }
 
     /// The medians of a cell's samples.
-    pub(super) fn figures(&self, samples: &[Sample], cell: &TcpCell) -> Option<TcpFigures> {
-        let of = |value: fn(&Sample) -> f64| -> Vec<f64> { samples.iter().map(value).collect() };
-        let middle = |value: fn(&Sample) -> f64| median(&of(value));
-        let each = |value: fn(&Sample) -> Option<f64>| -> Vec<f64> {
+    pub(super) fn figures(&self, samples: &[CellSample], cell: &TcpCell) -> Option<TcpFigures> {
+        let of =
+            |value: fn(&CellSample) -> f64| -> Vec<f64> { samples.iter().map(value).collect() };
+        let middle = |value: fn(&CellSample) -> f64| median(&of(value));
+        let each = |value: fn(&CellSample) -> Option<f64>| -> Vec<f64> {
             samples.iter().filter_map(value).collect()
         };
-        let some = |value: fn(&Sample) -> Option<f64>| median(&each(value));
+        let some = |value: fn(&CellSample) -> Option<f64>| median(&each(value));
         let cps_samples = of(|sample| sample.cps);
         let cps_median = median(&cps_samples)?;
         let cpu = of(|sample| sample.own_us + sample.softirq_us);

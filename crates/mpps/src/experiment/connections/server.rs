@@ -8,7 +8,7 @@ mod ours;
 mod packaged;
 mod running;
 
-pub(super) use running::Running;
+pub(super) use running::RunningServer;
 
 use super::deal::one_cpu;
 use mpps_http::{Switch, Switches};
@@ -19,7 +19,7 @@ use std::process::Command;
 
 /// A server that is measured.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct MeasuredServer {
     /// Its name in the flag, the file and the report.
     pub(crate) name: &'static str,
     /// The package to install; none for our own server.
@@ -52,7 +52,7 @@ pub(super) struct Setup<'a> {
 }
 
 /// Every server; ours first.
-pub(crate) static SERVERS: &[Server] = &[
+pub(crate) static SERVERS: &[MeasuredServer] = &[
     ours::EPOLL,
     ours::IO_URING,
     ours::FILES,
@@ -62,7 +62,7 @@ pub(crate) static SERVERS: &[Server] = &[
     packaged::APACHE_PREFORK,
 ];
 
-impl Server {
+impl MeasuredServer {
     /// Whether it is this program.
     pub(crate) fn is_ours(&self) -> bool {
         self.package.is_none() && !self.is_single()

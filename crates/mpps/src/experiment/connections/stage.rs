@@ -1,11 +1,11 @@
 //! The lab that runs the cells: a server's host and a load's host, each with CPUs of its own.
 
 use super::deal::Deal;
-use super::plan::Cell;
+use super::plan::PlannedCell;
 use super::process_tree::numbers;
-use super::server::{Running, Setup};
+use super::server::{RunningServer, Setup};
 use anyhow::{Context, Result, ensure};
-use mpps_host::{Applied, Outcome, SkbDefer};
+use mpps_host::{Applied, SkbDefer, UndoneStep};
 use mpps_lab::{Delivery, Lab, LabConfig};
 use mpps_os::sched;
 use std::cell::{Cell as Mutable, RefCell};
@@ -28,7 +28,7 @@ const SERVER_SETTINGS: [(&str, &str); 1] = [("ipv4/tcp_max_tw_buckets", "4096")]
 
 /// A server's host and a load's host, and the queues between them: one for each CPU of the server.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct ConnectionLab {
     pub(super) lab: Lab,
     /// Why the queues have no kernel threads, if they have none.
     unthreaded: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Stage {
     without_skb_defer: RefCell<Option<Applied>>,
 }
 
-impl Stage {
+impl ConnectionLab {
     /// Switches the kernel's reuse of packet buffers off and on once, before anything is made. A
     /// refusal comes now, and lists that another program left asleep are awake.
     pub(crate) fn rehearse(skb_defer: &SkbDefer) -> Result<()> {
@@ -62,7 +62,7 @@ impl Stage {
     pub(crate) fn new(
         deal: &Deal,
         connections: u64,
-        cells: &[Cell],
+        cells: &[PlannedCell],
         skb_defer: Option<SkbDefer>,
     ) -> Result<Self> {
         let config = LabConfig {
@@ -166,7 +166,7 @@ impl Stage {
     }
 
     /// Starts the server of a cell.
-    pub(super) fn serve(&self, cell: &Cell) -> Result<Running> {
+    pub(super) fn serve(&self, cell: &PlannedCell) -> Result<RunningServer> {
         let program = cell.server.find().map_err(anyhow::Error::msg)?;
         let setup = Setup {
             program: &program,
@@ -176,7 +176,7 @@ impl Stage {
             cpus: &self.deal.servers,
             bodies: &self.bodies,
         };
-        Running::start(cell.server, &setup, self.lab.receiver())
+        RunningServer::start(cell.server, &setup, self.lab.receiver())
     }
 
     /// Sets how long the server's queue waits between polls.
@@ -224,7 +224,7 @@ impl Stage {
 fn switch_on(off: Applied) -> Result<()> {
     let outcomes = off.undo();
     let bad = outcomes.iter().filter(|outcome| !outcome.clean());
-    let bad: Vec<String> = bad.map(Outcome::to_string).collect();
+    let bad: Vec<String> = bad.map(UndoneStep::to_string).collect();
     ensure!(
         bad.is_empty(),
         "--skb-defer: {}; `mpps undo` tries again what was not undone",

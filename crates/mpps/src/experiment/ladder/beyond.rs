@@ -3,16 +3,16 @@
 
 use super::point::{Claim, Point};
 use super::result::RungResult;
-use super::sender::{Choice, rung_sender};
+use super::sender::{SenderChoice, rung_sender};
 use super::setup::PAYLOAD_BYTES;
 use crate::experiment::paths::result::BenchRow;
-use crate::experiment::paths::{self, Napi, PATHS, Path, Stage};
-use crate::signal::Interrupt;
+use crate::experiment::paths::{self, NapiPlace, PATHS, Path, PathLab};
+use crate::signal::EndSignal;
 use crate::udp::TakenBy;
 use crate::udp::limit::{self, Limit};
-use crate::udp::roles::{Cpus, Layout};
+use crate::udp::roles::{CpuLayout, Cpus};
 use crate::udp::runs::Runs;
-use crate::udp::sender::{Generator, Sender};
+use crate::udp::sender::{GeneratorChoice, LabSender};
 use anyhow::Result;
 use mpps_lab::Delivery;
 use mpps_report::Quantity;
@@ -118,8 +118,8 @@ impl Beyond {
     pub(super) fn result(
         &self,
         rows: &[BenchRow],
-        sender: &paths::Sender,
-        choice: &Choice,
+        sender: &paths::PathSender,
+        choice: &SenderChoice,
     ) -> Option<RungResult> {
         let is_own = |row: &&BenchRow| {
             let mut paths = self.paths();
@@ -144,7 +144,7 @@ impl Beyond {
             return Some(RungResult { runs, ..described });
         };
         let why = match sender.kind {
-            Sender::Generator if !choice.asked => "the strongest sender of this machine",
+            LabSender::Generator if !choice.asked => "the strongest sender of this machine",
             _ => &sender.why,
         };
         Some(RungResult {
@@ -208,30 +208,30 @@ fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
 }
 
 /// The sender of these rungs: as asked for, or otherwise the kernel's generator if available.
-pub(super) fn sender(choice: &Choice) -> Result<paths::Sender> {
+pub(super) fn sender(choice: &SenderChoice) -> Result<paths::PathSender> {
     match choice.asked {
-        true => Ok(paths::Sender::asked(choice.sender, 1, PAYLOAD_BYTES)),
-        false => paths::Sender::choose(Generator::Auto, 1, PAYLOAD_BYTES),
+        true => Ok(paths::PathSender::asked(choice.sender, 1, PAYLOAD_BYTES)),
+        false => paths::PathSender::choose(GeneratorChoice::Auto, 1, PAYLOAD_BYTES),
     }
 }
 
 /// The two hosts of these rungs: the generator on the queue's CPU, which takes the packets in soft
 /// interrupts there, and the application on its own.
 pub(super) fn stage<'a>(
-    sender: &'a paths::Sender,
-    layout: &Layout,
-    interrupt: &'a Interrupt,
-) -> Result<Stage<'a>> {
+    sender: &'a paths::PathSender,
+    layout: &CpuLayout,
+    interrupt: &'a EndSignal,
+) -> Result<PathLab<'a>> {
     let cpus = Cpus {
         generator: layout.queues[0],
         application: layout.applications[0],
     };
     let napi = if cpus.generator == cpus.application {
-        Napi::WithApplication
+        NapiPlace::WithApplication
     } else {
-        Napi::WithGenerator
+        NapiPlace::WithGenerator
     };
-    Stage::new(cpus, napi, sender, interrupt)
+    PathLab::new(cpus, napi, sender, interrupt)
 }
 
 #[cfg(test)]
@@ -261,7 +261,9 @@ mod tests {
     }
 
     fn result(number: &str, rows: &[BenchRow]) -> Option<RungResult> {
-        let choice = Choice::new(Some(crate::udp::sender::Generator::Sendmmsg), Some(8)).unwrap();
+        let choice =
+            SenderChoice::new(Some(crate::udp::sender::GeneratorChoice::Sendmmsg), Some(8))
+                .unwrap();
         let sender = sender(&choice).unwrap();
         let beyond = BEYOND.iter().find(|rung| rung.number == number).unwrap();
         beyond.result(rows, &sender, &choice)

@@ -4,12 +4,12 @@ use super::beyond::Beyond;
 use super::point;
 use super::result::RungResult;
 use super::rung::Rung;
-use super::sample::Sample;
-use super::sender::{Choice, rung_sender};
+use super::sample::RungSample;
+use super::sender::{SenderChoice, rung_sender};
 use crate::experiment::paths::{self, RowPlan};
 use crate::measure::rounds::Case;
 use crate::output;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::udp::labs::{Labs, note_each};
 use crate::udp::run::{Hosts, Purpose, attach};
 use crate::udp::runs::Runs;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// How long and how often.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub(crate) struct ClimbSchedule {
     /// Length of each rate run.
     pub(crate) time: Duration,
     /// Rate runs per rung.
@@ -32,14 +32,14 @@ pub(crate) struct Schedule {
 
 /// A step of the climb. Steps run in turn.
 #[derive(Debug)]
-pub(super) enum Step<'a> {
+pub(super) enum ClimbStep<'a> {
     /// A rung of sockets.
     Rung(Box<Rung>),
     /// A row of a rung beyond sockets.
     Row(RowPlan<'a>),
 }
 
-impl fmt::Display for Step<'_> {
+impl fmt::Display for ClimbStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rung(rung) => write!(f, "rung {} {}", rung.number, rung.name),
@@ -50,20 +50,20 @@ impl fmt::Display for Step<'_> {
 
 /// The result of a step in one round.
 #[derive(Debug)]
-pub(super) enum Found {
-    Rung(Box<Sample>),
-    Row(Box<paths::Sample>),
+pub(super) enum StepResult {
+    Rung(Box<RungSample>),
+    Row(Box<paths::PathSample>),
 }
 
 /// A climb under way.
 #[derive(Debug)]
 pub(super) struct Climb<'a> {
     pub(super) labs: &'a Labs,
-    pub(super) interrupt: &'a Interrupt,
-    pub(super) schedule: Schedule,
-    pub(super) choice: &'a Choice,
+    pub(super) interrupt: &'a EndSignal,
+    pub(super) schedule: ClimbSchedule,
+    pub(super) choice: &'a SenderChoice,
     pub(super) beyond: &'a [Beyond],
-    pub(super) beyond_sender: &'a paths::Sender,
+    pub(super) beyond_sender: &'a paths::PathSender,
     /// True if drops can be counted by reason.
     pub(super) has_probe: bool,
     /// True if what the receiving host does is shown while a rate is taken.
@@ -72,15 +72,15 @@ pub(super) struct Climb<'a> {
 
 impl Climb<'_> {
     /// The runs of one step in one round.
-    pub(super) fn run(&self, case: &Case<Step<'_>, Found>) -> Result<Found> {
+    pub(super) fn run(&self, case: &Case<ClimbStep<'_>, StepResult>) -> Result<StepResult> {
         if self.has_screens {
             output::above_bar(&case.plan.to_string())?;
         }
         Ok(match &case.plan {
-            Step::Rung(rung) => {
-                Found::Rung(Box::new(self.run_rung(rung, case.samples.is_empty())?))
+            ClimbStep::Rung(rung) => {
+                StepResult::Rung(Box::new(self.run_rung(rung, case.samples.is_empty())?))
             }
-            Step::Row(row) => Found::Row(Box::new(row.run(
+            ClimbStep::Row(row) => StepResult::Row(Box::new(row.run(
                 self.schedule.time,
                 case.samples.is_empty(),
                 self.purpose(),
@@ -97,7 +97,7 @@ impl Climb<'_> {
     }
 
     /// The first round has an exactness run, so that an interrupted climb has ledgers.
-    fn run_rung(&self, rung: &Rung, is_first: bool) -> Result<Sample> {
+    fn run_rung(&self, rung: &Rung, is_first: bool) -> Result<RungSample> {
         let (interrupt, time) = (self.interrupt, self.schedule.time);
         let lab = self.labs.of(&rung.layout)?;
         let hosts = Hosts { lab, interrupt };
@@ -118,23 +118,23 @@ impl Climb<'_> {
     }
 
     /// The results so far. Rungs that did not run yet are left out.
-    pub(super) fn results(&self, cases: &[Case<Step<'_>, Found>]) -> Vec<RungResult> {
+    pub(super) fn results(&self, cases: &[Case<ClimbStep<'_>, StepResult>]) -> Vec<RungResult> {
         let (mut results, mut rows) = (Vec::new(), Vec::new());
         for case in cases {
             let skipped = case.unmeasured();
             match &case.plan {
-                Step::Rung(rung) => {
+                ClimbStep::Rung(rung) => {
                     let found = result(rung, skipped, &rung_samples(case), self.choice);
                     results.extend(found.map(|mut found| {
                         found.notes.extend(case.stopped());
                         found
                     }));
                 }
-                Step::Row(row) => {
+                ClimbStep::Row(row) => {
                     let samples = case.samples.iter();
                     let samples = samples.filter_map(|found| match found {
-                        Found::Row(sample) => Some(&**sample),
-                        Found::Rung(_) => None,
+                        StepResult::Row(sample) => Some(&**sample),
+                        StepResult::Rung(_) => None,
                     });
                     let found = row.row(skipped, &samples.collect::<Vec<_>>());
                     rows.extend(found.map(|mut found| {
@@ -147,8 +147,8 @@ impl Climb<'_> {
         let beyond = self.beyond.iter();
         results.extend(beyond.filter_map(|one| one.result(&rows, self.beyond_sender, self.choice)));
         let claims = cases.iter().filter_map(|case| match &case.plan {
-            Step::Rung(rung) => Some(rung.claim()),
-            Step::Row(_) => None,
+            ClimbStep::Rung(rung) => Some(rung.claim()),
+            ClimbStep::Row(_) => None,
         });
         let beyond = self.beyond.iter().map(Beyond::claim);
         point::judge(&mut results, &claims.chain(beyond).collect::<Vec<_>>());
@@ -156,11 +156,16 @@ impl Climb<'_> {
     }
 
     /// Of how many rungs, from the first, nothing will change any more.
-    pub(super) fn settled(&self, cases: &[Case<Step<'_>, Found>], results: usize) -> usize {
-        let is_done = |case: &&Case<Step<'_>, Found>| {
+    pub(super) fn settled(
+        &self,
+        cases: &[Case<ClimbStep<'_>, StepResult>],
+        results: usize,
+    ) -> usize {
+        let is_done = |case: &&Case<ClimbStep<'_>, StepResult>| {
             case.skipped.is_some() || case.samples.len() == self.schedule.repeats
         };
-        let is_rung = |case: &&Case<Step<'_>, Found>| matches!(case.plan, Step::Rung(_));
+        let is_rung =
+            |case: &&Case<ClimbStep<'_>, StepResult>| matches!(case.plan, ClimbStep::Rung(_));
         match cases.iter().all(|case| is_done(&case)) {
             true => results,
             false => cases.iter().take_while(is_done).filter(is_rung).count(),
@@ -168,10 +173,10 @@ impl Climb<'_> {
     }
 }
 
-fn rung_samples<'a>(case: &'a Case<Step<'_>, Found>) -> Vec<&'a Sample> {
+fn rung_samples<'a>(case: &'a Case<ClimbStep<'_>, StepResult>) -> Vec<&'a RungSample> {
     let samples = case.samples.iter().filter_map(|found| match found {
-        Found::Rung(sample) => Some(&**sample),
-        Found::Row(_) => None,
+        StepResult::Rung(sample) => Some(&**sample),
+        StepResult::Row(_) => None,
     });
     samples.collect()
 }
@@ -180,8 +185,8 @@ fn rung_samples<'a>(case: &'a Case<Step<'_>, Found>) -> Vec<&'a Sample> {
 fn result(
     rung: &Rung,
     skipped: Option<String>,
-    samples: &[&Sample],
-    choice: &Choice,
+    samples: &[&RungSample],
+    choice: &SenderChoice,
 ) -> Option<RungResult> {
     let describe = |found, runs| RungResult {
         rung: rung.number.to_owned(),
@@ -225,8 +230,8 @@ mod tests {
     use crate::udp::runs;
     use mpps_host::Ledger;
 
-    fn sample(offered: u64, received: u64) -> Sample {
-        let run = runs::Sample {
+    fn sample(offered: u64, received: u64) -> RungSample {
+        let run = runs::RunSample {
             mpps: received as f64,
             offered_mpps: offered as f64,
             ledger: Ledger::new(offered, received, 0),
@@ -236,19 +241,19 @@ mod tests {
             notes: vec!["a note".to_owned()],
             ..RungResult::default()
         };
-        Sample {
+        RungSample {
             run,
             found,
-            ..Sample::default()
+            ..RungSample::default()
         }
     }
 
     /// A rung, and two repeats that offered these numbers of datagrams and received 100 and 200.
-    fn climbed(number: &str, offered: [u64; 2]) -> (Rung, [Sample; 2]) {
-        let choice = Choice::new(None, Some(4)).unwrap();
+    fn climbed(number: &str, offered: [u64; 2]) -> (Rung, [RungSample; 2]) {
+        let choice = SenderChoice::new(None, Some(4)).unwrap();
         let mut rungs = rungs(&two_cpus(), &choice, true).into_iter();
         let rung = rungs.find(|rung| rung.number == number);
-        let first = Sample {
+        let first = RungSample {
             exact: Some(Ledger::new(9, 9, 0)),
             ..sample(offered[0], 100)
         };
@@ -256,9 +261,9 @@ mod tests {
         (rung.expect("the ladder has it"), samples)
     }
 
-    fn result_of((rung, samples): &(Rung, [Sample; 2])) -> RungResult {
-        let choice = Choice::new(None, Some(4)).unwrap();
-        let samples: Vec<&Sample> = samples.iter().collect();
+    fn result_of((rung, samples): &(Rung, [RungSample; 2])) -> RungResult {
+        let choice = SenderChoice::new(None, Some(4)).unwrap();
+        let samples: Vec<&RungSample> = samples.iter().collect();
         result(rung, None, &samples, &choice).unwrap()
     }
 

@@ -8,8 +8,8 @@ mod text;
 
 use super::result::{LabBody, LabResult, RungResult};
 use crate::measure::document::firsts;
-use crate::measure::envelope::Body;
-use crate::measure::noise::{CHANGE_MIN, Change, Noise, RATE_MIN, SAMPLES_MIN};
+use crate::measure::envelope::EnvelopeBody;
+use crate::measure::noise::{CHANGE_MIN, MeasuredChange, Noise, RATE_MIN, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::runs::Runs;
 use anyhow::{Result, ensure};
@@ -18,12 +18,12 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 /// The name of a file as the user gave it, and what it holds.
-type Side<'a> = (&'a str, &'a LabResult);
+type ComparedFile<'a> = (&'a str, &'a LabResult);
 
 /// The verdict on one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub(crate) enum RungChange {
     /// No difference that the noise would not make.
     Same,
     /// B received more.
@@ -38,17 +38,17 @@ pub(crate) enum Verdict {
     Skipped,
 }
 
-impl From<Change> for Verdict {
-    fn from(change: Change) -> Self {
+impl From<MeasuredChange> for RungChange {
+    fn from(change: MeasuredChange) -> Self {
         match change {
-            Change::Same => Self::Same,
-            Change::Better => Self::Better,
-            Change::Worse => Self::Worse,
+            MeasuredChange::Same => Self::Same,
+            MeasuredChange::Better => Self::Better,
+            MeasuredChange::Worse => Self::Worse,
         }
     }
 }
 
-impl Verdict {
+impl RungChange {
     /// The verdict as people read it.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Verdict {
 pub(crate) struct RungComparison {
     pub(crate) rung: String,
     pub(crate) name: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: RungChange,
     /// Median of A's samples, in million datagrams per second.
     pub(crate) a_mpps_median: Option<f64>,
     /// Median of B's samples, in million datagrams per second.
@@ -104,7 +104,7 @@ pub(crate) struct Comparison {
 /// # Errors
 /// If one of them is a quick run, has a rung with fewer than three samples, or if they have no
 /// measured rung in common.
-pub(crate) fn compare(a: Side<'_>, b: Side<'_>) -> Result<Comparison> {
+pub(crate) fn compare(a: ComparedFile<'_>, b: ComparedFile<'_>) -> Result<Comparison> {
     refuse(a)?;
     refuse(b)?;
     let [in_a, in_b] = [a, b].map(by_name);
@@ -128,7 +128,7 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>) -> Result<Comparison> {
         b.1.rungs
             .iter()
             .filter(|rung| !in_a.contains_key(&named(rung)));
-    rungs.extend(only_in_b.map(|rung| alone(rung, Verdict::OnlyInB)));
+    rungs.extend(only_in_b.map(|rung| alone(rung, RungChange::OnlyInB)));
     let lacks = Lacks::of(a, b, &in_b);
     let mut notes = notes(a.1, b.1, &rungs);
     notes.extend(lacks.note());
@@ -136,7 +136,7 @@ pub(crate) fn compare(a: Side<'_>, b: Side<'_>) -> Result<Comparison> {
         schema: "mpps.compare.v1",
         a: a.0.to_owned(),
         b: b.0.to_owned(),
-        worse: lacks.missing > 0 || rungs.iter().any(|rung| rung.verdict == Verdict::Worse),
+        worse: lacks.missing > 0 || rungs.iter().any(|rung| rung.verdict == RungChange::Worse),
         missing: lacks.missing,
         fingerprint_differences: a.1.fingerprint.differences(&b.1.fingerprint),
         notes,
@@ -152,7 +152,7 @@ struct Lacks {
 }
 
 impl Lacks {
-    fn of(a: Side<'_>, b: Side<'_>, in_b: &Rungs<'_>) -> Self {
+    fn of(a: ComparedFile<'_>, b: ComparedFile<'_>, in_b: &Rungs<'_>) -> Self {
         let in_a = a.1.rungs.iter();
         let in_a = in_a.filter(|rung| rung.runs.skipped.is_none());
         let found = in_a.map(|rung| in_b.get(&named(rung)));
@@ -190,7 +190,7 @@ fn chooses(command: &str) -> bool {
 }
 
 /// A run that is too short says nothing, and too few repeats nothing of noise.
-fn refuse((file, result): Side<'_>) -> Result<()> {
+fn refuse((file, result): ComparedFile<'_>) -> Result<()> {
     let command = LabBody::COMMAND;
     ensure!(
         !result.quick,
@@ -220,22 +220,22 @@ fn named(rung: &RungResult) -> [&str; 2] {
 
 type Rungs<'a> = HashMap<[&'a str; 2], &'a RungResult>;
 
-fn by_name((_, result): Side<'_>) -> Rungs<'_> {
+fn by_name((_, result): ComparedFile<'_>) -> Rungs<'_> {
     firsts(result.rungs.iter().map(|rung| (rung, named(rung))))
 }
 
-fn alone(rung: &RungResult, verdict: Verdict) -> RungComparison {
+fn alone(rung: &RungResult, verdict: RungChange) -> RungComparison {
     let median = median(&rung.runs.mpps_samples);
     let (verdict, notes) = match &rung.runs.skipped {
-        Some(reason) => (Verdict::Skipped, vec![reason.clone()]),
+        Some(reason) => (RungChange::Skipped, vec![reason.clone()]),
         None => (verdict, Vec::new()),
     };
     RungComparison {
         rung: rung.rung.clone(),
         name: rung.name.clone(),
         verdict,
-        a_mpps_median: median.filter(|_| verdict == Verdict::OnlyInA),
-        b_mpps_median: median.filter(|_| verdict == Verdict::OnlyInB),
+        a_mpps_median: median.filter(|_| verdict == RungChange::OnlyInA),
+        b_mpps_median: median.filter(|_| verdict == RungChange::OnlyInB),
         ratio: None,
         detectable: None,
         notes,
@@ -244,14 +244,14 @@ fn alone(rung: &RungResult, verdict: Verdict) -> RungComparison {
 
 fn beside(in_a: &RungResult, in_b: Option<&RungResult>, noise: &Noise) -> RungComparison {
     let Some(in_b) = in_b else {
-        return alone(in_a, Verdict::OnlyInA);
+        return alone(in_a, RungChange::OnlyInA);
     };
     let (a, b) = (&in_a.runs, &in_b.runs);
     let mut both = RungComparison {
-        verdict: Verdict::Skipped,
+        verdict: RungChange::Skipped,
         a_mpps_median: median(&a.mpps_samples),
         b_mpps_median: median(&b.mpps_samples),
-        ..alone(in_a, Verdict::OnlyInA)
+        ..alone(in_a, RungChange::OnlyInA)
     };
     if a.skipped.is_some() || b.skipped.is_some() {
         both.notes = skips(a, b);
@@ -263,7 +263,7 @@ fn beside(in_a: &RungResult, in_b: Option<&RungResult>, noise: &Noise) -> RungCo
     let medians = both.a_mpps_median.zip(both.b_mpps_median);
     both.ratio = medians.filter(|(a, _)| *a > 0.0).map(|(a, b)| b / a);
     if let (Some(a), Some(b)) = (a.offered_mpps_median, b.offered_mpps_median)
-        && verdict != Change::Same
+        && verdict != MeasuredChange::Same
         && a > 0.0
         && (b / a - 1.0).abs() > CHANGE_MIN
     {
@@ -277,7 +277,7 @@ fn beside(in_a: &RungResult, in_b: Option<&RungResult>, noise: &Noise) -> RungCo
         both.notes.push(said);
     }
     if let Some(fault) = lost_balance(a, b) {
-        both.verdict = Verdict::Worse;
+        both.verdict = RungChange::Worse;
         both.notes.push(fault);
     }
     both
@@ -349,7 +349,7 @@ fn notes(a: &LabResult, b: &LabResult, rungs: &[RungComparison]) -> Vec<String> 
 mod tests {
     use super::super::result::tests::{FIXTURE, fixture};
     use super::*;
-    use crate::measure::envelope::ParseError;
+    use crate::measure::envelope::EnvelopeError;
     use mpps_report::Terminal;
     use proptest::prelude::*;
 
@@ -373,7 +373,7 @@ mod tests {
             .for_each(|rate| *rate *= factor);
     }
 
-    fn verdict_on(comparison: &Comparison, number: &str) -> Verdict {
+    fn verdict_on(comparison: &Comparison, number: &str) -> RungChange {
         comparison
             .rungs
             .iter()
@@ -389,9 +389,9 @@ mod tests {
         assert_eq!(comparison.fingerprint_differences, []);
         for rung in &comparison.rungs {
             let expected = if rung.rung == "4c" || rung.rung == "4d" {
-                Verdict::Skipped
+                RungChange::Skipped
             } else {
-                Verdict::Same
+                RungChange::Same
             };
             assert_eq!(rung.verdict, expected, "{rung:?}");
         }
@@ -404,9 +404,9 @@ mod tests {
         scale(&mut b, "9", 1.4);
         scale(&mut b, "5", 1.03);
         let comparison = side_by_side(&fixture(), &b).unwrap();
-        assert_eq!(verdict_on(&comparison, "2"), Verdict::Worse);
-        assert_eq!(verdict_on(&comparison, "9"), Verdict::Better);
-        assert_eq!(verdict_on(&comparison, "5"), Verdict::Same);
+        assert_eq!(verdict_on(&comparison, "2"), RungChange::Worse);
+        assert_eq!(verdict_on(&comparison, "9"), RungChange::Better);
+        assert_eq!(verdict_on(&comparison, "5"), RungChange::Same);
         assert!(comparison.worse);
         assert!(!side_by_side(&b, &b).unwrap().worse);
     }
@@ -416,9 +416,9 @@ mod tests {
         let mut b = fixture();
         scale(&mut b, "2", 0.0);
         let comparison = side_by_side(&fixture(), &b).unwrap();
-        assert_eq!(verdict_on(&comparison, "2"), Verdict::Worse);
+        assert_eq!(verdict_on(&comparison, "2"), RungChange::Worse);
         let back = side_by_side(&b, &fixture()).unwrap();
-        assert_eq!(verdict_on(&back, "2"), Verdict::Better);
+        assert_eq!(verdict_on(&back, "2"), RungChange::Better);
         assert!(serde_json::to_string(&back).is_ok());
     }
 
@@ -430,10 +430,13 @@ mod tests {
         b.rungs.retain(|rung| rung.rung != "11");
         b.rungs[0].name.push_str(" elsewhere");
         let comparison = side_by_side(&a, &b).unwrap();
-        assert_eq!(verdict_on(&comparison, "9"), Verdict::OnlyInB);
-        assert_eq!(verdict_on(&comparison, "11"), Verdict::OnlyInA);
-        assert_eq!(verdict_on(&comparison, "1"), Verdict::OnlyInA);
-        assert_eq!(comparison.rungs.last().unwrap().verdict, Verdict::OnlyInB);
+        assert_eq!(verdict_on(&comparison, "9"), RungChange::OnlyInB);
+        assert_eq!(verdict_on(&comparison, "11"), RungChange::OnlyInA);
+        assert_eq!(verdict_on(&comparison, "1"), RungChange::OnlyInA);
+        assert_eq!(
+            comparison.rungs.last().unwrap().verdict,
+            RungChange::OnlyInB
+        );
         assert!(!comparison.worse);
         let said = text(&comparison, 100);
         assert!(said.contains("note: 2 rungs measured in A are not in B"));
@@ -482,15 +485,15 @@ mod tests {
         ledger.offered += 1;
         ledger.unaccounted += 1;
         let comparison = side_by_side(&fixture(), &b).unwrap();
-        assert_eq!(verdict_on(&comparison, "2"), Verdict::Worse);
+        assert_eq!(verdict_on(&comparison, "2"), RungChange::Worse);
         // Rung 4b of the fixture never balanced: that is old news.
-        assert_eq!(verdict_on(&comparison, "4b"), Verdict::Same);
+        assert_eq!(verdict_on(&comparison, "4b"), RungChange::Same);
         assert!(!side_by_side(&b, &fixture()).unwrap().worse);
         b.rungs[1].runs.sample_ledgers.clear();
         b.rungs[1].runs.ledger = None;
         assert_eq!(
             verdict_on(&side_by_side(&fixture(), &b).unwrap(), "2"),
-            Verdict::Worse
+            RungChange::Worse
         );
     }
 
@@ -569,7 +572,7 @@ mod tests {
             assert!(
                 matches!(
                     LabResult::parse(&whole[..end]),
-                    Err(ParseError::Shape { .. })
+                    Err(EnvelopeError::Shape { .. })
                 ),
                 "at {end}"
             );
@@ -590,7 +593,7 @@ mod tests {
             1,
         );
         assert!(
-            matches!(LabResult::parse(&changed), Err(ParseError::Ledger { of }) if of == "rung 2")
+            matches!(LabResult::parse(&changed), Err(EnvelopeError::Ledger { of }) if of == "rung 2")
         );
     }
 

@@ -3,13 +3,13 @@
 
 pub(super) mod rung;
 
-use super::result::{Answer, LabBody, LabResult, RungRate, RungResult, TakenBy};
+use super::result::{LabBody, LabResult, LadderAnswer, RungRate, RungResult, TakenBy};
 use crate::measure::document::{
-    Balanced, Head, LOST, Totals, end_of_page, equation, files, notes_on,
+    Balanced, LOST, RowTotals, RunHead, end_of_page, equation, files, notes_on,
 };
 use mpps_host::Ledger;
 use mpps_report::{
-    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Table, Text, range,
+    BarFigures, Bars, Block, ChartBar, Column, Document, Hue, Quantity, Row, Table, Text, range,
 };
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub(crate) fn head(result: &LabResult) -> Vec<Block> {
     let sender = result.sender.iter();
     let sender = sender.map(|sender| Block::paragraph(format!("sender: {sender}")));
     let delivery = format!("queues are tied to CPUs by {}", result.delivery);
-    let answer = sentence(&Answer::of(&result.rungs));
+    let answer = sentence(&LadderAnswer::of(&result.rungs));
     let on_page = Block::on_page([
         Block::paragraph(delivery),
         Block::Paragraph(summary(result)),
@@ -46,8 +46,8 @@ pub(crate) fn head(result: &LabResult) -> Vec<Block> {
     about(result).first(sender.chain([on_page]))
 }
 
-fn about(result: &LabResult) -> Head<'_, LabBody> {
-    Head::of(result, &result.placement, "rung", &result.notes)
+fn about(result: &LabResult) -> RunHead<'_, LabBody> {
+    RunHead::of(result, &result.placement, "rung", &result.notes)
 }
 
 /// The columns of the ladder, without rows.
@@ -187,13 +187,13 @@ fn bars(rungs: &[RungResult]) -> Bars {
     }
 }
 
-fn bar(rung: &RungResult) -> Bar {
-    let measured = Measured {
+fn bar(rung: &RungResult) -> ChartBar {
+    let measured = BarFigures {
         range: rung.article_mpps,
         beside: article(rung).map_or_else(String::new, |range| format!("2015: {range}")),
         ..rung.runs.measured(Hue::Main)
     };
-    Bar {
+    ChartBar {
         name: Text::new()
             .strong(&*rung.rung)
             .plain(format!(" {}", rung.name)),
@@ -242,7 +242,7 @@ fn summary(result: &LabResult) -> Text {
         .iter()
         .filter(|rung| rung.runs.skipped.is_some())
         .count();
-    let sum: Totals = ledgers(result).collect();
+    let sum: RowTotals = ledgers(result).collect();
     let offered = Quantity::Count(sum.offered);
     let measured = result.rungs.len() - skipped;
     let mut text = Text::from(format!("{measured} rungs measured, {skipped} skipped; "));
@@ -259,7 +259,7 @@ fn probe_cost(result: &LabResult) -> Option<String> {
 }
 
 /// The first rung that receives a million packets a second, the highest rate, and the ceiling.
-fn sentence(answer: &Answer) -> String {
+fn sentence(answer: &LadderAnswer) -> String {
     let mpps = |rate: &RungRate| Quantity::Mpps(rate.mpps);
     let on = |rate: &RungRate| format!("rung {}, {}, {}", rate.rung, rate.name, mpps(rate));
     let million = match &answer.million {

@@ -1,8 +1,8 @@
 //! The claim of each rung, and whether the figures of a run support it.
 
-use super::result::{RungResult, Verdict};
+use super::result::{LessonVerdict, RungResult};
 use crate::measure::document::counted;
-use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
+use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use mpps_host::Station;
 use mpps_lab::Delivery;
 use mpps_report::Quantity;
@@ -52,12 +52,19 @@ pub(super) fn judge(rungs: &mut [RungResult], claims: &[Claim]) {
 
 impl Claim {
     /// The verdict from these rungs; none if they say nothing.
-    fn judge(&self, rung: &RungResult, all: &[RungResult], claims: &[Self]) -> Option<Verdict> {
+    fn judge(
+        &self,
+        rung: &RungResult,
+        all: &[RungResult],
+        claims: &[Self],
+    ) -> Option<LessonVerdict> {
         rung.runs.mpps_median?;
         let (holds, evidence) = match self.point {
             Point::Reference => return None,
-            Point::Above(other) => self.compare(rung, other, all, claims, Change::Better)?,
-            Point::Below(other) => self.compare(rung, other, all, claims, Change::Worse)?,
+            Point::Above(other) => {
+                self.compare(rung, other, all, claims, MeasuredChange::Better)?
+            }
+            Point::Below(other) => self.compare(rung, other, all, claims, MeasuredChange::Worse)?,
             // Where senders serve the queues none of them overflows.
             Point::LostAt(_) if self.delivery == Delivery::SoftInterrupt => return None,
             Point::LostAt(station) => lost_at(rung, station)?,
@@ -78,7 +85,7 @@ impl Claim {
                 (Some(holds), shares(&came, uneven, chance))
             }
         };
-        Some(Verdict { holds, evidence })
+        Some(LessonVerdict { holds, evidence })
     }
 
     /// Whether a rung's rate differs from another's as it should; none if the other has none.
@@ -88,7 +95,7 @@ impl Claim {
         other: &str,
         all: &[RungResult],
         claims: &[Self],
-        expected: Change,
+        expected: MeasuredChange,
     ) -> Option<(Option<bool>, String)> {
         let delivery = claims.iter().find(|claim| claim.number == other)?.delivery;
         let other = all.iter().find(|one| one.rung == other)?;
@@ -116,13 +123,13 @@ impl Claim {
         let samples = samples.filter(|samples| samples.len() >= SAMPLES_MIN);
         let found = Noise::of(samples.map(|one| (one, one))).judge(its, own).0;
         Some(match found {
-            Change::Same => (None, format!("{said}, which is within the noise")),
+            MeasuredChange::Same => (None, format!("{said}, which is within the noise")),
             found => (Some(found == expected), said),
         })
     }
 }
 
-impl Verdict {
+impl LessonVerdict {
     /// As a sentence; the article is named only of a rung of the article.
     pub(super) fn sentence(&self, is_the_articles: bool) -> String {
         let begins = match (self.holds, is_the_articles) {

@@ -1,7 +1,7 @@
 //! The cost of the drop probe for one dropped packet.
 
 use crate::measure::samples::median;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::udp::labs::Labs;
 use crate::udp::sender::PORT;
 use anyhow::Result;
@@ -21,7 +21,7 @@ const CLOSED: u16 = PORT + 1;
 pub(super) fn drop_probe_ns(
     labs: &Labs,
     cpu: usize,
-    interrupt: &Interrupt,
+    interrupt: &EndSignal,
     (packets, turns): (u64, usize),
 ) -> Result<Option<f64>> {
     // A thread beside the sender would be late, and its ring full.

@@ -2,7 +2,7 @@
 //!
 //! The published schema is `docs/schema/lab.schema.json`; a test holds the two together.
 
-use crate::measure::envelope::{Body, Envelope};
+use crate::measure::envelope::{Envelope, EnvelopeBody};
 use crate::udp::runs::Runs;
 pub use crate::udp::{Limit, TakenBy};
 use schemars::JsonSchema;
@@ -37,12 +37,12 @@ pub struct LabBody {
     pub rungs: Vec<RungResult>,
     /// The answer to the article's question; absent in files of versions that gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Answer>,
+    pub answer: Option<LadderAnswer>,
 }
 
 /// How to receive a million packets a second, by the results of these rungs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Answer {
+pub struct LadderAnswer {
     /// The lowest rung that received a million datagrams a second, by its median; absent if none
     /// did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct RungRate {
     pub cpu_ns_per_packet: Option<f64>,
 }
 
-impl Answer {
+impl LadderAnswer {
     /// The answer of these rungs, given in the order of the ladder.
     pub fn of(rungs: &[RungResult]) -> Self {
         let rate = |rung: &RungResult| {
@@ -135,7 +135,7 @@ pub struct RungResult {
     /// Whether this run shows it; absent of rungs that others are held against, and of versions that
     /// did not look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<LessonVerdict>,
     /// The lowest and highest figure of the 2015 article, in Mpps; absent if it has none.
     pub article_mpps: Option<[f64; 2]>,
     /// Whether sockets, a ring or a rule took the packets; absent for sockets.
@@ -155,7 +155,7 @@ pub struct RungResult {
     pub application_ns: Option<f64>,
     /// Share of each CPU's time that was busy in the last repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cpu_busy: Vec<CpuBusy>,
+    pub cpu_busy: Vec<RungCpuBusy>,
     /// The bottleneck, with the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<Limit>,
@@ -169,7 +169,7 @@ pub struct RungResult {
 
 /// Whether a run shows what its rung teaches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Verdict {
+pub struct LessonVerdict {
     /// Absent without a verdict: too few repeats, or a difference within the noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
@@ -217,7 +217,7 @@ pub struct ThreadShare {
 
 /// How busy one CPU was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CpuBusy {
+pub struct RungCpuBusy {
     /// The CPU's number.
     pub cpu: usize,
     /// Busy share of the time, 0 to 1.
@@ -252,7 +252,7 @@ pub struct QueueShare {
     pub packets: u64,
 }
 
-impl Body for LabBody {
+impl EnvelopeBody for LabBody {
     const SCHEMA: &'static str = LAB_SCHEMA;
     const COMMAND: &'static str = "mpps lab";
 

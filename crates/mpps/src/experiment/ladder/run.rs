@@ -1,33 +1,33 @@
 //! From the plan of a climb to its result.
 
 use super::beyond::{self, Beyond};
-use super::climb::{Climb, Found, Schedule, Step};
+use super::climb::{Climb, ClimbSchedule, ClimbStep, StepResult};
 use super::probe_cost::drop_probe_ns;
-use super::result::{Answer, LabBody, LabResult, RungResult};
+use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
 use super::rung::Rung;
 use super::selection::Selection;
-use super::sender::Choice;
-use crate::experiment::paths::{self, Path, Stage};
+use super::sender::SenderChoice;
+use crate::experiment::paths::{self, Path, PathLab};
 use crate::machine;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
 use crate::udp::RATE_DEFINITION;
 use crate::udp::labs::{Labs, note_each};
-use crate::udp::roles::Layout;
+use crate::udp::roles::CpuLayout;
 use crate::udp::run::attach;
 use anyhow::{Result, bail};
 use mpps_lab::{Delivery, Lab};
 
 /// The plan of a climb.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) layout: Layout,
-    pub(crate) choice: Choice,
+pub(crate) struct LadderPlan<'a> {
+    pub(crate) layout: CpuLayout,
+    pub(crate) choice: SenderChoice,
     /// The rungs by number; all if it names none.
     pub(crate) only: &'a [String],
     /// True to run rungs even if this host has too few CPUs for them.
     pub(crate) all: bool,
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: ClimbSchedule,
     /// Show what the receiving host does while a rate is taken.
     pub(crate) has_screens: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Plan<'a> {
 /// # Errors
 /// If a run fails.
 pub(crate) fn run(
-    plan: &Plan<'_>,
+    plan: &LadderPlan<'_>,
     session: &Session,
     mut tell: impl FnMut(&LabResult, Option<&RungResult>),
 ) -> Result<LabResult> {
@@ -95,15 +95,15 @@ pub(crate) fn run(
 fn cases<'a>(
     rungs: Vec<Rung>,
     beyond: &[Beyond],
-    stages: &'a [Stage<'a>],
-) -> Vec<Case<Step<'a>, Found>> {
+    stages: &'a [PathLab<'a>],
+) -> Vec<Case<ClimbStep<'a>, StepResult>> {
     let rungs = rungs.into_iter().map(|rung| {
         let skipped = rung.skipped.clone();
-        Case::new(Step::Rung(Box::new(rung)), skipped)
+        Case::new(ClimbStep::Rung(Box::new(rung)), skipped)
     });
     let paths: Vec<Path> = beyond.iter().flat_map(Beyond::paths).copied().collect();
     let rows = paths::cases(stages, &paths).into_iter();
-    let rows = rows.map(|row| Case::new(Step::Row(row.plan), row.skipped));
+    let rows = rows.map(|row| Case::new(ClimbStep::Row(row.plan), row.skipped));
     rungs.chain(rows).collect()
 }
 
@@ -111,7 +111,7 @@ fn cases<'a>(
 fn take_turns(
     climb: &Climb<'_>,
     sender_cpu: usize,
-    cases: &mut [Case<Step<'_>, Found>],
+    cases: &mut [Case<ClimbStep<'_>, StepResult>],
     session: &Session,
     result: &mut LabResult,
     mut tell: impl FnMut(&LabResult, Option<&RungResult>),
@@ -127,7 +127,7 @@ fn take_turns(
         |case| climb.run(case),
         |cases| {
             result.rungs = climb.results(cases);
-            result.answer = Some(Answer::of(&result.rungs));
+            result.answer = Some(LadderAnswer::of(&result.rungs));
             session.keep(result);
             let settled = climb.settled(cases, result.rungs.len());
             for rung in &result.rungs[told..settled] {
@@ -138,7 +138,7 @@ fn take_turns(
         },
     )?;
     result.rungs = climb.results(cases);
-    result.answer = Some(Answer::of(&result.rungs));
+    result.answer = Some(LadderAnswer::of(&result.rungs));
     if complete && can_run && cases.iter().all(|case| case.samples.is_empty()) {
         let why = cases.iter().find_map(|case| case.skipped.clone());
         bail!("no rung could be measured: {}", why.unwrap_or_default());
@@ -169,7 +169,12 @@ fn note_probe(notes: &mut Vec<String>) -> bool {
 }
 
 /// The result before the first rung.
-fn beginning(choice: &Choice, session: &Session, layout: &Layout, lab: &Lab) -> Result<LabResult> {
+fn beginning(
+    choice: &SenderChoice,
+    session: &Session,
+    layout: &CpuLayout,
+    lab: &Lab,
+) -> Result<LabResult> {
     let body = LabBody {
         rate_definition: RATE_DEFINITION.to_owned(),
         placement: format!(
@@ -187,7 +192,7 @@ fn beginning(choice: &Choice, session: &Session, layout: &Layout, lab: &Lab) -> 
 }
 
 /// How queues are tied to CPUs.
-fn delivery(layout: &Layout) -> &'static str {
+fn delivery(layout: &CpuLayout) -> &'static str {
     match layout.delivery {
         _ if !layout.is_placed => "no CPU of their own (unplaced)",
         Delivery::ThreadedNapi => "threaded NAPI",

@@ -2,14 +2,14 @@
 
 use super::point::{Claim, Point};
 use crate::measure::document::counted;
-use crate::udp::roles::{Layout, QUEUES, distinct};
-use crate::udp::sender::Sender;
+use crate::udp::roles::{CpuLayout, QUEUES, distinct};
+use crate::udp::sender::LabSender;
 use mpps_host::{CpuList, Relation};
 use mpps_lab::{address, steering};
 
 /// How the receiving program takes its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sockets {
+pub(crate) enum RungReceiver {
     /// So many threads read one socket.
     Shared(usize),
     /// So many threads have a socket each on one port; the kernel spreads flows by hash.
@@ -20,7 +20,7 @@ pub(crate) enum Sockets {
     Addressed(usize),
 }
 
-impl Sockets {
+impl RungReceiver {
     /// How many threads receive.
     pub(crate) fn threads(self) -> usize {
         match self {
@@ -31,7 +31,7 @@ impl Sockets {
 
 /// Whether the receiving host tracks connections (Documentation/networking/nf_conntrack-sysctl.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tracking {
+pub(crate) enum RungTracking {
     /// Every packet's.
     On,
     /// Every packet's but those to the port, as the article's rule in the table raw had it.
@@ -55,18 +55,18 @@ pub(crate) struct Rung {
     pub(crate) flows: usize,
     /// True if all sending threads have one source port, as the article's had.
     pub(crate) one_port: bool,
-    pub(crate) sockets: Sockets,
-    pub(crate) layout: Layout,
+    pub(crate) sockets: RungReceiver,
+    pub(crate) layout: CpuLayout,
     /// The relation of the application's CPU to the first queue's, if the rung is about that.
     pub(crate) place: Option<Relation>,
     /// Receive trains.
     pub(crate) gro: bool,
-    pub(crate) sender: Sender,
+    pub(crate) sender: LabSender,
     /// True if the rung is about its sender, which then stays.
     pub(crate) keeps_sender: bool,
     pub(crate) busy_poll_us: Option<u32>,
     /// How the receiving host tracks the connections of its packets.
-    pub(crate) tracking: Option<Tracking>,
+    pub(crate) tracking: Option<RungTracking>,
     /// Why it cannot run on this host.
     pub(crate) skipped: Option<String>,
     /// Notes on it on this host.

@@ -1,10 +1,10 @@
 //! The table of the rungs: what each one sets up, what the article measured, and what it teaches.
 
 use super::point::Point;
-use super::rung::{Rung, Sockets, Tracking};
-use super::sender::Choice;
-use crate::udp::roles::{ARTICLE_PLACES, Layout, distinct};
-use crate::udp::sender::Sender;
+use super::rung::{Rung, RungReceiver, RungTracking};
+use super::sender::SenderChoice;
+use crate::udp::roles::{ARTICLE_PLACES, CpuLayout, distinct};
+use crate::udp::sender::LabSender;
 use mpps_host::Station;
 use mpps_lab::Delivery;
 
@@ -18,7 +18,7 @@ const SPREAD_FLOWS: usize = 16;
 
 /// The ladder for a host, lowest rung first. A rung whose threads this host cannot give a CPU each is
 /// skipped, unless `all` are to run.
-pub(crate) fn rungs(layout: &Layout, choice: &Choice, all: bool) -> Vec<Rung> {
+pub(crate) fn rungs(layout: &CpuLayout, choice: &SenderChoice, all: bool) -> Vec<Rung> {
     let mut rungs = one_queue(layout);
     rungs.extend(several_queues(layout, all));
     rungs.extend(today(layout, all));
@@ -48,7 +48,7 @@ pub(crate) fn rungs(layout: &Layout, choice: &Choice, all: bool) -> Vec<Rung> {
 
 impl Rung {
     /// A rung with one pinned thread on one socket and one sender, to be varied.
-    fn new(layout: &Layout, number: &'static str, name: &'static str) -> Self {
+    fn new(layout: &CpuLayout, number: &'static str, name: &'static str) -> Self {
         Self {
             number,
             name,
@@ -58,11 +58,11 @@ impl Rung {
             targets: &[1],
             flows: 1,
             one_port: false,
-            sockets: Sockets::Shared(1),
+            sockets: RungReceiver::Shared(1),
             layout: layout.clone(),
             place: None,
             gro: false,
-            sender: Sender::Socket { train: 1 },
+            sender: LabSender::Socket { train: 1 },
             keeps_sender: false,
             busy_poll_us: None,
             tracking: None,
@@ -89,7 +89,7 @@ impl Rung {
     }
 
     /// With these CPUs, or why it cannot have them.
-    fn at(mut self, place: Result<Layout, String>) -> Self {
+    fn at(mut self, place: Result<CpuLayout, String>) -> Self {
         match place {
             Ok(layout) => self.layout = layout,
             Err(why) => self.skipped = Some(why),
@@ -103,7 +103,7 @@ impl Rung {
     }
 
     /// Received so, over four queues.
-    fn by(self, sockets: Sockets) -> Self {
+    fn by(self, sockets: RungReceiver) -> Self {
         Self {
             sockets,
             ..self.to(&[1, 2, 3, 4])
@@ -129,7 +129,7 @@ impl Rung {
 }
 
 /// Rungs 1 to 4: one flow, or two to one queue, with the article's figures.
-fn one_queue(layout: &Layout) -> Vec<Rung> {
+fn one_queue(layout: &CpuLayout) -> Vec<Rung> {
     let rung = |number, name| Rung::new(layout, number, name);
     let mut rungs = vec![
         rung("1", "one socket, unpinned")
@@ -146,14 +146,14 @@ fn one_queue(layout: &Layout) -> Vec<Rung> {
             )
             .article([0.360, 0.374]),
         Rung {
-            tracking: Some(Tracking::On),
+            tracking: Some(RungTracking::On),
             ..rung("2b", "connections tracked").teaches(
                 "the firewall looks up the connection of each packet",
                 Point::Below("2"),
             )
         },
         Rung {
-            tracking: Some(Tracking::Off),
+            tracking: Some(RungTracking::Off),
             ..rung("2c", "connections not tracked (notrack)")
                 .teaches("a rule for the port ends that", Point::Above("2b"))
         },
@@ -188,7 +188,7 @@ fn one_queue(layout: &Layout) -> Vec<Rung> {
 }
 
 /// Rungs 5 to 9: several queues, and then several sockets, with the article's figures.
-fn several_queues(layout: &Layout, all: bool) -> [Rung; 8] {
+fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
     let rung = |number, name| Rung::new(layout, number, name);
     let aligned = rung("9a", "four sockets, aligned")
         .teaches(
@@ -197,7 +197,7 @@ fn several_queues(layout: &Layout, all: bool) -> [Rung; 8] {
         )
         .article([1.4, 1.4])
         .spread()
-        .by(Sockets::Addressed(4))
+        .by(RungReceiver::Addressed(4))
         .on_own_cpus(4, all);
     let elsewhere = match &aligned.skipped {
         Some(why) => Err(why.clone()),
@@ -215,12 +215,12 @@ fn several_queues(layout: &Layout, all: bool) -> [Rung; 8] {
                 Point::LostAt(Station::Socket),
             )
             .article([0.437, 0.437])
-            .by(Sockets::Shared(1))
+            .by(RungReceiver::Shared(1))
             .on_own_cpus(1, all),
         rung("7", "two threads, one socket")
             .teaches("two threads on one socket receive less than one thread of two queues", Point::Below("5"))
             .article([0.461, 0.495])
-            .by(Sockets::Shared(2))
+            .by(RungReceiver::Shared(2))
             .on_own_cpus(2, all),
         Rung {
             one_port: true,
@@ -230,40 +230,40 @@ fn several_queues(layout: &Layout, all: bool) -> [Rung; 8] {
                      differ in it only reach one socket",
                     Point::OneSocket,
                 )
-                .by(Sockets::ReusePort(4))
+                .by(RungReceiver::ReusePort(4))
         },
         rung("8b", "four sockets, 64 flows")
             .teaches("a hash of the source port spreads the flows", Point::Spread)
             .spread()
-            .by(Sockets::ReusePort(4))
+            .by(RungReceiver::ReusePort(4))
             .on_own_cpus(4, all),
         rung("8c", "four sockets, 4 flows")
             .teaches("few flows collide: sockets stay idle", Point::Idle)
             .article([1.114, 1.147])
-            .by(Sockets::ReusePort(4))
+            .by(RungReceiver::ReusePort(4))
             .on_own_cpus(4, all),
         aligned,
         rung("9b", "four sockets, other node")
             .teaches("the way to another NUMA node costs", Point::Below("9a"))
             .article([1.0, 1.0])
             .spread()
-            .by(Sockets::Addressed(4))
+            .by(RungReceiver::Addressed(4))
             .at(elsewhere),
     ]
 }
 
 /// Rungs that the article did not have.
-fn today(layout: &Layout, all: bool) -> [Rung; 4] {
+fn today(layout: &CpuLayout, all: bool) -> [Rung; 4] {
     let rung = |number, name| Rung::new(layout, number, name);
     let steered = rung("10", "sockets steered by CPU")
         .teaches("classic BPF in place of a hash: no collision", Point::Busy)
         .spread()
-        .by(Sockets::Steered(4))
+        .by(RungReceiver::Steered(4))
         .on_own_cpus(4, all);
     let queue_cpus = distinct(steered.layout.queues.clone());
     [
         Rung {
-            sockets: Sockets::Steered(queue_cpus.len()),
+            sockets: RungReceiver::Steered(queue_cpus.len()),
             ..steered
         },
         Rung {
@@ -275,7 +275,7 @@ fn today(layout: &Layout, all: bool) -> [Rung; 4] {
         },
         Rung {
             gro: true,
-            sender: Sender::Socket { train: LONG_TRAIN },
+            sender: LabSender::Socket { train: LONG_TRAIN },
             keeps_sender: true,
             ..rung("12", "GSO sender, GRO receiver, 1 flow")
                 .teaches("the sender's stack handles trains, too", Point::Above("2"))
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn every_sending_thread_has_source_ports_of_its_own() {
-        let choice = Choice::new(None, Some(4)).unwrap();
+        let choice = SenderChoice::new(None, Some(4)).unwrap();
         for rung in rungs(&two_cpus(), &choice, true) {
             assert!(rung.flow_count() <= 64 && (!rung.one_port || rung.number == "8a"));
             if rung.one_port {
@@ -334,7 +334,7 @@ mod tests {
             .sharing();
             notes.into_iter().find(|note| note.contains("sending"))
         };
-        let (socket, xdp) = (Sender::Socket { train: 4 }, Sender::Generator);
+        let (socket, xdp) = (LabSender::Socket { train: 4 }, LabSender::Generator);
         let one_cpu = Some("2 sending threads share 1 CPU".to_owned());
         assert_eq!(rung(&[0], &[1, 2], socket), one_cpu);
         assert_eq!(rung(&[0], &[1], socket), None);

@@ -1,30 +1,30 @@
 //! The result of one run: figures, ledger, limit and path, from the counts of its workers and
 //! hosts.
 
-use super::result::{CpuBusy, PathTaken, QueueShare, RungResult, ThreadShare};
-use super::rung::{Rung, Sockets};
-use crate::udp::limit::{self, Places};
-use crate::udp::run::Run;
+use super::result::{PathTaken, QueueShare, RungCpuBusy, RungResult, ThreadShare};
+use super::rung::{Rung, RungReceiver};
+use crate::udp::limit::{self, CpuTasks};
+use crate::udp::run::UdpRun;
 use crate::udp::runs;
-use crate::udp::sender::{SEND_BUFFER_BYTES, Sender};
+use crate::udp::sender::{LabSender, SEND_BUFFER_BYTES};
 use mpps_host::{Delta, Ledger};
 use mpps_io::RxReport;
 use mpps_lab::{Delivery, Lab};
 
 /// The result of one run.
 #[derive(Debug, Default)]
-pub(crate) struct Sample {
-    pub(crate) run: runs::Sample,
+pub(crate) struct RungSample {
+    pub(crate) run: runs::RunSample,
     /// The part of a rung's result that comes from its last run, with the notes on this run.
     pub(crate) found: RungResult,
     /// The ledger of a run for exactness, which the first round has.
     pub(crate) exact: Option<Ledger>,
 }
 
-impl Sample {
+impl RungSample {
     /// Makes the figures of a run.
-    pub(super) fn of(lab: &Lab, rung: &Rung, run: Run) -> Self {
-        let places = Places {
+    pub(super) fn of(lab: &Lab, rung: &Rung, run: UdpRun) -> Self {
+        let places = CpuTasks {
             roles: &|cpu| rung.roles(cpu),
             is_unpinned: rung.layout.applications.is_empty(),
             delivery: rung.layout.delivery,
@@ -113,8 +113,8 @@ fn path(lab: &Lab, rung: &Rung, receiver: &Delta) -> PathTaken {
     }
 }
 
-fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<CpuBusy> {
-    let one = |cpu: &mpps_host::CpuBusy| CpuBusy {
+fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<RungCpuBusy> {
+    let one = |cpu: &mpps_host::CpuBusy| RungCpuBusy {
         cpu: cpu.cpu,
         busy: cpu.busy,
         softirq: cpu.softirq,
@@ -124,7 +124,7 @@ fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<CpuBusy> {
 }
 
 /// Notes on facts that the figures of a run do not show.
-fn notes(rung: &Rung, run: &Run) -> Vec<String> {
+fn notes(rung: &Rung, run: &UdpRun) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(bytes) = run
         .send_buffer_bytes
@@ -138,8 +138,8 @@ fn notes(rung: &Rung, run: &Run) -> Vec<String> {
     let blocked: u64 = run.tx.iter().map(|report| report.blocked).sum();
     if blocked > 0 {
         let full = match rung.sender {
-            Sender::Socket { .. } => "the send buffer was full at times",
-            Sender::Generator => "the generator had to wait for pages at times",
+            LabSender::Socket { .. } => "the send buffer was full at times",
+            LabSender::Generator => "the generator had to wait for pages at times",
         };
         notes.push(format!("{full}: the load was not quite open loop"));
     }
@@ -158,7 +158,7 @@ pub(super) fn other_than_polled(lab: &Lab) -> &'static str {
 }
 
 fn thread_shares(rung: &Rung, reports: &[RxReport]) -> Vec<ThreadShare> {
-    let shared = matches!(rung.sockets, Sockets::Shared(_));
+    let shared = matches!(rung.sockets, RungReceiver::Shared(_));
     let share = |(thread, report): (usize, &RxReport)| {
         let received = report.counters.datagrams;
         ThreadShare {

@@ -3,9 +3,9 @@
 use super::beyond::{BEYOND, Beyond};
 use super::rung::Rung;
 use super::rungs::rungs;
-use super::sender::Choice;
+use super::sender::SenderChoice;
 use crate::udp::labs::Labs;
-use crate::udp::roles::Layout;
+use crate::udp::roles::CpuLayout;
 use anyhow::{Result, ensure};
 
 /// Rungs of the ladder, lowest first.
@@ -23,8 +23,8 @@ impl Selection {
     /// # Errors
     /// If there is no such rung.
     pub(crate) fn new(
-        layout: &Layout,
-        choice: &Choice,
+        layout: &CpuLayout,
+        choice: &SenderChoice,
         only: &[String],
         all: bool,
     ) -> Result<Self> {
@@ -84,7 +84,7 @@ mod tests {
 
     fn numbers(only: &[&str]) -> Result<Vec<String>> {
         let only: Vec<String> = only.iter().map(ToString::to_string).collect();
-        let choice = Choice::new(None, Some(4))?;
+        let choice = SenderChoice::new(None, Some(4))?;
         let chosen = Selection::new(&two_cpus(), &choice, &only, false)?;
         let first = |line: String| line.split_whitespace().next().map(ToOwned::to_owned);
         Ok(chosen.lines().into_iter().filter_map(first).collect())

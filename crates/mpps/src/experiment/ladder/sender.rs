@@ -2,20 +2,20 @@
 
 use super::result::RungSender;
 use crate::udp::limit::OUTRUN_MIN;
-use crate::udp::roles::{Layout, QUEUES};
-use crate::udp::sender::{Generator, Sender, TRAIN};
+use crate::udp::roles::{CpuLayout, QUEUES};
+use crate::udp::sender::{GeneratorChoice, LabSender, TRAIN};
 use anyhow::{Result, bail, ensure};
 use mpps_host::{Ledger, Station};
 use mpps_io::backend::{self, Support};
 use mpps_lab::{address, steering};
 
-impl Sender {
+impl LabSender {
     /// The CPUs of the threads that send to these addresses, one each.
     ///
     /// A socket's packets take the queue of their address from any CPU. A generated frame takes the
     /// queue of the number of the CPU that it is made on, modulo the queues (`veth_select_rxq` in
     /// drivers/net/veth.c), so that not every rung can have a generator.
-    pub(super) fn cpus(self, layout: &Layout, targets: &[u8]) -> Result<Vec<usize>, String> {
+    pub(super) fn cpus(self, layout: &CpuLayout, targets: &[u8]) -> Result<Vec<usize>, String> {
         let senders = &layout.senders;
         match self {
             Self::Socket { .. } => {
@@ -42,22 +42,22 @@ impl Sender {
 
 /// The sender of every rung, except those about another sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Choice {
-    pub(crate) sender: Sender,
+pub(crate) struct SenderChoice {
+    pub(crate) sender: LabSender,
     /// True if a user asked for it.
     pub(crate) asked: bool,
     /// Why there is no generator, if one was looked for.
     missing: Option<String>,
 }
 
-impl Choice {
+impl SenderChoice {
     /// Follows the options. If they name no sender, it is the kernel's generator if this machine
     /// has it, and a sending socket otherwise. `--train` by itself asks for a socket.
     ///
     /// # Errors
     /// If the user asked for a generator that is missing, or that should send trains.
-    pub(crate) fn new(asked: Option<Generator>, train: Option<u16>) -> Result<Self> {
-        let probe = || Ok((backend::find(Sender::Generator.backend())?.probe)());
+    pub(crate) fn new(asked: Option<GeneratorChoice>, train: Option<u16>) -> Result<Self> {
+        let probe = || Ok((backend::find(LabSender::Generator.backend())?.probe)());
         Self::with(asked, train, probe)
     }
 
@@ -65,44 +65,47 @@ impl Choice {
     ///
     /// # Errors
     /// If they do not.
-    pub(crate) fn fits(asked: Option<Generator>, train: Option<u16>) -> Result<()> {
+    pub(crate) fn fits(asked: Option<GeneratorChoice>, train: Option<u16>) -> Result<()> {
         ensure!(
-            asked != Some(Generator::Xdp) || train.is_none(),
+            asked != Some(GeneratorChoice::Xdp) || train.is_none(),
             "--train: the generator (--generator xdp) sends no trains; leave one of them out"
         );
         Ok(())
     }
 
     fn with(
-        asked: Option<Generator>,
+        asked: Option<GeneratorChoice>,
         train: Option<u16>,
         probe: impl FnOnce() -> Result<Support>,
     ) -> Result<Self> {
         Self::fits(asked, train)?;
-        let socket = Sender::Socket {
+        let socket = LabSender::Socket {
             train: train.unwrap_or(TRAIN),
         };
         let (sender, missing) = match (asked, train) {
-            (Some(Generator::Sendmmsg), _) | (None, Some(_)) => (socket, None),
-            (Some(Generator::Xdp), _) => match probe()? {
-                Support::Yes => (Sender::Generator, None),
+            (Some(GeneratorChoice::Sendmmsg), _) | (None, Some(_)) => (socket, None),
+            (Some(GeneratorChoice::Xdp), _) => match probe()? {
+                Support::Yes => (LabSender::Generator, None),
                 Support::No { why, remedy } => bail!("--generator xdp: {why}; {remedy}"),
             },
-            (None | Some(Generator::Auto), _) => match probe()? {
-                Support::Yes => (Sender::Generator, None),
+            (None | Some(GeneratorChoice::Auto), _) => match probe()? {
+                Support::Yes => (LabSender::Generator, None),
                 Support::No { why, .. } => (socket, Some(why)),
             },
         };
         Ok(Self {
             sender,
-            asked: !matches!((asked, train), (None, None) | (Some(Generator::Auto), _)),
+            asked: !matches!(
+                (asked, train),
+                (None, None) | (Some(GeneratorChoice::Auto), _)
+            ),
             missing,
         })
     }
 
     /// Replaces the default generator by a socket if it does not reach the first queue, which most
     /// rungs use. A generator that the user asked for stays.
-    pub(super) fn reaching(self, layout: &Layout) -> Self {
+    pub(super) fn reaching(self, layout: &CpuLayout) -> Self {
         match self.otherwise() {
             Some(sender) if layout.sender_for(0, &[]).is_none() => Self {
                 sender,
@@ -114,13 +117,13 @@ impl Choice {
     }
 
     /// The sender if this one does not reach the queues; none if the user asked for this one.
-    pub(super) fn otherwise(&self) -> Option<Sender> {
-        let is_free = !self.asked && self.sender == Sender::Generator;
-        is_free.then_some(Sender::Socket { train: TRAIN })
+    pub(super) fn otherwise(&self) -> Option<LabSender> {
+        let is_free = !self.asked && self.sender == LabSender::Generator;
+        is_free.then_some(LabSender::Socket { train: TRAIN })
     }
 
     /// Why a rung has this sender.
-    pub(super) fn why(&self, sender: Sender) -> &'static str {
+    pub(super) fn why(&self, sender: LabSender) -> &'static str {
         match self.asked {
             _ if sender != self.sender => "the generator does not reach the queues",
             true => "as asked",
@@ -131,7 +134,7 @@ impl Choice {
     /// The sender, in one line.
     pub(crate) fn sentence(&self) -> String {
         let name = match self.sender {
-            Sender::Generator => "xdp, the kernel's generator".to_owned(),
+            LabSender::Generator => "xdp, the kernel's generator".to_owned(),
             socket => socket.to_string(),
         };
         let asked = if self.asked { " (as asked)" } else { "" };
@@ -159,9 +162,9 @@ pub(super) fn offered_per_received<'a>(
 
 /// The sender of a rung as in the result, over the repeats with these ledgers.
 pub(super) fn rung_sender(
-    sender: Sender,
+    sender: LabSender,
     why: &str,
-    choice: &Choice,
+    choice: &SenderChoice,
     ledgers: &[Ledger],
 ) -> RungSender {
     let offered_per_received = offered_per_received(ledgers);
@@ -186,15 +189,15 @@ mod tests {
     use super::*;
     use crate::udp::roles::tests::{two_by_four_by_two, two_cpus};
 
-    fn choice(asked: Option<Generator>, train: Option<u16>) -> Choice {
-        Choice::with(asked, train, || Ok(Support::Yes)).unwrap()
+    fn choice(asked: Option<GeneratorChoice>, train: Option<u16>) -> SenderChoice {
+        SenderChoice::with(asked, train, || Ok(Support::Yes)).unwrap()
     }
 
     #[test]
     fn the_generator_sends_where_there_is_one_and_a_socket_otherwise() {
         let auto = choice(None, None);
-        let fours = Sender::Socket { train: 4 };
-        assert_eq!((auto.sender, auto.asked), (Sender::Generator, false));
+        let fours = LabSender::Socket { train: 4 };
+        assert_eq!((auto.sender, auto.asked), (LabSender::Generator, false));
         assert_eq!(auto.otherwise(), Some(fours));
         let none = || {
             Ok(Support::No {
@@ -202,22 +205,24 @@ mod tests {
                 remedy: "become root".to_owned(),
             })
         };
-        let without = Choice::with(None, None, none).unwrap();
+        let without = SenderChoice::with(None, None, none).unwrap();
         assert_eq!((without.sender, without.otherwise()), (fours, None));
         assert!(without.sentence().ends_with("no xdp generator: no root"));
-        let error = Choice::with(Some(Generator::Xdp), None, none).unwrap_err();
+        let error = SenderChoice::with(Some(GeneratorChoice::Xdp), None, none).unwrap_err();
         assert_eq!(error.to_string(), "--generator xdp: no root; become root");
     }
 
     #[test]
     fn a_wish_is_kept() {
-        use Generator::{Auto, Sendmmsg, Xdp};
+        use GeneratorChoice::{Auto, Sendmmsg, Xdp};
         let asked = |asked, train| choice(asked, train).asked;
         assert!(asked(None, Some(1)) && asked(Some(Sendmmsg), None));
         assert!(asked(Some(Xdp), None) && !asked(Some(Auto), Some(1)));
-        assert_eq!(choice(None, Some(1)).sender, Sender::Socket { train: 1 });
+        assert_eq!(choice(None, Some(1)).sender, LabSender::Socket { train: 1 });
         assert_eq!(choice(Some(Xdp), None).otherwise(), None);
-        let error = Choice::new(Some(Xdp), Some(4)).unwrap_err().to_string();
+        let error = SenderChoice::new(Some(Xdp), Some(4))
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("--train") && error.contains("--generator xdp"),
             "{error}"
@@ -227,7 +232,7 @@ mod tests {
     #[test]
     fn a_generator_sends_from_the_cpu_of_the_queues_number() {
         let mut layout = two_cpus();
-        let cpus = |layout: &Layout, targets: &[u8]| Sender::Generator.cpus(layout, targets);
+        let cpus = |layout: &CpuLayout, targets: &[u8]| LabSender::Generator.cpus(layout, targets);
         assert_eq!(cpus(&layout, &[1, 1]), Ok(vec![0, 0]));
         let why = cpus(&layout, &[1, 2]).unwrap_err();
         assert!(why.contains("queue 1"), "{why}");
@@ -235,10 +240,10 @@ mod tests {
         assert_eq!(cpus(&layout, &[1, 2, 3, 4]), Ok(vec![8, 9, 10, 11]));
         assert_eq!(cpus(&layout, &[1, 1, 1]), Ok(vec![8, 4, 8]));
         // A core's other hyper-thread reaches what the senders' own numbers do not.
-        let layout = Layout::new(two_by_four_by_two(), None);
+        let layout = CpuLayout::new(two_by_four_by_two(), None);
         assert_eq!(layout.senders, [8, 10, 12, 14]);
         assert_eq!(cpus(&layout, &[1, 2, 3, 4]), Ok(vec![8, 13, 10, 15]));
-        let socket = Sender::Socket { train: 4 };
+        let socket = LabSender::Socket { train: 4 };
         assert_eq!(socket.cpus(&two_cpus(), &[1, 2]), Ok(vec![0, 0]));
     }
 

@@ -1,9 +1,9 @@
 //! One run of one rung: traffic from the one host to the other, and the counters around it.
 
-use super::rung::{Rung, Sockets, Tracking};
-use super::sample::{Sample, busy_polled, other_than_polled};
+use super::rung::{Rung, RungReceiver, RungTracking};
+use super::sample::{RungSample, busy_polled, other_than_polled};
 use crate::udp::run::{Hosts, Purpose, Receivers, Senders, Taker};
-use crate::udp::sender::{Feed, PORT, SOURCE_PORT, open};
+use crate::udp::sender::{PORT, SOURCE_PORT, SenderTraffic, open};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::Grouped;
 use mpps_io::{Rx, RxConfig, Wait, backend};
@@ -28,7 +28,7 @@ impl Rung {
         hosts: Hosts<'_>,
         time: Duration,
         purpose: Purpose<'_>,
-    ) -> Result<Sample> {
+    ) -> Result<RungSample> {
         let lab = hosts.lab;
         let targets = self.targets.iter();
         let queues = targets.filter_map(|to| lab.queue_of(address::v4(*to).into()));
@@ -40,9 +40,11 @@ impl Rung {
             rx: self.open_rx(lab)?,
             cpus: self.layout.applications.clone(),
             wait: Wait::Block(Duration::from_secs(1)),
-            is_shared: matches!(self.sockets, Sockets::Shared(_)),
+            is_shared: matches!(self.sockets, RungReceiver::Shared(_)),
         });
-        let tracking = self.tracking.map(|it| lab.track(PORT, it == Tracking::On));
+        let tracking = self
+            .tracking
+            .map(|it| lab.track(PORT, it == RungTracking::On));
         let tracking = tracking.transpose()?;
         let run = hosts.run(taker, self.open_tx(lab, purpose)?, time, purpose)?;
         if let Some(tracking) = tracking {
@@ -63,7 +65,7 @@ impl Rung {
                 other_than_polled(lab)
             );
         }
-        Ok(Sample::of(lab, self, run))
+        Ok(RungSample::of(lab, self, run))
     }
 
     /// Opens the receivers inside the receiving host.
@@ -73,7 +75,9 @@ impl Rung {
             let mut receivers: Vec<Box<dyn Rx>> = Vec::new();
             for thread in 0..self.sockets.threads() {
                 let address = match self.sockets {
-                    Sockets::Addressed(_) => address::v4(self.targets[thread % self.targets.len()]),
+                    RungReceiver::Addressed(_) => {
+                        address::v4(self.targets[thread % self.targets.len()])
+                    }
                     _ => Ipv4Addr::UNSPECIFIED,
                 };
                 let mut config = RxConfig::new(SocketAddr::new(address.into(), PORT));
@@ -81,9 +85,11 @@ impl Rung {
                     config = config.with_gro();
                 }
                 config.busy_poll_us = self.busy_poll_us;
-                config.reuse_port =
-                    matches!(self.sockets, Sockets::ReusePort(_) | Sockets::Steered(_));
-                let shared = matches!(self.sockets, Sockets::Shared(_)) && thread > 0;
+                config.reuse_port = matches!(
+                    self.sockets,
+                    RungReceiver::ReusePort(_) | RungReceiver::Steered(_)
+                );
+                let shared = matches!(self.sockets, RungReceiver::Shared(_)) && thread > 0;
                 let next = if shared {
                     receivers[0].share()
                 } else {
@@ -91,7 +97,7 @@ impl Rung {
                 };
                 receivers.push(next?);
             }
-            if matches!(self.sockets, Sockets::Steered(_)) {
+            if matches!(self.sockets, RungReceiver::Steered(_)) {
                 receivers[0].steer_by_cpu(&self.steered_cpus())?;
             }
             Ok(receivers)
@@ -103,7 +109,7 @@ impl Rung {
     fn open_tx(&self, lab: &Lab, purpose: Purpose<'_>) -> Result<Senders> {
         let cpus = self.sender_cpus().map_err(anyhow::Error::msg)?;
         let opened = |(thread, (target, cpu)): (usize, (&u8, usize))| {
-            let feed = Feed {
+            let feed = SenderTraffic {
                 target: address::v4(*target).into(),
                 source_port: self.source_port(SOURCE_PORT, thread),
                 flows: self.flows,

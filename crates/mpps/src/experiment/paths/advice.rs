@@ -2,7 +2,7 @@
 
 use super::result::BenchRow;
 use crate::measure::document::{counted, spread, together};
-use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
+use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::TakenBy;
 use mpps_report::Quantity;
@@ -68,13 +68,13 @@ fn advice_of(rows: &[&BenchRow], flows: Option<usize>) -> Vec<String> {
 struct Figure {
     samples: fn(&BenchRow) -> &[f64],
     /// The change of the figure in a better row.
-    better: Change,
+    better: MeasuredChange,
     quantity: fn(f64) -> Quantity,
 }
 
 const RATE: Figure = Figure {
     samples: |row| &row.runs.mpps_samples,
-    better: Change::Better,
+    better: MeasuredChange::Better,
     quantity: Quantity::Mpps,
 };
 
@@ -84,7 +84,7 @@ const COST: Figure = Figure {
             .as_ref()
             .map_or(&[], |cost| &cost.samples)
     },
-    better: Change::Worse,
+    better: MeasuredChange::Worse,
     quantity: Quantity::Nanoseconds,
 };
 
@@ -100,7 +100,7 @@ fn sentence(need: &str, rows: &[&BenchRow], figure: &Figure) -> Option<String> {
     let mut rows: Vec<&BenchRow> = rows.iter().filter(known).copied().collect();
     let base = *rows.iter().find(|row| row.is_base())?;
     rows.sort_by(|a, b| figure.of(b).total_cmp(&figure.of(a)));
-    if figure.better == Change::Worse {
+    if figure.better == MeasuredChange::Worse {
         rows.reverse();
     }
     let samples = figure.samples;

@@ -1,9 +1,9 @@
 //! The comparison: every path on every stage.
 
-use super::path::{Napi, Path, Takes};
+use super::path::{NapiPlace, Path, PathTaker};
 use super::result::BenchRow;
-use super::sample::Sample;
-use super::stage::Stage;
+use super::sample::PathSample;
+use super::stage::PathLab;
 use crate::measure::document::counted;
 use crate::measure::rounds::Case;
 use crate::udp::TakenBy;
@@ -15,17 +15,17 @@ use std::time::Duration;
 
 /// One path on one stage.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
-    stage: &'a Stage<'a>,
+pub(crate) struct ComparedPath<'a> {
+    stage: &'a PathLab<'a>,
     /// Where its CPU time is measured, if not on the same stage.
-    meter: Option<&'a Stage<'a>>,
+    meter: Option<&'a PathLab<'a>>,
     pub(crate) path: Path,
     /// Flows that are sent; none leaves that to the stage's sender.
     flows: Option<usize>,
 }
 
 /// `af_xdp, busy poll, 256 flows`.
-impl fmt::Display for Plan<'_> {
+impl fmt::Display for ComparedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.fmt(f)?;
         match self.flows {
@@ -36,33 +36,41 @@ impl fmt::Display for Plan<'_> {
 }
 
 /// Tries every path on every stage, with the flows of the stage's sender.
-pub(crate) fn cases<'a>(stages: &'a [Stage<'a>], paths: &[Path]) -> Vec<Case<Plan<'a>, Sample>> {
+pub(crate) fn cases<'a>(
+    stages: &'a [PathLab<'a>],
+    paths: &[Path],
+) -> Vec<Case<ComparedPath<'a>, PathSample>> {
     cases_of(stages, paths, &[None])
 }
 
 /// Tries every path on every stage, and makes a case for each of these flows. Only some paths run
 /// if they share the queue's CPU.
 pub(super) fn cases_of<'a>(
-    stages: &'a [Stage<'a>],
+    stages: &'a [PathLab<'a>],
     paths: &[Path],
     flows: &[Option<usize>],
-) -> Vec<Case<Plan<'a>, Sample>> {
+) -> Vec<Case<ComparedPath<'a>, PathSample>> {
     let mut rows = Vec::new();
-    let mut meters = stages.iter().filter(|stage| stage.napi == Napi::Metered);
+    let mut meters = stages
+        .iter()
+        .filter(|stage| stage.napi == NapiPlace::Metered);
     let meter = meters.find(|stage| stage.misplaced().is_none());
-    for stage in stages.iter().filter(|stage| stage.napi != Napi::Metered) {
+    for stage in stages
+        .iter()
+        .filter(|stage| stage.napi != NapiPlace::Metered)
+    {
         let misplaced = stage.misplaced();
         let apart =
             misplaced.map(|why| format!("queue and application cannot share a CPU here: {why}"));
         for path in paths {
-            if stage.napi == Napi::WithApplication && !path.shares_cpu {
+            if stage.napi == NapiPlace::WithApplication && !path.shares_cpu {
                 continue;
             }
             let skipped = apart.clone().or_else(|| stage.obstacle(path));
             rows.extend(flows.iter().map(|flows| {
-                let plan = Plan {
+                let plan = ComparedPath {
                     stage,
-                    meter: meter.filter(|_| stage.napi == Napi::WithGenerator),
+                    meter: meter.filter(|_| stage.napi == NapiPlace::WithGenerator),
                     path: *path,
                     flows: *flows,
                 };
@@ -73,14 +81,14 @@ pub(super) fn cases_of<'a>(
     rows
 }
 
-impl Plan<'_> {
+impl ComparedPath<'_> {
     /// The runs of one round; the first has one for exactness.
     pub(crate) fn run(
         &self,
         time: Duration,
         is_first: bool,
         purpose: Purpose<'_>,
-    ) -> Result<Sample> {
+    ) -> Result<PathSample> {
         let flows = self.flows;
         let mut sample = self
             .stage
@@ -118,7 +126,7 @@ impl Plan<'_> {
     }
 
     /// The row of these repeats as it is reported; none if it was not reached.
-    pub(crate) fn row(&self, skipped: Option<String>, repeats: &[&Sample]) -> Option<BenchRow> {
+    pub(crate) fn row(&self, skipped: Option<String>, repeats: &[&PathSample]) -> Option<BenchRow> {
         let row = BenchRow {
             flows: self.flows,
             ..self.stage.row(&self.path, skipped)
@@ -129,8 +137,8 @@ impl Plan<'_> {
     /// How its CPU time was measured.
     fn method(&self) -> String {
         let who = match self.path.takes {
-            Takes::Rule(_) => "schedstat of the NAPI thread",
-            Takes::Backend { .. } => "schedstat of the application and of the NAPI thread",
+            PathTaker::Rule(_) => "schedstat of the NAPI thread",
+            PathTaker::Backend { .. } => "schedstat of the application and of the NAPI thread",
         };
         let stage = self.meter.unwrap_or(self.stage);
         if stage.lab.napi_threads().is_empty() {
@@ -144,8 +152,8 @@ impl Plan<'_> {
 }
 
 /// The row of a case as it is reported; none if it was not reached.
-pub(super) fn row(case: &Case<Plan<'_>, Sample>) -> Option<BenchRow> {
-    let repeats: Vec<&Sample> = case.samples.iter().collect();
+pub(super) fn row(case: &Case<ComparedPath<'_>, PathSample>) -> Option<BenchRow> {
+    let repeats: Vec<&PathSample> = case.samples.iter().collect();
     let mut row = case.plan.row(case.unmeasured(), &repeats)?;
     row.notes.extend(case.stopped());
     Some(row)

@@ -6,11 +6,14 @@ mod under_load;
 
 use super::result::{BenchResult, BenchRow, OverloadPoint};
 use super::search::Searched;
-use crate::measure::document::{Balanced, Head, counted, document_of, doubts, notes_on, together};
+use crate::measure::document::{
+    Balanced, RunHead, counted, document_of, doubts, notes_on, together,
+};
 use crate::udp::waited::Waited;
 use mpps_host::Ledger;
 use mpps_report::{
-    Bar, Bars, Block, Cell, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
+    BarFigures, Bars, Block, Cell, ChartBar, Column, Document, Hue, Quantity, Row, Section, Table,
+    Text,
 };
 use std::path::Path;
 
@@ -25,21 +28,23 @@ const SPINS: &str = "A receiver that spins uses all of its CPU: its figure follo
 
 /// The report; `files` are kinds and paths of what was written: `data`, `bench.json`.
 pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Document {
-    let head = Head::of(result, &result.placement, "row", &result.notes);
+    let head = RunHead::of(result, &result.placement, "row", &result.notes);
     let found = found(result);
     let mut blocks = head.first([
         Block::paragraph(format!("sender: {}", result.sender)),
         Block::on_page(found.clone()),
     ]);
-    let groups = Group::all(result);
-    blocks.extend(groups.iter().flat_map(Group::blocks));
+    let groups = PlacementGroup::all(result);
+    blocks.extend(groups.iter().flat_map(PlacementGroup::blocks));
     let rows = result.rows.iter();
     blocks.extend(skipped(
         rows.map(|row| (name(row), row.runs.skipped.as_deref())),
     ));
     blocks.extend(under_load::overload(&result.overload));
     blocks.extend(under_load::spread(&result.spread));
-    blocks.push(Block::on_page(groups.iter().flat_map(Group::sections)));
+    blocks.push(Block::on_page(
+        groups.iter().flat_map(PlacementGroup::sections),
+    ));
     blocks.push(Block::on_text(found));
     blocks.push(head.last());
     let notes = result.rows.iter().map(|row| (name(row), &*row.notes));
@@ -130,7 +135,7 @@ fn or_dash(quantity: Option<Quantity>) -> String {
 
 /// Measured rows that compare with each other: those of one placement of queue and application.
 #[derive(Debug)]
-struct Group<'a> {
+struct PlacementGroup<'a> {
     /// The placement that they share.
     heading: String,
     /// In the order of the result, which is fastest first.
@@ -139,7 +144,7 @@ struct Group<'a> {
     base_mpps: Option<f64>,
 }
 
-impl<'a> Group<'a> {
+impl<'a> PlacementGroup<'a> {
     /// The groups that have rows.
     fn all(result: &'a BenchResult) -> Vec<Self> {
         let rows = result.rows.iter().filter(|row| row.runs.skipped.is_none());
@@ -192,7 +197,7 @@ impl<'a> Group<'a> {
                 true => Hue::Reference,
                 false => Hue::Main,
             };
-            let measured = Measured {
+            let measured = BarFigures {
                 beside: self.times(row).map_or_else(String::new, against),
                 ..row.runs.measured(hue)
             };
@@ -226,14 +231,14 @@ impl<'a> Group<'a> {
             let said =
                 |what, ns: Option<f64>| Some(format!("{what} {}", Quantity::Nanoseconds(ns?)));
             let said = [said("app", cost.app), said("NAPI", cost.softirq)];
-            let measured = Measured {
+            let measured = BarFigures {
                 parts: known.collect(),
                 figure: match cost.app.or(cost.softirq) {
                     Some(_) => Quantity::Nanoseconds(total(row)).to_string(),
                     None => "unknown".to_owned(),
                 },
                 beside: said.into_iter().flatten().collect::<Vec<_>>().join(", "),
-                ..Measured::default()
+                ..BarFigures::default()
             };
             bar(row, measured)
         });
@@ -339,8 +344,8 @@ pub(super) fn mode(granted: &str, waited: Option<&Waited>) -> String {
     format!("{granted}{}", waited.unwrap_or_default())
 }
 
-fn bar(row: &BenchRow, measured: Measured) -> Bar {
-    Bar {
+fn bar(row: &BenchRow, measured: BarFigures) -> ChartBar {
+    ChartBar {
         name: name(row).into(),
         link: anchor(row),
         outcome: Ok(measured),

@@ -4,17 +4,17 @@
 //! measured. Losses before this host have no counter here. They are unaccounted, and the report
 //! says so.
 
-use super::path::{Path, Takes};
+use super::path::{Path, PathTaker};
 use super::result::BenchRow;
-use super::sample::{Cost, Sample};
+use super::sample::{Cost, PathSample};
 use crate::measure::rounds::Case;
-use crate::signal::Interrupt;
-use crate::udp::account::{Sent, account};
+use crate::signal::EndSignal;
+use crate::udp::account::{SenderCounts, account};
 use crate::udp::arriving::{Arrived, Arriving, PATIENCE, PATIENCE_FIRST, elsewhere};
 use crate::udp::traffic::without_copies;
 use crate::{failure, machine};
 use anyhow::{Context, Result};
-use mpps_host::{Ledger, Route};
+use mpps_host::{Ledger, PacketRoute};
 use mpps_io::Inspect;
 use mpps_io::backend::{self, Support};
 use mpps_os::netlink::address;
@@ -23,15 +23,15 @@ use std::time::Duration;
 
 /// Measures traffic that arrives at an address of this host.
 #[derive(Debug)]
-pub(crate) struct Live<'a> {
+pub(crate) struct FarTraffic<'a> {
     /// Where it arrives.
     pub(crate) address: SocketAddr,
     pub(crate) cpu: usize,
     pub(crate) time: Duration,
-    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) interrupt: &'a EndSignal,
 }
 
-impl Live<'_> {
+impl FarTraffic<'_> {
     /// Where NAPI runs.
     pub(super) const NAPI_PLACE: &'static str = "where the card's interrupts go";
 
@@ -59,8 +59,8 @@ impl Live<'_> {
     }
 
     /// One run. The first run waits longer, because the user has to start the sender.
-    pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<Sample> {
-        let Takes::Backend { wait, .. } = path.takes else {
+    pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<PathSample> {
+        let PathTaker::Backend { wait, .. } = path.takes else {
             anyhow::bail!("{}: a rule receives nothing", path.name);
         };
         let rx = self.receiver(path)?;
@@ -75,12 +75,12 @@ impl Live<'_> {
             snapshot: &machine::snapshot,
         };
         let arrived = arriving.run(rx)?;
-        Ok(Sample {
+        Ok(PathSample {
             run: arrived.with(ledger(&arrived)),
             cost: Cost::of(&arrived.report),
             waited: path.waited(&arrived.report),
             mode: arrived.caps.mode.summary,
-            ..Sample::default()
+            ..PathSample::default()
         })
     }
 
@@ -92,10 +92,10 @@ impl Live<'_> {
     }
 
     /// The row of a path as it is reported; none if it was not reached.
-    pub(super) fn row(case: &Case<Path, Sample>) -> Option<BenchRow> {
+    pub(super) fn row(case: &Case<Path, PathSample>) -> Option<BenchRow> {
         let row = BenchRow::new(&case.plan, Self::NAPI_PLACE.to_owned(), case.unmeasured());
         let method = "approximate: schedstat of the application; interrupts are not known";
-        let repeats: Vec<&Sample> = case.samples.iter().collect();
+        let repeats: Vec<&PathSample> = case.samples.iter().collect();
         let mut row = row.measured(&case.plan, &repeats, method.to_owned())?;
         row.notes.extend(case.stopped());
         Some(row)
@@ -107,14 +107,14 @@ fn ledger(arrived: &Arrived) -> Ledger {
     let report = &arrived.report;
     let flows = report.flows.reports().map(|(_, flow)| flow);
     let seen: u64 = flows.map(|flow| flow.next.saturating_sub(flow.first)).sum();
-    let sent = Sent {
+    let sent = SenderCounts {
         // The flows of other queues are offered too. No program reads their sequence numbers.
         offered: seen + elsewhere(&report.drops),
-        ..Sent::default()
+        ..SenderCounts::default()
     };
     let hosts = (None, Some(&arrived.host));
     let mut ledger = without_copies(report, arrived.received(), |received| {
-        account(sent, received, Route::Hosts, hosts).ledger()
+        account(sent, received, PacketRoute::Hosts, hosts).ledger()
     });
     if report.flows.unstamped() > 0 {
         ledger.note(format!(

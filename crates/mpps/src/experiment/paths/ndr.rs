@@ -8,30 +8,32 @@ mod site;
 
 pub(crate) use document::document;
 
-use super::live::Live;
-use super::path::{Fixed, Napi, Path};
+use super::live::FarTraffic;
+use super::path::{Fixed, NapiPlace, Path};
 use super::remote::Remote;
-use super::sample::Sample as Taken;
-use super::search::{Search, Trial};
-use super::sender::Sender;
-use super::stage::Stage;
+use super::sample::PathSample as Taken;
+use super::search::{Search, SearchTrial};
+use super::sender::PathSender;
+use super::stage::PathLab;
 use crate::machine::{self, become_able};
 use crate::measure::document::Balanced;
-use crate::measure::outcome::Outcome;
+use crate::measure::outcome::CommandEnding;
 use crate::measure::series::Series;
 use crate::measure::session::{Session, progress};
 use crate::udp::labs::note_each;
 use crate::udp::roles::Cpus;
 use crate::udp::run::Purpose;
-use crate::udp::runs::Sample;
-use crate::udp::sender::Generator;
-use crate::{failure, signal::Interrupt, value};
+use crate::udp::runs::RunSample;
+use crate::udp::sender::GeneratorChoice;
+use crate::{failure, signal::EndSignal, value};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use mpps_host::{Station, Topology};
 use mpps_report::Quantity;
-use result::{Found, Goal, LOAD_DEFINITION, NdrBody, NdrResult, NdrRow, NdrTrial, Searched};
-use site::Site;
+use result::{
+    GoalBounds, LOAD_DEFINITION, NdrBody, NdrResult, NdrRow, NdrTrial, SearchGoal, Searched,
+};
+use site::TrialSite;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -58,7 +60,7 @@ pub(super) const MAX_PPS: f64 = 100e6;
     mut_arg("repeat", |arg| arg.help("Run N trials per load; a load passes by the sum of their time")),
     mut_arg("duration", |arg| arg.help("Set the length of each trial [default: 500ms]")),
     mut_arg("quick", |arg| arg.help("Run one short trial per load; too short to compare")))]
-pub(crate) struct Plan {
+pub(crate) struct NdrPlan {
     /// Search only these receive paths or variants of `mpps bench`: recvmmsg af_xdp/spin [default: all]
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
@@ -93,7 +95,7 @@ pub(crate) struct Plan {
         value_name = "NAME",
         conflicts_with = "sender"
     )]
-    generator: Generator,
+    generator: GeneratorChoice,
     /// Run this shell command as the sender: "ssh HOST mpps send". Each trial appends address, rate,
     /// duration, size and --json
     #[arg(long, value_name = "COMMAND", requires = "address")]
@@ -106,9 +108,9 @@ pub(crate) struct Plan {
     throttle: Option<f64>,
 }
 
-impl Plan {
+impl NdrPlan {
     /// Searches on every path, one after the other.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         let paths = Path::named(&self.paths, "PATH", self.fixed)?;
         let max = self.max.unwrap_or(MAX_PPS);
         ensure!(
@@ -118,16 +120,16 @@ impl Plan {
         );
         let generator;
         // In a user namespace, the owners of links on the way to a file are unknown.
-        let session = self.series.begin("ndr", Interrupt::listen()?)?;
+        let session = self.series.begin("ndr", EndSignal::listen()?)?;
         let site = match (&self.sender, self.address) {
             (Some(command), Some(address)) => {
-                Site::Hosts(self.remote(command, address, &session.interrupt)?)
+                TrialSite::Hosts(self.remote(command, address, &session.interrupt)?)
             }
             _ => {
                 become_able()?;
-                let chosen = Sender::choose(self.generator, self.flows.into(), self.size);
+                let chosen = PathSender::choose(self.generator, self.flows.into(), self.size);
                 generator = chosen.context("--generator")?;
-                Site::Lab(Box::new(self.stage(&generator, &session.interrupt)?))
+                TrialSite::Lab(Box::new(self.stage(&generator, &session.interrupt)?))
             }
         };
         let mut result = self.result(&site, &session)?;
@@ -169,13 +171,13 @@ impl Plan {
     }
 
     /// The lab. The queue has the generator's CPU if there are two CPUs.
-    fn stage<'a>(&self, sender: &'a Sender, interrupt: &'a Interrupt) -> Result<Stage<'a>> {
+    fn stage<'a>(&self, sender: &'a PathSender, interrupt: &'a EndSignal) -> Result<PathLab<'a>> {
         let cpus = Cpus::choose(&Topology::read()?);
         let napi = match cpus.generator == cpus.application {
-            true => Napi::WithApplication,
-            false => Napi::WithGenerator,
+            true => NapiPlace::WithApplication,
+            false => NapiPlace::WithGenerator,
         };
-        let mut stage = Stage::new(cpus, napi, sender, interrupt)?;
+        let mut stage = PathLab::new(cpus, napi, sender, interrupt)?;
         stage.throttle_pps = self.throttle;
         Ok(stage)
     }
@@ -186,12 +188,12 @@ impl Plan {
         &self,
         command: &'a str,
         address: SocketAddr,
-        interrupt: &'a Interrupt,
+        interrupt: &'a EndSignal,
     ) -> Result<Remote<'a>> {
         let cpu = Cpus::choose(&Topology::read()?).application;
         let time = self.series.time();
         let remote = Remote {
-            live: Live {
+            live: FarTraffic {
                 address,
                 cpu,
                 time,
@@ -207,7 +209,13 @@ impl Plan {
     }
 
     /// The row of a path: what was found on it, or why it did not run.
-    fn row(&self, site: &Site<'_>, path: &Path, hunt: &Hunt, report: impl Fn(String)) -> NdrRow {
+    fn row(
+        &self,
+        site: &TrialSite<'_>,
+        path: &Path,
+        hunt: &Hunt,
+        report: impl Fn(String),
+    ) -> NdrRow {
         let row = NdrRow {
             path: path.name.to_owned(),
             variant: path.variant.to_owned(),
@@ -240,9 +248,9 @@ impl Plan {
     }
 
     /// A result without rows.
-    fn result(&self, site: &Site<'_>, session: &Session) -> Result<NdrResult> {
+    fn result(&self, site: &TrialSite<'_>, session: &Session) -> Result<NdrResult> {
         let mut notes = Vec::new();
-        if let Site::Lab(stage) = site {
+        if let TrialSite::Lab(stage) = site {
             note_each(&mut notes, stage.lab.notes());
         }
         let kernel = machine::kernel_release();
@@ -264,8 +272,8 @@ impl Plan {
 
 /// The goals of the search, the least loss first. Trials take up to `time`; `repeats` of them
 /// decide.
-pub(super) fn goals(loss: &[f64], time: Duration, repeats: usize) -> Vec<Goal> {
-    let goal = |loss_ratio: &f64| Goal {
+pub(super) fn goals(loss: &[f64], time: Duration, repeats: usize) -> Vec<SearchGoal> {
+    let goal = |loss_ratio: &f64| SearchGoal {
         loss_ratio: *loss_ratio,
         exceed_ratio: EXCEED,
         width: WIDTH,
@@ -273,7 +281,7 @@ pub(super) fn goals(loss: &[f64], time: Duration, repeats: usize) -> Vec<Goal> {
         final_seconds: time.as_secs_f64(),
         sum_seconds: time.as_secs_f64() * repeats as f64,
     };
-    let mut goals: Vec<Goal> = loss.iter().map(goal).collect();
+    let mut goals: Vec<SearchGoal> = loss.iter().map(goal).collect();
     goals.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
     goals.dedup();
     goals
@@ -282,7 +290,7 @@ pub(super) fn goals(loss: &[f64], time: Duration, repeats: usize) -> Vec<Goal> {
 /// The search on each path: its goals and limits.
 #[derive(Debug)]
 pub(super) struct Hunt {
-    pub(super) goals: Vec<Goal>,
+    pub(super) goals: Vec<SearchGoal>,
     /// The lowest and the highest load, in packets per second.
     pub(super) min: f64,
     pub(super) max: f64,
@@ -301,7 +309,7 @@ impl Hunt {
     /// If the first trial fails.
     pub(super) fn search(
         &self,
-        interrupt: &Interrupt,
+        interrupt: &EndSignal,
         report: impl Fn(String),
         run: impl Fn(Duration, Purpose<'_>) -> Result<Taken>,
     ) -> Result<(Searched, Taken)> {
@@ -351,7 +359,12 @@ impl Hunt {
 }
 
 /// Passes the result of a trial to the search, and corrects the rate asked of the sender next time.
-fn tell(search: &mut Search, trial: Trial, run: &Sample, correction: &mut f64) -> NdrTrial {
+fn tell(
+    search: &mut Search,
+    trial: SearchTrial,
+    run: &RunSample,
+    correction: &mut f64,
+) -> NdrTrial {
     let ledger = &run.ledger;
     // Packets that the sender's own host refused were never on their way.
     let brought = ledger
@@ -392,7 +405,7 @@ impl Searched {
         let answers = search.answers();
         let found = answers.iter().zip(&hunt.goals).map(|(answer, goal)| {
             let upper_mpps = mpps(answer.upper);
-            Found {
+            GoalBounds {
                 lower_mpps: mpps(answer.lower),
                 upper_mpps,
                 conditional_mpps: mpps(answer.conditional),
@@ -423,7 +436,7 @@ mod tests {
 
     /// A run at this offered rate. The sender's host refused some datagrams, and a socket lost
     /// some.
-    fn run(offered_mpps: f64, refused: u64, lost: u64) -> Sample {
+    fn run(offered_mpps: f64, refused: u64, lost: u64) -> RunSample {
         let mut ledger = Ledger::new(1000, 1000 - refused - lost, 0);
         for (station, count) in [(Station::Sender, refused), (Station::Socket, lost)] {
             ledger.lose(Loss {
@@ -436,7 +449,7 @@ mod tests {
                 exact: true,
             });
         }
-        Sample {
+        RunSample {
             mpps: 0.0,
             offered_mpps,
             ledger,

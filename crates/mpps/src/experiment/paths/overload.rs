@@ -2,8 +2,8 @@
 
 use super::path::Path;
 use super::result::{OverloadCurve, OverloadPoint};
-use super::sample::Sample;
-use super::stage::Stage;
+use super::sample::PathSample;
+use super::stage::PathLab;
 use crate::measure::rounds::Case;
 use mpps_report::Quantity;
 use std::fmt;
@@ -14,7 +14,7 @@ const SHARES: [f64; 9] = [0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5];
 
 /// A path, and what is offered to it.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct OverloadPath {
     /// The place of the path's flood.
     flood: usize,
     pub(super) path: Path,
@@ -23,19 +23,19 @@ pub(super) struct Load {
 }
 
 /// `recvmmsg, busy poll`.
-impl fmt::Display for Load {
+impl fmt::Display for OverloadPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.fmt(f)
     }
 }
 
 /// The shares of what each path's flood was.
-pub(super) fn loads(floods: &[Case<Path, Sample>]) -> Vec<Case<Load, Sample>> {
+pub(super) fn loads(floods: &[Case<Path, PathSample>]) -> Vec<Case<OverloadPath, PathSample>> {
     let measured = floods.iter().enumerate();
     let measured = measured.filter(|(_, flood)| flood.skipped.is_none());
     let loads = measured.filter_map(|(at, flood)| {
         let offered_mpps = typical(&flood.samples)?.run.offered_mpps;
-        Some(SHARES.map(|share| Load {
+        Some(SHARES.map(|share| OverloadPath {
             flood: at,
             path: flood.plan,
             asked_mpps: share * offered_mpps,
@@ -46,9 +46,9 @@ pub(super) fn loads(floods: &[Case<Path, Sample>]) -> Vec<Case<Load, Sample>> {
 
 /// The results of each curve so far.
 pub(super) fn curves(
-    stage: &Stage<'_>,
-    floods: &[Case<Path, Sample>],
-    loads: &[Case<Load, Sample>],
+    stage: &PathLab<'_>,
+    floods: &[Case<Path, PathSample>],
+    loads: &[Case<OverloadPath, PathSample>],
 ) -> Vec<OverloadCurve> {
     let measured = floods.iter().enumerate();
     let measured = measured.filter(|(_, flood)| flood.skipped.is_none());
@@ -66,7 +66,7 @@ pub(super) fn curves(
 
 /// The curve of a flood and of the loads. A point stands where the sender brought it, which on a busy
 /// machine is below what was asked for.
-fn drawn(flood: &Sample, loads: &[&Case<Load, Sample>]) -> OverloadCurve {
+fn drawn(flood: &PathSample, loads: &[&Case<OverloadPath, PathSample>]) -> OverloadCurve {
     let (mut points, mut notes) = (vec![point(None, flood)], Vec::new());
     for load in loads {
         let asked_mpps = load.plan.asked_mpps;
@@ -95,7 +95,7 @@ fn drawn(flood: &Sample, loads: &[&Case<Load, Sample>]) -> OverloadCurve {
     }
 }
 
-fn point(asked_mpps: Option<f64>, sample: &Sample) -> OverloadPoint {
+fn point(asked_mpps: Option<f64>, sample: &PathSample) -> OverloadPoint {
     OverloadPoint {
         asked_mpps,
         offered_mpps: sample.run.offered_mpps,
@@ -105,8 +105,8 @@ fn point(asked_mpps: Option<f64>, sample: &Sample) -> OverloadPoint {
 }
 
 /// The middle one of several runs, by what was delivered.
-fn typical(samples: &[Sample]) -> Option<&Sample> {
-    let mut samples: Vec<&Sample> = samples.iter().collect();
+fn typical(samples: &[PathSample]) -> Option<&PathSample> {
+    let mut samples: Vec<&PathSample> = samples.iter().collect();
     samples.sort_by(|a, b| a.run.mpps.total_cmp(&b.run.mpps));
     samples.get(samples.len() / 2).copied()
 }
@@ -117,20 +117,20 @@ mod tests {
     use super::*;
     use crate::udp::runs;
 
-    fn sample(offered_mpps: f64, mpps: f64) -> Sample {
-        let run = runs::Sample {
+    fn sample(offered_mpps: f64, mpps: f64) -> PathSample {
+        let run = runs::RunSample {
             mpps,
             offered_mpps,
-            ..runs::Sample::default()
+            ..runs::RunSample::default()
         };
-        Sample {
+        PathSample {
             run,
-            ..Sample::default()
+            ..PathSample::default()
         }
     }
 
-    fn load(asked_mpps: f64, samples: Vec<Sample>) -> Case<Load, Sample> {
-        let plan = Load {
+    fn load(asked_mpps: f64, samples: Vec<PathSample>) -> Case<OverloadPath, PathSample> {
+        let plan = OverloadPath {
             flood: 0,
             path: PATHS[0],
             asked_mpps,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Where NAPI runs: which CPU takes packets from the receive ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Napi {
+pub(crate) enum NapiPlace {
     /// On the CPU that also generates the traffic, in its soft interrupts: the application has its
     /// CPU to itself.
     WithGenerator,
@@ -35,7 +35,7 @@ pub(crate) struct Path {
     pub(crate) reference: bool,
     /// Whether it also runs with NAPI on the application's CPU.
     pub(crate) shares_cpu: bool,
-    pub(crate) takes: Takes,
+    pub(crate) takes: PathTaker,
     /// Frames of its ring, if a user fixed them.
     frames: Option<u32>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Fixed {
 
 /// The backend or the rule that takes the packets.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Takes {
+pub(crate) enum PathTaker {
     /// A backend, configured, waiting in its way.
     Backend {
         configure: fn(&mut RxConfig),
@@ -84,14 +84,14 @@ const fn receive(
         variant,
         reference: false,
         shares_cpu: false,
-        takes: Takes::Backend { configure, wait },
+        takes: PathTaker::Backend { configure, wait },
         frames: None,
     }
 }
 
 const fn rule(name: &'static str, variant: &'static str, rule: EarlyDrop) -> Path {
     Path {
-        takes: Takes::Rule(rule),
+        takes: PathTaker::Rule(rule),
         ..receive(name, variant, AUTO, plain)
     }
 }
@@ -199,7 +199,7 @@ impl Path {
     /// How it waits, if that is by what comes.
     fn adapts(&mut self) -> Option<&mut Wait> {
         match &mut self.takes {
-            Takes::Backend { wait, .. }
+            PathTaker::Backend { wait, .. }
                 if matches!(wait, Wait::Auto(_)) && self.variant != "auto" =>
             {
                 Some(wait)
@@ -216,7 +216,7 @@ impl Path {
 
     /// True if no program receives: a rule drops and counts the packets.
     pub(crate) fn is_rule(&self) -> bool {
-        matches!(self.takes, Takes::Rule(_))
+        matches!(self.takes, PathTaker::Rule(_))
     }
 
     /// Whether sockets, a ring or a rule take the packets. A ring has frames, a socket has
@@ -224,11 +224,13 @@ impl Path {
     pub(crate) fn taken_by(&self) -> TakenBy {
         let layer = |name| backend::find(name).map(|backend| backend.layer);
         match self.takes {
-            Takes::Rule(_) => TakenBy::Rule,
-            Takes::Backend { .. } if layer(self.name).is_ok_and(|layer| layer == Layer::Frame) => {
+            PathTaker::Rule(_) => TakenBy::Rule,
+            PathTaker::Backend { .. }
+                if layer(self.name).is_ok_and(|layer| layer == Layer::Frame) =>
+            {
                 TakenBy::Ring
             }
-            Takes::Backend { .. } => TakenBy::Socket,
+            PathTaker::Backend { .. } => TakenBy::Socket,
         }
     }
 
@@ -237,7 +239,7 @@ impl Path {
     /// # Errors
     /// If it is a rule, which receives nothing.
     pub(crate) fn config(&self, address: SocketAddr) -> Result<RxConfig> {
-        let Takes::Backend { configure, .. } = self.takes else {
+        let PathTaker::Backend { configure, .. } = self.takes else {
             bail!("{}: a rule receives nothing", self.name);
         };
         let mut config = RxConfig::new(address);
@@ -249,14 +251,17 @@ impl Path {
     /// True if a rule drops the packets in the driver.
     pub(crate) fn is_in_driver(&self) -> bool {
         use EarlyDrop::{XdpParsed, XdpRead, XdpUntouched};
-        matches!(self.takes, Takes::Rule(XdpParsed | XdpRead | XdpUntouched))
+        matches!(
+            self.takes,
+            PathTaker::Rule(XdpParsed | XdpRead | XdpUntouched)
+        )
     }
 
     /// How its receiver waited; none of a rule.
     pub(crate) fn waited(&self, report: &RxReport) -> Option<Waited> {
         match self.takes {
-            Takes::Backend { wait, .. } => Some(Waited::of(wait, &report.counters)),
-            Takes::Rule(_) => None,
+            PathTaker::Backend { wait, .. } => Some(Waited::of(wait, &report.counters)),
+            PathTaker::Rule(_) => None,
         }
     }
 
@@ -264,7 +269,7 @@ impl Path {
     pub(crate) fn spins(&self) -> bool {
         matches!(
             self.takes,
-            Takes::Backend {
+            PathTaker::Backend {
                 wait: Wait::Spin(_),
                 ..
             }
@@ -346,7 +351,7 @@ mod tests {
         let address = (Ipv4Addr::LOCALHOST, 1).into();
         let mut said = Vec::new();
         for path in named(&["recvmmsg", "af_xdp", "xdp_drop"], fixed).unwrap() {
-            let Takes::Backend { wait, .. } = path.takes else {
+            let PathTaker::Backend { wait, .. } = path.takes else {
                 continue;
             };
             let frames = path.config(address).unwrap().ring.frames;

@@ -1,9 +1,9 @@
 //! Paths over traffic that `mpps send` on another host sends: it is run anew for each trial, and its
 //! totals are the other half of the ledger.
 
-use super::live::Live;
-use super::path::{Path, Takes};
-use super::sample::{Cost, Sample};
+use super::live::FarTraffic;
+use super::path::{Path, PathTaker};
+use super::sample::{Cost, PathSample};
 use super::throttle::Throttled;
 use crate::machine;
 use crate::udp::account::account;
@@ -32,7 +32,7 @@ const ONLY_COUNTED: &str = "datagrams are only counted: a duplicate would stand 
 /// Receives what another host sends.
 #[derive(Debug)]
 pub(super) struct Remote<'a> {
-    pub(super) live: Live<'a>,
+    pub(super) live: FarTraffic<'a>,
     /// A command for a shell, which runs `mpps send` on the other host.
     pub(super) command: &'a str,
     pub(super) flows: u16,
@@ -85,8 +85,8 @@ impl Remote<'_> {
         time: Duration,
         pps: f64,
         patience: Duration,
-    ) -> Result<Sample> {
-        let Takes::Backend { wait, .. } = path.takes else {
+    ) -> Result<PathSample> {
+        let PathTaker::Backend { wait, .. } = path.takes else {
             bail!("{}: a rule receives nothing", path.name);
         };
         let rx = self.live.receiver(path)?;
@@ -130,8 +130,8 @@ impl Remote<'_> {
         if !self.is_stamped() {
             ledger.note(ONLY_COUNTED);
         }
-        Ok(Sample {
-            run: runs::Sample {
+        Ok(PathSample {
+            run: runs::RunSample {
                 mpps: arrived.mpps,
                 offered_mpps: total.offered as f64 / total.active_seconds.max(1e-9) / 1e6,
                 ledger,
@@ -140,7 +140,7 @@ impl Remote<'_> {
             cost: Cost::of(&arrived.report),
             waited: path.waited(&arrived.report),
             mode: arrived.caps.mode.summary,
-            ..Sample::default()
+            ..PathSample::default()
         })
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The published schema is `docs/schema/bench.schema.json`; a test holds the two together.
 
-use super::search::{Goal, Searched};
-use crate::measure::envelope::{Body, Envelope};
+use super::search::{SearchGoal, Searched};
+use crate::measure::envelope::{Envelope, EnvelopeBody};
 use crate::udp::TakenBy;
 use crate::udp::runs::Runs;
 use crate::udp::waited::Waited;
@@ -34,7 +34,7 @@ pub struct BenchBody {
     pub payload_bytes: usize,
     /// The goal of the searches of the rows; absent without `--loss-free`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loss_free_goal: Option<Goal>,
+    pub loss_free_goal: Option<SearchGoal>,
     /// Cases and options that this machine lacks, and why.
     pub notes: Vec<String>,
     /// The paths, fastest first, those that could not run last.
@@ -216,7 +216,7 @@ pub struct SpreadRow {
     pub article_mpps_per_cpu: Option<f64>,
 }
 
-impl Body for BenchBody {
+impl EnvelopeBody for BenchBody {
     const SCHEMA: &'static str = BENCH_SCHEMA;
     const COMMAND: &'static str = "mpps bench";
 

@@ -1,28 +1,28 @@
 //! From the arguments of a comparison to its result.
 
-use super::live::Live;
+use super::live::FarTraffic;
 use super::ndr::{self, Hunt};
 use super::overload;
-use super::path::{Fixed, Napi, Path};
+use super::path::{Fixed, NapiPlace, Path};
 use super::result::{BenchBody, BenchResult, BenchRow};
-use super::sample::Sample;
-use super::sender::Sender;
+use super::sample::PathSample;
+use super::sender::PathSender;
 use super::spread::{self, Arrangement};
-use super::stage::Stage;
+use super::stage::PathLab;
 use super::{advice, balances, comparison, document};
 use crate::failure;
 use crate::machine::{self, become_able};
-use crate::measure::outcome::Outcome;
+use crate::measure::outcome::CommandEnding;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::series::Series;
 use crate::measure::session::{Session, progress};
-use crate::output::{self, Stream};
-use crate::signal::Interrupt;
+use crate::output::{self, OutputStream};
+use crate::signal::EndSignal;
 use crate::udp::RATE_DEFINITION;
 use crate::udp::labs::note_each;
 use crate::udp::roles::Cpus;
 use crate::udp::run::Purpose;
-use crate::udp::sender::{Generator, Sender as Kind};
+use crate::udp::sender::{GeneratorChoice, LabSender as Kind};
 use crate::value;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
@@ -42,7 +42,7 @@ const LOSS_FREE_MIN_PPS: f64 = 10_000.0;
 
 /// Arguments of `mpps bench`.
 #[derive(Debug, Args)]
-pub(crate) struct Plan {
+pub(crate) struct BenchPlan {
     #[command(flatten)]
     series: Series<150>,
     /// Run only these receive paths (recvmmsg) or variants (af_xdp/spin); --list shows both
@@ -76,7 +76,7 @@ pub(crate) struct Plan {
         value_name = "NAME",
         conflicts_with = "sender"
     )]
-    generator: Generator,
+    generator: GeneratorChoice,
     /// Print a command to start on HOST by hand, wait for its traffic at --address, and measure it
     #[arg(long, value_name = "HOST", requires = "address")]
     sender: Option<String>,
@@ -85,21 +85,21 @@ pub(crate) struct Plan {
     address: Option<SocketAddr>,
 }
 
-impl Plan {
+impl BenchPlan {
     /// Compares the paths, or lists them.
-    pub(crate) fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
         let paths = self.check()?;
         // In a user namespace, the owners of links on the way to a file are unknown.
-        let begin = || self.series.begin("bench", Interrupt::listen()?);
+        let begin = || self.series.begin("bench", EndSignal::listen()?);
         let session = (!self.list).then(begin).transpose()?;
         become_able()?;
         let topology = Topology::read()?;
-        let sender =
-            Sender::choose(self.generator, self.flows()[0], self.size).context("--generator")?;
+        let sender = PathSender::choose(self.generator, self.flows()[0], self.size)
+            .context("--generator")?;
         let cpus = Cpus::choose(&topology);
         let Some(session) = &session else {
-            let interrupt = Interrupt::listen()?;
-            let stage = Stage::new(cpus, Napi::WithGenerator, &sender, &interrupt)?;
+            let interrupt = EndSignal::listen()?;
+            let stage = PathLab::new(cpus, NapiPlace::WithGenerator, &sender, &interrupt)?;
             return list(&paths, &stage);
         };
         let bench = Bench {
@@ -160,23 +160,23 @@ impl Plan {
 }
 
 /// Lists each path, and whether it runs on this host.
-fn list(paths: &[Path], stage: &Stage<'_>) -> Result<Outcome> {
+fn list(paths: &[Path], stage: &PathLab<'_>) -> Result<CommandEnding> {
     for path in paths {
         let rest = match stage.obstacle(path) {
             Some(why) => format!("skipped: {why}"),
             None => "runs".to_owned(),
         };
-        output::line(Stream::People, &format!("{:<26} {rest}", path.key()))?;
+        output::line(OutputStream::People, &format!("{:<26} {rest}", path.key()))?;
     }
-    Ok(Outcome::Fine)
+    Ok(CommandEnding::Fine)
 }
 
 /// A plan under way.
 struct Bench<'a> {
-    plan: &'a Plan,
+    plan: &'a BenchPlan,
     paths: Vec<Path>,
     session: &'a Session,
-    sender: &'a Sender,
+    sender: &'a PathSender,
     cpus: Cpus,
 }
 
@@ -202,7 +202,7 @@ impl Bench<'_> {
     /// A result of two hosts on this machine.
     fn of_lab<'s>(
         &self,
-        stages: impl Iterator<Item = &'s Stage<'s>> + Clone,
+        stages: impl Iterator<Item = &'s PathLab<'s>> + Clone,
         placement: &str,
     ) -> Result<BenchResult> {
         let first = stages.clone().next().context("no stage to run on")?;
@@ -231,14 +231,18 @@ impl Bench<'_> {
     }
 
     fn rate(&self) -> Result<BenchResult> {
-        let places: &[Napi] = if self.cpus.generator == self.cpus.application {
-            &[Napi::WithApplication]
+        let places: &[NapiPlace] = if self.cpus.generator == self.cpus.application {
+            &[NapiPlace::WithApplication]
         } else {
-            &[Napi::WithGenerator, Napi::Metered, Napi::WithApplication]
+            &[
+                NapiPlace::WithGenerator,
+                NapiPlace::Metered,
+                NapiPlace::WithApplication,
+            ]
         };
         let interrupt = &self.session.interrupt;
         let stages = places.iter();
-        let stages = stages.map(|napi| Stage::new(self.cpus, *napi, self.sender, interrupt));
+        let stages = stages.map(|napi| PathLab::new(self.cpus, *napi, self.sender, interrupt));
         let stages = stages.collect::<Result<Vec<_>>>()?;
         let mut result = self.of_lab(stages.iter(), &self.cpus.to_string())?;
         let flows: Vec<_> = self.plan.flows().into_iter().map(Some).collect();
@@ -260,7 +264,7 @@ impl Bench<'_> {
     }
 
     /// Searches each path that ran on this stage for the highest rate without loss.
-    fn loss_free(&self, result: &mut BenchResult, stage: &Stage<'_>) {
+    fn loss_free(&self, result: &mut BenchResult, stage: &PathLab<'_>) {
         let (time, repeats) = (self.plan.series.time(), self.plan.series.repeats());
         let goals = ndr::goals(&[0.0], time, repeats.min(LOSS_FREE_TRIALS));
         result.loss_free_goal = goals.first().copied();
@@ -269,7 +273,7 @@ impl Bench<'_> {
             let row = &mut result.rows[at];
             bar.inc(1);
             let is_of = |path: &&Path| path.name == row.path && path.variant == row.variant;
-            let is_here = row.shares_cpu == (stage.napi == Napi::WithApplication);
+            let is_here = row.shares_cpu == (stage.napi == NapiPlace::WithApplication);
             let path = self.paths.iter().find(is_of);
             let Some(path) = path.filter(|_| is_here && row.runs.skipped.is_none()) else {
                 continue;
@@ -302,7 +306,12 @@ impl Bench<'_> {
 
     fn overload(&self) -> Result<BenchResult> {
         let interrupt = &self.session.interrupt;
-        let stage = Stage::new(self.cpus, Napi::WithApplication, self.sender, interrupt)?;
+        let stage = PathLab::new(
+            self.cpus,
+            NapiPlace::WithApplication,
+            self.sender,
+            interrupt,
+        )?;
         if let Some(why) = stage.misplaced() {
             bail!("--overload: queue and application are to share a CPU, and cannot here: {why}");
         }
@@ -342,10 +351,15 @@ impl Bench<'_> {
     fn spread(&self, usable: &[usize]) -> Result<BenchResult> {
         let interrupt = &self.session.interrupt;
         let mut arrangements = Arrangement::all(self.sender, usable, interrupt)?;
-        let sockets = Sender::choose(Generator::Sendmmsg, self.plan.flows()[0], self.plan.size)?;
+        let sockets = PathSender::choose(
+            GeneratorChoice::Sendmmsg,
+            self.plan.flows()[0],
+            self.plan.size,
+        )?;
         // The generator reaches as many queues as there are CPUs. A socket reaches all, and is
         // slower: both are shown, unless one was asked for.
-        let may_add = self.plan.generator == Generator::Auto && self.sender.kind == Kind::Generator;
+        let may_add =
+            self.plan.generator == GeneratorChoice::Auto && self.sender.kind == Kind::Generator;
         if may_add && arrangements.iter().any(|one| one.stage.is_err()) {
             arrangements.extend(Arrangement::all(&sockets, usable, interrupt)?);
         }
@@ -361,7 +375,7 @@ impl Bench<'_> {
             )
         };
         let mut result = self.of_lab(stages, &placement).with_context(nowhere)?;
-        let run = |case: &spread::Row<'_>| -> Result<Sample> {
+        let run = |case: &spread::SpreadRuns<'_>| -> Result<PathSample> {
             let stage = case.plan.arrangement.stage.as_ref();
             let stage = stage.map_err(|why| anyhow!("{why}"))?;
             stage.run(&case.plan.path, self.plan.series.time(), Purpose::default())
@@ -379,12 +393,12 @@ impl Bench<'_> {
         let (size, flows) = (self.plan.size, self.plan.flows()[0]);
         let command = format!("mpps send {address} --stamp --size {size} --flows {flows} --gso 16");
         let said = format!("on {host}, now and until this ends: {command}");
-        output::line(Stream::Err, &said)?;
+        output::line(OutputStream::Err, &said)?;
         let placement = format!("traffic from {host} to {address}   application: CPU {cpu}");
         let note = "early drops are the lab's: on this host they would be its firewall's rules";
         let mut result = self.result(&placement, machine::of_all()?, vec![note.to_owned()]);
         result.sender = format!("{host}: {command}");
-        let live = Live {
+        let live = FarTraffic {
             address,
             cpu,
             time: self.plan.series.time(),
@@ -398,7 +412,7 @@ impl Bench<'_> {
             &mut result,
             &mut cases,
             |case| live.run(&case.plan, std::mem::take(&mut is_first)),
-            |result, cases| result.rows = fastest_first(cases.iter().filter_map(Live::row)),
+            |result, cases| result.rows = fastest_first(cases.iter().filter_map(FarTraffic::row)),
         )?;
         result.advice = advice(&result.rows);
         Ok(result)

@@ -1,11 +1,11 @@
 //! The result of one run of a path, from the counts of both ends, and the row of its repeats.
 
-use super::path::{Path, Takes};
+use super::path::{Path, PathTaker};
 use super::result::{BenchRow, CpuCost};
-use super::stage::{Feed, Stage};
+use super::stage::{PathLab, QueueFeed};
 use crate::measure::samples::median;
 use crate::udp::limit;
-use crate::udp::run::{Hosts, Purpose, Receivers, Run, Senders, Taker};
+use crate::udp::run::{Hosts, Purpose, Receivers, Senders, Taker, UdpRun};
 use crate::udp::runs::{self, Runs};
 use crate::udp::sample::Span;
 use crate::udp::sender::PORT;
@@ -21,8 +21,8 @@ const POLLED_MIN: f64 = 0.5;
 
 /// The result of one run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sample {
-    pub(crate) run: runs::Sample,
+pub(crate) struct PathSample {
+    pub(crate) run: runs::RunSample,
     /// The rate that each queue's poll took from its ring, in the order of the queues.
     pub(crate) queue_mpps: Vec<f64>,
     pub(crate) cost: Cost,
@@ -46,23 +46,28 @@ pub(crate) struct Cost {
     pub(crate) calls_per_packet: Option<f64>,
 }
 
-impl Stage<'_> {
+impl PathLab<'_> {
     /// Sends for so long, at this rate or as fast as the sender can, and accounts for every packet.
-    pub(crate) fn run(&self, path: &Path, time: Duration, purpose: Purpose<'_>) -> Result<Sample> {
+    pub(crate) fn run(
+        &self,
+        path: &Path,
+        time: Duration,
+        purpose: Purpose<'_>,
+    ) -> Result<PathSample> {
         self.prepare(path)?;
         let hosts = Hosts {
             lab: &self.lab,
             interrupt: self.interrupt,
         };
         let run = match path.takes {
-            Takes::Rule(rule) => {
+            PathTaker::Rule(rule) => {
                 let installed = rule.install(&self.lab, PORT)?;
                 let taker = Taker::Rule(&installed, path.is_in_driver());
                 let run = hosts.run(taker, self.senders(purpose)?, time, purpose)?;
                 let mode = rule.mode().to_owned();
-                Run { mode, ..run }
+                UdpRun { mode, ..run }
             }
-            Takes::Backend { wait, .. } => {
+            PathTaker::Backend { wait, .. } => {
                 let taker = Taker::Program(Receivers {
                     rx: vec![self.open_rx(path)?],
                     cpus: vec![self.cpus.application],
@@ -79,7 +84,7 @@ impl Stage<'_> {
     /// A sender for each feed.
     fn senders(&self, purpose: Purpose<'_>) -> Result<Senders> {
         let sender = self.sender.with_flows(purpose.flows);
-        let open = |feed: &Feed| {
+        let open = |feed: &QueueFeed| {
             let targets = feed.queues.iter().map(|queue| self.target_of(*queue));
             let targets = targets.collect::<Result<Vec<_>>>()?;
             Ok((sender.open(&self.lab, &targets)?, feed.cpu))
@@ -87,14 +92,14 @@ impl Stage<'_> {
         self.feeds.iter().map(open).collect()
     }
 
-    fn sample(&self, path: &Path, run: Run) -> Sample {
+    fn sample(&self, path: &Path, run: UdpRun) -> PathSample {
         let sent = Span::of(&run.tx);
         let queues = run.receiver.queue_packets(self.lab.receiver().interface());
         let polled: i64 = queues.iter().map(|queue| queue.packets).sum();
         let run_ns: u64 = run.napi.iter().map(|(_, stat)| stat.run_ns).sum();
         let is_metered = polled > 0 && !run.napi.is_empty();
         let packets = queues.iter().map(|queue| queue.packets.max(0) as u64);
-        Sample {
+        PathSample {
             queue_mpps: packets.map(|count| sent.mpps(count)).collect(),
             cost: Cost {
                 softirq_ns: is_metered.then(|| run_ns as f64 / polled as f64),
@@ -128,12 +133,15 @@ impl Cost {
 }
 
 /// A figure of each of these repeats that has it.
-pub(super) fn each(repeats: &[&Sample], figure: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
+pub(super) fn each(
+    repeats: &[&PathSample],
+    figure: impl Fn(&PathSample) -> Option<f64>,
+) -> Vec<f64> {
     repeats.iter().filter_map(|one| figure(one)).collect()
 }
 
 /// The results of these repeats, with this ledger beside theirs.
-pub(super) fn runs(repeats: &[&Sample], ledger: Option<Ledger>) -> Runs {
+pub(super) fn runs(repeats: &[&PathSample], ledger: Option<Ledger>) -> Runs {
     Runs::of(repeats.iter().map(|one| &one.run), ledger)
 }
 
@@ -154,12 +162,17 @@ impl BenchRow {
     }
 
     /// The row with the figures of its repeats; none if it was to run, and did not.
-    pub(super) fn measured(self, path: &Path, repeats: &[&Sample], method: String) -> Option<Self> {
+    pub(super) fn measured(
+        self,
+        path: &Path,
+        repeats: &[&PathSample],
+        method: String,
+    ) -> Option<Self> {
         if self.runs.skipped.is_some() {
             return Some(self);
         }
         let last = repeats.last()?;
-        let of = |figure: fn(&Sample) -> Option<f64>| each(repeats, figure);
+        let of = |figure: fn(&PathSample) -> Option<f64>| each(repeats, figure);
         let exact = repeats.iter().find_map(|one| one.exact.as_ref());
         let ledger = exact.unwrap_or(&last.run.ledger).clone();
         let polled = median(&of(|one| one.polled_share)).filter(|_| path.polls_itself());

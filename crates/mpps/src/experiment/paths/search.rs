@@ -10,9 +10,9 @@
 mod classify;
 mod found;
 
-pub use found::{Found, Loses, NdrTrial, Searched};
+pub use found::{GoalBounds, Loses, NdrTrial, Searched};
 
-use classify::{Bounds, Outcome, Side, Target, Trials};
+use classify::{Bounds, LoadSide, LoadTarget, TrialResult, Trials};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ const HOPELESS: f64 = 0.25;
 
 /// A goal of the search: the highest load whose trials lose no more than this.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Goal {
+pub struct SearchGoal {
     /// The share of the offered datagrams that a trial may lose.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub loss_ratio: f64,
@@ -49,7 +49,7 @@ pub struct Goal {
 
 /// A trial to be run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Trial {
+pub(crate) struct SearchTrial {
     /// Its load in packets per second.
     pub(crate) pps: f64,
     pub(crate) seconds: f64,
@@ -57,7 +57,7 @@ pub(crate) struct Trial {
 
 /// The bounds of a goal, in packets per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct RateBounds {
     /// The highest load that keeps to the goal, below all that do not.
     pub(crate) lower: Option<f64>,
     /// The lowest load that does not.
@@ -101,7 +101,7 @@ struct Grid {
 /// A goal on its way through its targets.
 #[derive(Debug)]
 struct Pursuit {
-    targets: Vec<Target>,
+    targets: Vec<LoadTarget>,
     /// Which of them it is at.
     at: usize,
     /// The bounds of the target before.
@@ -110,8 +110,8 @@ struct Pursuit {
 
 impl Search {
     /// A search between these loads, in packets per second.
-    pub(crate) fn new(goals: &[Goal], min: f64, max: f64) -> Self {
-        let pursuit = |goal: &Goal| Pursuit {
+    pub(crate) fn new(goals: &[SearchGoal], min: f64, max: f64) -> Self {
+        let pursuit = |goal: &SearchGoal| Pursuit {
             targets: goal.targets(),
             at: 0,
             before: Bounds::default(),
@@ -126,7 +126,7 @@ impl Search {
     }
 
     /// The next trial, the shortest that a goal wants; none if the search is over.
-    pub(crate) fn next(&mut self) -> Option<Trial> {
+    pub(crate) fn next(&mut self) -> Option<SearchTrial> {
         if self.gave_up {
             return None;
         }
@@ -136,8 +136,8 @@ impl Search {
     }
 
     /// Takes what a trial found.
-    pub(crate) fn take(&mut self, trial: Trial, offered: u64, lost: u64) {
-        let outcome = Outcome {
+    pub(crate) fn take(&mut self, trial: SearchTrial, offered: u64, lost: u64) {
+        let outcome = TrialResult {
             seconds: trial.seconds,
             loss_ratio: if offered > 0 {
                 lost as f64 / offered as f64
@@ -152,7 +152,7 @@ impl Search {
     /// Takes a trial that brought only `brought_pps` packets per second, so that it says nothing. A
     /// load that is missed repeatedly lowers the highest load to try. But if the sender brought as
     /// much before, the machine is busy with other work. Then the search gives up.
-    pub(crate) fn miss(&mut self, trial: Trial, brought_pps: f64) {
+    pub(crate) fn miss(&mut self, trial: SearchTrial, brought_pps: f64) {
         if self.missed.pps != trial.pps {
             self.missed = Missed::default();
         }
@@ -179,7 +179,7 @@ impl Search {
     }
 
     /// The answer for each goal, in the order of the goals.
-    pub(crate) fn answers(&mut self) -> Vec<Answer> {
+    pub(crate) fn answers(&mut self) -> Vec<RateBounds> {
         let (trials, grid, gave_up) = (&self.trials, self.grid, self.gave_up);
         let answer = |goal: &mut Pursuit| {
             let is_over = goal.next(trials, grid).is_none();
@@ -193,7 +193,7 @@ impl Search {
                     (None, Some(upper)) => upper <= grid.min,
                     (None, None) => grid.max < grid.min,
                 };
-            Answer {
+            RateBounds {
                 lower: bounds.lower,
                 upper: bounds.upper,
                 conditional: target
@@ -206,9 +206,9 @@ impl Search {
     }
 }
 
-impl Goal {
+impl SearchGoal {
     /// The goal's targets, its own last: the time that decides grows by equal factors.
-    fn targets(&self) -> Vec<Target> {
+    fn targets(&self) -> Vec<LoadTarget> {
         let growth = self.initial_seconds / self.sum_seconds;
         let target = |before: i32| {
             let sum_seconds = match before {
@@ -216,7 +216,7 @@ impl Goal {
                 PRECEDING => self.initial_seconds,
                 _ => self.sum_seconds * growth.powf(f64::from(before) / f64::from(PRECEDING)),
             };
-            Target {
+            LoadTarget {
                 loss_ratio: self.loss_ratio,
                 exceed_ratio: self.exceed_ratio,
                 width: (self.width * 2_f64.powi(before)).min(STEP_MAX),
@@ -230,12 +230,12 @@ impl Goal {
 
 impl Pursuit {
     /// The trial that the goal wants next. A target that was reached is left for good.
-    fn next(&mut self, trials: &Trials, grid: Grid) -> Option<Trial> {
+    fn next(&mut self, trials: &Trials, grid: Grid) -> Option<SearchTrial> {
         loop {
             let target = &self.targets[self.at];
             if let Some(pps) = target.next(trials, self.before, grid) {
                 let seconds = target.trial_seconds;
-                return Some(Trial { pps, seconds });
+                return Some(SearchTrial { pps, seconds });
             }
             if self.at + 1 == self.targets.len() {
                 return None;
@@ -246,7 +246,7 @@ impl Pursuit {
     }
 }
 
-impl Target {
+impl LoadTarget {
     /// The load that brings this target further; none if it is reached, or out of reach.
     fn next(&self, trials: &Trials, before: Bounds, grid: Grid) -> Option<f64> {
         let bounds = trials.bounds(self);
@@ -264,13 +264,13 @@ impl Target {
             return Some(pps);
         }
         let step = |side| self.step(trials.count(self, side), grid);
-        let above = |lower| grid.place(lower) + step(Side::Lower);
+        let above = |lower| grid.place(lower) + step(LoadSide::Lower);
         let place = match (bounds.lower, bounds.upper) {
             (None, None) => grid.place(grid.max),
             (None, Some(upper)) => {
                 let delivered = upper * (1.0 - trials.mean_loss(upper)) / (1.0 - self.loss_ratio);
                 let delivered = grid.place(delivered.max(grid.min)) + ALMOST;
-                (grid.place(upper) - step(Side::Upper)).min(delivered.floor())
+                (grid.place(upper) - step(LoadSide::Upper)).min(delivered.floor())
             }
             (Some(lower), None) => above(lower),
             (Some(lower), Some(upper)) => {
@@ -299,7 +299,7 @@ impl Target {
 }
 
 impl Grid {
-    fn new(goals: &[Goal], min: f64, max: f64) -> Self {
+    fn new(goals: &[SearchGoal], min: f64, max: f64) -> Self {
         let narrowest = goals.iter().map(|goal| goal.width).fold(STEP_MAX, f64::min);
         let (whole, most) = ((max / min).ln(), -(-narrowest).ln_1p());
         Self {

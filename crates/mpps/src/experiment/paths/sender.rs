@@ -2,7 +2,7 @@
 
 use super::rotation::Rotation;
 use crate::udp;
-use crate::udp::sender::{Feed, Generator, SOURCE_PORT, Sender as Kind};
+use crate::udp::sender::{GeneratorChoice, LabSender as Kind, SOURCE_PORT, SenderTraffic};
 use anyhow::{Context, Result};
 use mpps_io::Tx;
 use mpps_io::backend::{self, Support};
@@ -18,26 +18,30 @@ const TRAIN: u16 = 16;
 
 /// The sender and its traffic.
 #[derive(Debug, Clone)]
-pub(crate) struct Sender {
+pub(crate) struct PathSender {
     pub(crate) kind: Kind,
     pub(crate) why: String,
     flows: usize,
     payload_bytes: usize,
 }
 
-impl Sender {
+impl PathSender {
     /// The sender that the user asked for. Otherwise the kernel's generator if available, or a
     /// sending socket.
     ///
     /// # Errors
     /// If there is no such backend.
-    pub(crate) fn choose(asked: Generator, flows: usize, payload_bytes: usize) -> Result<Self> {
+    pub(crate) fn choose(
+        asked: GeneratorChoice,
+        flows: usize,
+        payload_bytes: usize,
+    ) -> Result<Self> {
         let socket = Kind::Socket { train: TRAIN };
         let as_asked = |kind| Self::asked(kind, flows, payload_bytes);
         let (kind, why) = match asked {
-            Generator::Xdp => return Ok(as_asked(Kind::Generator)),
-            Generator::Sendmmsg => return Ok(as_asked(socket)),
-            Generator::Auto => match (backend::find(Kind::Generator.backend())?.probe)() {
+            GeneratorChoice::Xdp => return Ok(as_asked(Kind::Generator)),
+            GeneratorChoice::Sendmmsg => return Ok(as_asked(socket)),
+            GeneratorChoice::Auto => match (backend::find(Kind::Generator.backend())?.probe)() {
                 Support::Yes => (
                     Kind::Generator,
                     "the kernel's own generator, the cheapest packets there are".to_owned(),
@@ -91,7 +95,7 @@ impl Sender {
         let first = usize::from(first) + nth * self.flows;
         let source_port = u16::try_from(first)
             .with_context(|| format!("--flows {}: too few source ports; lower it", self.flows))?;
-        let feed = Feed {
+        let feed = SenderTraffic {
             target,
             source_port,
             flows: self.flows,

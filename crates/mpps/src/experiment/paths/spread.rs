@@ -1,16 +1,16 @@
 //! Early drops of traffic that comes by more and more receive queues: what is left of a CPU's rate
 //! when others work beside it.
 
-use super::path::{Path, Takes};
+use super::path::{Path, PathTaker};
 use super::result::SpreadRow;
-use super::sample::{Sample, each, runs};
-use super::sender::Sender;
-use super::stage::{Feed, Stage};
+use super::sample::{PathSample, each, runs};
+use super::sender::PathSender;
+use super::stage::{PathLab, QueueFeed};
 use crate::measure::rounds::Case;
 use crate::measure::samples::median;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::udp::runs::Runs;
-use crate::udp::sender::Sender as Kind;
+use crate::udp::sender::LabSender as Kind;
 use anyhow::Result;
 use mpps_lab::EarlyDrop;
 use std::fmt;
@@ -31,15 +31,15 @@ pub(crate) struct Arrangement<'a> {
     sender: String,
     backend: &'static str,
     /// The stage, or why there is none.
-    pub(super) stage: Result<Stage<'a>, String>,
+    pub(super) stage: Result<PathLab<'a>, String>,
 }
 
 impl<'a> Arrangement<'a> {
     /// All of a sender, one for each number of queues.
     pub(crate) fn all(
-        sender: &'a Sender,
+        sender: &'a PathSender,
         usable: &[usize],
-        interrupt: &'a Interrupt,
+        interrupt: &'a EndSignal,
     ) -> Result<Vec<Self>> {
         let arrangements = QUEUES.iter().map(|queues| {
             let layout = match sender.kind {
@@ -49,7 +49,7 @@ impl<'a> Arrangement<'a> {
             let stage = match layout {
                 Err(why) => Err(why),
                 Ok((feeds, cpus)) => {
-                    let stage = Stage::spread(feeds, &cpus, sender, interrupt)?;
+                    let stage = PathLab::spread(feeds, &cpus, sender, interrupt)?;
                     steered(stage, *queues)
                 }
             };
@@ -74,7 +74,10 @@ impl<'a> Arrangement<'a> {
 
 /// A generator on each queue's CPU: a frame redirected into a veth takes the receive queue of the
 /// number of its CPU, modulo the queues (`veth_select_rxq` in drivers/net/veth.c).
-fn beside_each_queue(queues: u16, usable: &[usize]) -> Result<(Vec<Feed>, Vec<usize>), String> {
+fn beside_each_queue(
+    queues: u16,
+    usable: &[usize],
+) -> Result<(Vec<QueueFeed>, Vec<usize>), String> {
     let cpu_of = |queue: u16| {
         let mut cpus = usable.iter().copied();
         cpus.find(|cpu| cpu % usize::from(queues) == usize::from(queue))
@@ -87,7 +90,7 @@ fn beside_each_queue(queues: u16, usable: &[usize]) -> Result<(Vec<Feed>, Vec<us
             usable.len()
         )
     })?;
-    let feeds = (0..queues).zip(&cpus).map(|(queue, cpu)| Feed {
+    let feeds = (0..queues).zip(&cpus).map(|(queue, cpu)| QueueFeed {
         cpu: *cpu,
         queues: vec![queue],
     });
@@ -95,11 +98,11 @@ fn beside_each_queue(queues: u16, usable: &[usize]) -> Result<(Vec<Feed>, Vec<us
 }
 
 /// One thread sends to all queues in turn, and the other CPUs serve them.
-fn from_one_cpu(queues: u16, usable: &[usize]) -> (Vec<Feed>, Vec<usize>) {
+fn from_one_cpu(queues: u16, usable: &[usize]) -> (Vec<QueueFeed>, Vec<usize>) {
     let first = usable.first().copied().unwrap_or(0);
     let others = usable.get(1..).filter(|others| !others.is_empty());
     let others = others.map_or_else(|| vec![first], <[usize]>::to_vec);
-    let feed = Feed {
+    let feed = QueueFeed {
         cpu: first,
         queues: (0..queues).collect(),
     };
@@ -108,7 +111,7 @@ fn from_one_cpu(queues: u16, usable: &[usize]) -> (Vec<Feed>, Vec<usize>) {
 }
 
 /// Refuses a stage whose queues have no CPUs of their own, or whose queues sockets cannot reach.
-fn steered(stage: Stage<'_>, queues: u16) -> Result<Stage<'_>, String> {
+fn steered(stage: PathLab<'_>, queues: u16) -> Result<PathLab<'_>, String> {
     if let Some(why) = stage.lab.unplaced() {
         return Err(format!("the queues have no CPUs of their own: {why}"));
     }
@@ -124,7 +127,7 @@ fn steered(stage: Stage<'_>, queues: u16) -> Result<Stage<'_>, String> {
     ))
 }
 
-fn sentence(sender: &Sender, usable: &[usize]) -> String {
+fn sentence(sender: &PathSender, usable: &[usize]) -> String {
     if sender.kind == Kind::Generator {
         return format!(
             "{}: a generator on the CPU of each queue, which shares that CPU with the queue's thread",
@@ -140,24 +143,27 @@ fn sentence(sender: &Sender, usable: &[usize]) -> String {
 }
 
 /// One path over a number of queues, and its runs.
-pub(super) type Row<'a> = Case<Plan<'a>, Sample>;
+pub(super) type SpreadRuns<'a> = Case<SpreadPath<'a>, PathSample>;
 
 /// One path over a number of queues.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
+pub(super) struct SpreadPath<'a> {
     pub(super) arrangement: &'a Arrangement<'a>,
     pub(super) path: Path,
 }
 
 /// `xdp_drop, packet parsed`.
-impl fmt::Display for Plan<'_> {
+impl fmt::Display for SpreadPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.fmt(f)
     }
 }
 
 /// Tries each early drop among the paths with each arrangement.
-pub(super) fn cases<'a>(arrangements: &'a [Arrangement<'a>], paths: &[Path]) -> Vec<Row<'a>> {
+pub(super) fn cases<'a>(
+    arrangements: &'a [Arrangement<'a>],
+    paths: &[Path],
+) -> Vec<SpreadRuns<'a>> {
     let mut cases = Vec::new();
     for path in paths.iter().filter(|path| path.is_rule()) {
         for arrangement in arrangements {
@@ -166,22 +172,22 @@ pub(super) fn cases<'a>(arrangements: &'a [Arrangement<'a>], paths: &[Path]) -> 
                 Err(why) => Some(why.clone()),
             };
             let path = *path;
-            cases.push(Case::new(Plan { arrangement, path }, skipped));
+            cases.push(Case::new(SpreadPath { arrangement, path }, skipped));
         }
     }
     cases
 }
 
 /// The results so far, by sender, path and queues. Rows that were not reached are left out.
-pub(super) fn rows(cases: &[Row<'_>]) -> Vec<SpreadRow> {
+pub(super) fn rows(cases: &[SpreadRuns<'_>]) -> Vec<SpreadRow> {
     let mut rows: Vec<SpreadRow> = cases.iter().filter_map(result).collect();
     // The sort is stable: within a sender the paths keep the order of the table.
     rows.sort_by(|a, b| b.sender.cmp(&a.sender));
     rows
 }
 
-fn result(row: &Row<'_>) -> Option<SpreadRow> {
-    let Plan { arrangement, path } = &row.plan;
+fn result(row: &SpreadRuns<'_>) -> Option<SpreadRow> {
+    let SpreadPath { arrangement, path } = &row.plan;
     let described = SpreadRow {
         path: path.name.to_owned(),
         variant: path.variant.to_owned(),
@@ -195,7 +201,7 @@ fn result(row: &Row<'_>) -> Option<SpreadRow> {
     if row.skipped.is_some() {
         return Some(described);
     }
-    let repeats: Vec<&Sample> = row.samples.iter().collect();
+    let repeats: Vec<&PathSample> = row.samples.iter().collect();
     let mode = repeats.last()?.mode.clone();
     let napi_ns = median(&each(&repeats, |one| one.cost.softirq_ns));
     let of_queue = |queue: usize| median(&each(&repeats, |one| one.queue_mpps.get(queue).copied()));
@@ -215,7 +221,7 @@ fn result(row: &Row<'_>) -> Option<SpreadRow> {
 fn article(path: &Path, queues: u16) -> Option<f64> {
     let mut known = ARTICLE_MPPS_PER_CPU.into_iter();
     let (_, mpps) = known.find(|(of, _)| *of == queues)?;
-    matches!(path.takes, Takes::Rule(EarlyDrop::IptablesRaw)).then_some(mpps)
+    matches!(path.takes, PathTaker::Rule(EarlyDrop::IptablesRaw)).then_some(mpps)
 }
 
 /// The change of a CPU's rate from one queue to the most, one sentence per sender.

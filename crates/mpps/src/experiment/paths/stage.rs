@@ -1,11 +1,11 @@
 //! A lab with a task on each CPU, which runs the paths.
 
-use super::path::{Napi, Path, Takes};
+use super::path::{NapiPlace, Path, PathTaker};
 use super::result::BenchRow;
-use super::sender::Sender;
+use super::sender::PathSender;
 use super::throttle::Throttled;
 use crate::failure;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::udp::roles::Cpus;
 use crate::udp::sender::PORT;
 use anyhow::{Context, Result};
@@ -22,40 +22,40 @@ const POLLING_DEFERRED: Duration = Duration::from_micros(200);
 
 /// A sending thread: its CPU, and the receive queues that its packets are for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Feed {
+pub(crate) struct QueueFeed {
     pub(crate) cpu: usize,
     pub(crate) queues: Vec<u16>,
 }
 
 /// A lab whose receive queues have their CPUs, with the programs' CPUs.
 #[derive(Debug)]
-pub(crate) struct Stage<'a> {
+pub(crate) struct PathLab<'a> {
     pub(crate) lab: Lab,
     pub(crate) cpus: Cpus,
-    pub(crate) napi: Napi,
-    pub(crate) sender: &'a Sender,
-    pub(crate) interrupt: &'a Interrupt,
-    pub(crate) feeds: Vec<Feed>,
+    pub(crate) napi: NapiPlace,
+    pub(crate) sender: &'a PathSender,
+    pub(crate) interrupt: &'a EndSignal,
+    pub(crate) feeds: Vec<QueueFeed>,
     /// The rate limit of a receiver; none without a limit.
     pub(crate) throttle_pps: Option<f64>,
     /// True while the queue is left to a receiver that polls.
     deferred: Cell<bool>,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> PathLab<'a> {
     /// Makes the two hosts, with one receive queue.
     pub(crate) fn new(
         cpus: Cpus,
-        napi: Napi,
-        sender: &'a Sender,
-        interrupt: &'a Interrupt,
+        napi: NapiPlace,
+        sender: &'a PathSender,
+        interrupt: &'a EndSignal,
     ) -> Result<Self> {
         let (queue_cpu, delivery) = match napi {
-            Napi::WithGenerator => (cpus.generator, Delivery::SoftInterrupt),
-            Napi::Metered => (cpus.generator, Delivery::ThreadedNapi),
-            Napi::WithApplication => (cpus.application, Delivery::ThreadedNapi),
+            NapiPlace::WithGenerator => (cpus.generator, Delivery::SoftInterrupt),
+            NapiPlace::Metered => (cpus.generator, Delivery::ThreadedNapi),
+            NapiPlace::WithApplication => (cpus.application, Delivery::ThreadedNapi),
         };
-        let feeds = vec![Feed {
+        let feeds = vec![QueueFeed {
             cpu: cpus.generator,
             queues: vec![0],
         }];
@@ -71,10 +71,10 @@ impl<'a> Stage<'a> {
     fn of(
         config: &LabConfig,
         cpus: Cpus,
-        napi: Napi,
-        feeds: Vec<Feed>,
-        sender: &'a Sender,
-        interrupt: &'a Interrupt,
+        napi: NapiPlace,
+        feeds: Vec<QueueFeed>,
+        sender: &'a PathSender,
+        interrupt: &'a EndSignal,
     ) -> Result<Self> {
         Ok(Self {
             lab: Lab::new(config)?,
@@ -91,10 +91,10 @@ impl<'a> Stage<'a> {
     /// Makes the two hosts, with a receive queue for each of these CPUs, served by a kernel thread
     /// there. Only rules run on it: there is no CPU for an application.
     pub(crate) fn spread(
-        feeds: Vec<Feed>,
+        feeds: Vec<QueueFeed>,
         queue_cpus: &[usize],
-        sender: &'a Sender,
-        interrupt: &'a Interrupt,
+        sender: &'a PathSender,
+        interrupt: &'a EndSignal,
     ) -> Result<Self> {
         let generator = feeds.first().context("no sender")?.cpu;
         let cpus = Cpus {
@@ -107,7 +107,7 @@ impl<'a> Stage<'a> {
             delivery: Delivery::ThreadedNapi,
             ..LabConfig::default()
         };
-        Self::of(&config, cpus, Napi::Metered, feeds, sender, interrupt)
+        Self::of(&config, cpus, NapiPlace::Metered, feeds, sender, interrupt)
     }
 
     /// An address whose packets take this queue, as far as addresses decide that.
@@ -128,16 +128,16 @@ impl<'a> Stage<'a> {
             _ if self.lab.napi_threads().is_empty() => {
                 format!("generator's CPU {generator}, soft interrupt")
             }
-            Napi::WithGenerator => format!("generator's CPU {generator}, soft interrupt"),
-            Napi::Metered => format!("generator's CPU {generator}, own thread"),
-            Napi::WithApplication => format!("application's CPU {application}, own thread"),
+            NapiPlace::WithGenerator => format!("generator's CPU {generator}, soft interrupt"),
+            NapiPlace::Metered => format!("generator's CPU {generator}, own thread"),
+            NapiPlace::WithApplication => format!("application's CPU {application}, own thread"),
         }
     }
 
     /// Why NAPI does not run where this stage is to have it, if it does not.
     pub(crate) fn misplaced(&self) -> Option<String> {
         let is_one_cpu = self.cpus.generator == self.cpus.application;
-        if self.napi == Napi::WithGenerator || is_one_cpu {
+        if self.napi == NapiPlace::WithGenerator || is_one_cpu {
             return None;
         }
         self.lab.unplaced().map(str::to_owned)
@@ -145,7 +145,7 @@ impl<'a> Stage<'a> {
 
     /// Why this path cannot run here, if it cannot.
     pub(crate) fn obstacle(&self, path: &Path) -> Option<String> {
-        if let Takes::Rule(rule) = path.takes {
+        if let PathTaker::Rule(rule) = path.takes {
             let missing = rule.probe(&self.lab).err()?;
             return Some(format!("{}; {}", missing.why, missing.remedy));
         }
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
     /// A row of this path without figures, with the reason why it did not run, if any.
     pub(crate) fn row(&self, path: &Path, skipped: Option<String>) -> BenchRow {
         BenchRow {
-            shares_cpu: self.napi == Napi::WithApplication,
+            shares_cpu: self.napi == NapiPlace::WithApplication,
             ..BenchRow::new(path, self.napi_place(), skipped)
         }
     }

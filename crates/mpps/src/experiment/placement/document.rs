@@ -1,16 +1,17 @@
 //! The placements as a document.
 
-use super::{Placed, PlacementResult};
-use crate::measure::document::{Head, LOST, document_of};
+use super::{PlacementResult, PlacementRow};
+use crate::measure::document::{LOST, RunHead, document_of};
 use crate::measure::noise;
 use mpps_report::{
-    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text, range,
+    BarFigures, Bars, Block, ChartBar, Column, Document, Hue, Quantity, Row, Section, Table, Text,
+    range,
 };
 use std::path::Path;
 
 /// The whole report.
 pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> Document {
-    let head = Head::of(result, &result.placement, "repeat", &result.notes);
+    let head = RunHead::of(result, &result.placement, "repeat", &result.notes);
     let mut blocks = head.first([Block::paragraph(format!("sender: {}", result.sender))]);
     let columns = [
         Column::words("receiver on", 20),
@@ -23,10 +24,10 @@ pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> D
         Column::figure("sender CPU", 6).priority(3),
         Column::figure("article 2015", 9).priority(4),
     ];
-    let bar = |row: &Placed| Bar {
+    let bar = |row: &PlacementRow| ChartBar {
         name: (*row.place).into(),
         link: String::new(),
-        outcome: row.runs.outcome(Measured {
+        outcome: row.runs.outcome(BarFigures {
             range: Some(row.article_mpps),
             ..row.runs.measured(Hue::Main)
         }),
@@ -65,7 +66,7 @@ pub(crate) fn document(result: &PlacementResult, written: &[(&str, &Path)]) -> D
     document_of(title, result, blocks, about, written)
 }
 
-fn section(row: &Placed) -> Section {
+fn section(row: &PlacementRow) -> Section {
     let rate = row.runs.rate().map(|rate| rate.to_string());
     let offered = row.runs.offered().into_iter();
     Section {
@@ -76,7 +77,7 @@ fn section(row: &Placed) -> Section {
     }
 }
 
-fn row(row: &Placed) -> Row {
+fn row(row: &PlacementRow) -> Row {
     if let Some(why) = &row.runs.skipped {
         let cells = [row.place.clone(), format!("skipped: {why}")];
         return Row::new(cells.map(|words| Text::new().faint(words).into()));

@@ -118,16 +118,19 @@ fn an_open_file_without_a_name_is_appended_to() {
 #[test]
 fn the_streams_are_not_opened_a_second_time() {
     for (path, stream) in [
-        ("/dev/stdout", Stream::Out),
-        ("/dev/fd/1", Stream::Out),
-        ("/proc/self/fd/2", Stream::Err),
+        ("/dev/stdout", OutputStream::Out),
+        ("/dev/fd/1", OutputStream::Out),
+        ("/proc/self/fd/2", OutputStream::Err),
     ] {
-        let target = Target::find(Path::new(path)).unwrap();
+        let target = FileTarget::find(Path::new(path)).unwrap();
         let way = way(&target).unwrap();
-        assert!(matches!(way, Way::Stream(it) if it == stream), "{path}");
+        assert!(
+            matches!(way, WrittenHow::Stream(it) if it == stream),
+            "{path}"
+        );
     }
-    let target = Target::find(Path::new("/dev/null")).unwrap();
-    assert!(matches!(way(&target).unwrap(), Way::Open(_)));
+    let target = FileTarget::find(Path::new("/dev/null")).unwrap();
+    assert!(matches!(way(&target).unwrap(), WrittenHow::Open(_)));
 }
 
 #[test]
@@ -163,7 +166,7 @@ fn where_nothing_can_take_its_place_the_file_is_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lab.json");
     fs::write(&path, "a long earlier result").unwrap();
-    let target = Target::find(&path).unwrap();
+    let target = FileTarget::find(&path).unwrap();
     let old = target.open().unwrap();
     let replace = |bytes: &[u8], is_last, kind: ErrorKind| {
         replace(&target, old.as_ref(), bytes, is_last, |_| Err(kind.into()))
@@ -223,8 +226,8 @@ fn the_longest_name_is_replaced_as_any_other() {
     let path = directory.path().join("x".repeat(255));
     for text in ["a long earlier result", "new"] {
         let output = try_out(&path).unwrap();
-        let target = Target::find(&path).unwrap();
-        assert!(matches!(way(&target).unwrap(), Way::Replace(_)));
+        let target = FileTarget::find(&path).unwrap();
+        assert!(matches!(way(&target).unwrap(), WrittenHow::Replace(_)));
         output.write(text.as_bytes()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }

@@ -1,7 +1,7 @@
 //! A diagnosis as a document.
 
 use super::DoctorResult;
-use crate::measure::document::{Head, count, document_of, equation};
+use crate::measure::document::{RunHead, count, document_of, equation};
 use mpps_host::{CHECKS, Confidence, Evidence, Finding};
 use mpps_report::{Balance, Block, Document, Quantity, Style, Text};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
         Quantity::Seconds(result.seconds),
         result.interfaces.join(", ")
     );
-    let head = Head::of(result, &looked, "look", &result.notes);
+    let head = RunHead::of(result, &looked, "look", &result.notes);
     let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
     let ledger = &result.ledger;
     let unaccounted = u64::try_from(ledger.unaccounted).unwrap_or(0);

@@ -1,18 +1,19 @@
 //! The result of a load, as a document.
 
 use crate::measure::connection_ledger::equation;
-use crate::measure::document::{Head, counted, document_of};
+use crate::measure::document::{RunHead, counted, document_of};
 use crate::program::connections::LoadResult;
 use mpps_http::{Close, LoadReport, Times};
 use mpps_report::{
-    Axis, Block, Column, Curve, Document, Hue, Line, Quantity, Row, Scale, Table, Text, grouped,
+    Axis, Block, ChartLine, Column, Curve, Document, Hue, Quantity, Row, Scale, Table, Text,
+    grouped,
 };
 use std::collections::BTreeMap;
 
 /// The report.
 pub(crate) fn document(result: &LoadResult) -> Document {
     let (found, placement) = (&result.found, asked(result));
-    let head = Head::of(result, &placement, "request", &found.notes);
+    let head = RunHead::of(result, &placement, "request", &found.notes);
     let (ledger, latency) = (&found.ledger, &found.latency_us);
     let all = [
         ("connect", &latency.connect, Hue::Reference),
@@ -153,7 +154,7 @@ fn table(all: &[(&str, &Times, Hue)]) -> Table {
 
 fn curve(all: &[(&str, &Times, Hue)]) -> Curve {
     let lines = all.iter().filter(|(_, times, _)| times.count > 0);
-    let lines = lines.map(|(name, times, hue)| Line {
+    let lines = lines.map(|(name, times, hue)| ChartLine {
         name: (*name).to_owned(),
         hue: *hue,
         points: times
@@ -270,7 +271,7 @@ pub(crate) mod tests {
     fn a_run_without_a_completed_request_says_how_far_it_came() {
         let said_of = |change: fn(&mut LoadReport)| {
             let mut found = fixture().body.found;
-            found.ledger.requests = mpps_http::Ledger {
+            found.ledger.requests = mpps_http::LoadAccount {
                 started: 64,
                 aborted_at_end: 64,
                 ..Default::default()

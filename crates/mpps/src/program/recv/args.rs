@@ -5,7 +5,7 @@ use crate::program::ring::{RING_HEADING, RingArgs};
 use crate::value::{self, Named, one_of};
 use clap::{ArgAction, Args};
 use mpps_host::CpuList;
-use mpps_host::rss::Flow;
+use mpps_host::rss::RssFlow;
 use mpps_io::{Fanout, Wait};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -92,7 +92,7 @@ pub(crate) struct RecvArgs {
         requires = "queue_carve_out",
         help_heading = RING_HEADING
     )]
-    pub(crate) flow: Vec<Flow>,
+    pub(crate) flow: Vec<RssFlow>,
     /// Join a multicast group: 239.1.2.3, 239.1.2.3%eth1 or ff02::4321%eth1; may be repeated
     #[arg(long, value_name = "GROUP[%IF]")]
     pub(crate) join: Vec<String>,

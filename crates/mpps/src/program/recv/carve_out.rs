@@ -1,9 +1,9 @@
 //! A queue that is kept for what is received: by a rule, or by entries of the RSS table.
 
-use super::{Carving, Finished, Plan};
+use super::{Carving, Finished, RecvPlan};
 use crate::udp::traffic::{CarveOutCounts, CarvedFlow, CarvedOut};
 use anyhow::{Result, bail};
-use mpps_host::{Applied, CarveOut, Error};
+use mpps_host::{Applied, CarveOut, HostError};
 use mpps_io::RxDrop;
 use mpps_report::Quantity;
 
@@ -11,7 +11,7 @@ use mpps_report::Quantity;
 const PORTS_SHOWN: usize = 8;
 
 /// Finds the queue that can be taken for what a receiver wants. Changes nothing.
-pub(super) fn queue(plan: &Plan, how: Carving) -> Result<u32> {
+pub(super) fn queue(plan: &RecvPlan, how: Carving) -> Result<u32> {
     let (_, out) = choose(plan, how, plan.config.ring.queue, Ok)?;
     Ok(out.queue)
 }
@@ -19,7 +19,7 @@ pub(super) fn queue(plan: &Plan, how: Carving) -> Result<u32> {
 /// Takes a queue for what a receiver wants, once the receiver is open: a virtio_net whose table is a
 /// user's makes its device forget it when an XDP program comes or goes (`virtnet_set_queues` sends
 /// `VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, drivers/net/virtio_net.c).
-pub(super) fn make(plan: &Plan, how: Carving, queue: u32) -> Result<(CarvedOut, Applied)> {
+pub(super) fn make(plan: &RecvPlan, how: Carving, queue: u32) -> Result<(CarvedOut, Applied)> {
     let applied = |out: CarveOut| Applied::new(&out.change).map(|applied| (out, applied));
     let (because, (out, applied)) = choose(plan, how, Some(queue), applied)?;
     Ok((carved(&out, because), applied))
@@ -27,10 +27,10 @@ pub(super) fn make(plan: &Plan, how: Carving, queue: u32) -> Result<(CarvedOut, 
 
 /// Does something with the way that can be had, and says why with that one.
 fn choose<T>(
-    plan: &Plan,
+    plan: &RecvPlan,
     how: Carving,
     queue: Option<u32>,
-    done: impl Fn(CarveOut) -> mpps_host::Result<T>,
+    done: impl Fn(CarveOut) -> mpps_host::HostResult<T>,
 ) -> Result<(String, T)> {
     let interface = plan.interface()?;
     let by_rule = || CarveOut::by_rule(&interface, plan.config.address, queue).and_then(&done);
@@ -41,7 +41,7 @@ fn choose<T>(
         Carving::Slot => (asked, by_slots()?),
         Carving::Auto => match by_rule() {
             Ok(made) => ("the driver took a rule and shows it".to_owned(), made),
-            Err(failed @ Error::PutBack { .. }) => return Err(failed.into()),
+            Err(failed @ HostError::PutBack { .. }) => return Err(failed.into()),
             Err(no_rule) => match by_slots() {
                 Ok(made) => (format!("no rule: {no_rule}"), made),
                 Err(no_slot) if no_slot.to_string() == no_rule.to_string() => {
@@ -118,7 +118,7 @@ pub(super) fn said(carved: &CarvedOut) -> Vec<String> {
 }
 
 /// The same, with what came by the queue and past it.
-pub(super) fn counted(carved: CarvedOut, plan: &Plan, finished: &Finished) -> CarvedOut {
+pub(super) fn counted(carved: CarvedOut, plan: &RecvPlan, finished: &Finished) -> CarvedOut {
     let interface = plan.interface().unwrap_or_default();
     let host = finished.host.as_ref();
     let queues = host.map_or_else(Vec::new, |host| host.queue_packets(&interface));

@@ -1,6 +1,6 @@
 //! The receiver's lines and totals.
 
-use super::{Finished, Plan, carve_out};
+use super::{Finished, RecvPlan, carve_out};
 use crate::machine::{boot_id, command_line, kernel_release};
 use crate::measure::samples::per_second;
 use crate::program::meter::Meter;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Prints the totals for people, and for programs with `--json`.
-pub(super) fn print(plan: &Plan, mut finished: Finished, meter: &Meter<2>) -> Result<()> {
+pub(super) fn print(plan: &RecvPlan, mut finished: Finished, meter: &Meter<2>) -> Result<()> {
     let error = finished
         .reports
         .iter_mut()
@@ -55,7 +55,7 @@ pub(super) fn thread_line(
     )
 }
 
-fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
+fn total(plan: &RecvPlan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
     let reports = &finished.reports;
     let end_markers: u64 = reports
         .iter()
@@ -120,7 +120,7 @@ fn total(plan: &Plan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
 }
 
 /// The result of each thread, with its share of all received datagrams.
-fn threads(plan: &Plan, reports: &[RxReport], received: u64) -> Vec<RecvThread> {
+fn threads(plan: &RecvPlan, reports: &[RxReport], received: u64) -> Vec<RecvThread> {
     let thread = |(thread, report): (usize, &RxReport)| {
         let counters = &report.counters;
         let got = counters.datagrams - report.flows.end_markers();
@@ -149,7 +149,7 @@ fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
 }
 
 /// The results of the stamps over all threads. A datagram may be expected several times.
-fn flows(reports: &[RxReport], plan: &Plan) -> Vec<FlowTotal> {
+fn flows(reports: &[RxReport], plan: &RecvPlan) -> Vec<FlowTotal> {
     let deliveries = plan.deliveries();
     let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();
     for (key, report) in reports.iter().flat_map(|report| report.flows.reports()) {

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use mpps_host::hashing::{fields_of_card, key_of_card};
 use mpps_host::rss::{self, ENTRIES, Hashed, MICROSOFT_KEY, Symmetry};
-use mpps_host::{Facts, Hashing, Moment, Spreading};
+use mpps_host::{Hashing, Moment, Observation, Spreading};
 use mpps_os::ethtool::ntuple;
 use mpps_os::netlink::link;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) struct CardArgs {
     /// Set the hash key: at least 40 bytes in hexadecimal, colons allowed [default: the card's;
     /// without IF, Microsoft's]
     #[arg(long, value_name = "HEX", value_parser = key)]
-    key: Option<Key>,
+    key: Option<HashKey>,
     /// Predict with N queues, spread evenly over the RSS table [default: the card's table]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536),
           required_unless_present = "interface")]
@@ -39,10 +39,10 @@ pub(super) struct CardArgs {
 
 /// A key, so that the parser does not take it for a list.
 #[derive(Debug, Clone)]
-struct Key(Vec<u8>);
+struct HashKey(Vec<u8>);
 
-fn key(text: &str) -> Result<Key, String> {
-    rss::key(text).map(Key)
+fn key(text: &str) -> Result<HashKey, String> {
+    rss::key(text).map(HashKey)
 }
 
 fn hashed(text: &str) -> Result<Hashed, String> {
@@ -51,7 +51,7 @@ fn hashed(text: &str) -> Result<Hashed, String> {
 
 /// All inputs of the card's choice of a queue.
 #[derive(Debug, Clone)]
-pub(super) struct Card {
+pub(super) struct SteeringCard {
     /// The interface; none where all was said.
     pub(super) interface: Option<String>,
     /// ethtool's names of the traffic, over IPv4 and over IPv6.
@@ -61,7 +61,7 @@ pub(super) struct Card {
     /// The queue of each entry.
     pub(super) table: Vec<u32>,
     /// The interrupt and CPUs of each queue, if known.
-    pub(super) servers: BTreeMap<u32, Server>,
+    pub(super) servers: BTreeMap<u32, QueueServer>,
     pub(super) node: Option<usize>,
     /// Rules that steer past the table.
     pub(super) rules: usize,
@@ -69,12 +69,12 @@ pub(super) struct Card {
 
 /// The interrupt and CPUs that serve a queue.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(super) struct QueueServer {
     pub(super) interrupt: u32,
     pub(super) cpus: Vec<usize>,
 }
 
-impl Card {
+impl SteeringCard {
     pub(super) fn of(args: &CardArgs, kinds: [&'static str; 2]) -> Result<Self> {
         let Some(interface) = &args.interface else {
             let (key, key_from) = match &args.key {
@@ -88,7 +88,7 @@ impl Card {
             return Ok(Self::new(hashing.with_symmetry(args.xfrm), table, kinds));
         };
         link::index(interface)?;
-        let facts = Facts::take(Moment::Later(None), &[interface], None)?;
+        let facts = Observation::take(Moment::Later(None), &[interface], None)?;
         let queues = facts.cards.get(interface).and_then(|card| card.queues);
         let spreading = Spreading::gather(interface, queues.unwrap_or(1) as u32);
         let table = match (args.queues, spreading.rss.value()) {
@@ -125,7 +125,7 @@ impl Card {
                 .interrupts
                 .iter()
                 .filter_map(|interrupt| {
-                    let server = Server {
+                    let server = QueueServer {
                         interrupt: interrupt.number,
                         cpus: interrupt.effective.clone(),
                     };

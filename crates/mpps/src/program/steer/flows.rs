@@ -7,17 +7,17 @@ mod others;
 pub use capture::{CaptureRead, frames as frames_of_capture};
 
 use self::orders::Orders;
-use self::others::{Others, Reason, untagged};
+use self::others::{OtherFrames, Reason, untagged};
 
 use crate::input;
-use crate::output::{self, Stream};
+use crate::output::{self, OutputStream};
 use crate::program::lines::LOOK;
-use crate::signal::{Interrupt, Interrupted};
+use crate::signal::{EndSignal, Interrupted};
 use crate::udp::far_sender;
 use crate::value;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use mpps_host::rss::Flow;
+use mpps_host::rss::RssFlow;
 use mpps_host::{QueuePackets, Snapshot};
 use mpps_io::{Rx, RxConfig, Wait, backend, wire};
 use mpps_report::Quantity;
@@ -43,7 +43,7 @@ const COUNTING: Duration = Duration::from_millis(50);
 pub(super) struct FlowArgs {
     /// Predict the queue of this flow; may be repeated
     #[arg(long, value_name = "SOURCE:PORT-DESTINATION:PORT")]
-    flow: Vec<Flow>,
+    flow: Vec<RssFlow>,
     /// Make N flows from each --flow by raising its source port, then its source address. Without
     /// --flow it starts at 10.0.0.1:1024-10.0.0.2:4321
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FLOWS_MAX)))]
@@ -75,11 +75,11 @@ pub(super) struct FlowArgs {
 pub(super) struct Flows {
     /// Where they are from, in words.
     pub(super) source: String,
-    pub(super) all: Vec<(Flow, u64)>,
+    pub(super) all: Vec<(RssFlow, u64)>,
     /// How many were named to be verified, and did not come; none where none were named.
     pub(super) missing: Option<u64>,
     /// Packets that are of no such flow, and those that the tap dropped uncounted.
-    pub(super) others: Others,
+    pub(super) others: OtherFrames,
     pub(super) dropped: u64,
     /// The packets of the card's queues meanwhile.
     pub(super) queues: Vec<QueuePackets>,
@@ -104,8 +104,8 @@ impl FlowArgs {
     pub(super) fn given(&self) -> Result<Option<Flows>> {
         if let Some(path) = &self.pcap {
             let file = input::open(path).context("--pcap")?;
-            let mut counts = Counts::new(self);
-            let fits = |counts: &Counts| counts.flows.len() <= FLOWS_MAX as usize;
+            let mut counts = FlowFrames::new(self);
+            let fits = |counts: &FlowFrames| counts.flows.len() <= FLOWS_MAX as usize;
             let count = |frame: &[u8]| {
                 if fits(&counts) {
                     counts.add(frame);
@@ -149,13 +149,13 @@ impl FlowArgs {
     }
 
     /// The named flows, or a default flow. More flows count up from each of them.
-    fn first(&self) -> Vec<Flow> {
+    fn first(&self) -> Vec<RssFlow> {
         if !self.flow.is_empty() || self.flows.is_none() || self.file.is_some() {
             return self.flow.clone();
         }
         let [from, to] = [([10, 0, 0, 1], PORT_MIN), ([10, 0, 0, 2], 4321)]
             .map(|(ip, port)| SocketAddr::from((Ipv4Addr::from(ip), port)));
-        Flow::new(from, to).into_iter().collect()
+        RssFlow::new(from, to).into_iter().collect()
     }
 
     fn each(&self) -> u32 {
@@ -182,7 +182,7 @@ impl FlowArgs {
     /// some packets before and after.
     pub(super) fn arriving(&self, interface: &str, named: Option<&Flows>) -> Result<Flows> {
         let orders = self.orders(named.is_some())?;
-        let interrupt = Interrupt::listen()?;
+        let interrupt = EndSignal::listen()?;
         let mut config = RxConfig::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         config.ring.interface = Some(interface.to_owned());
         config.ring.all_traffic = true;
@@ -196,8 +196,8 @@ impl FlowArgs {
             "counting arrivals at {interface} for {}; Ctrl-C ends it early",
             Quantity::Seconds(time.as_secs_f64())
         );
-        output::line(Stream::Err, &told)?;
-        let mut counts = Counts::new(self);
+        output::line(OutputStream::Err, &told)?;
+        let mut counts = FlowFrames::new(self);
         counts.named = named.map(|named| named.all.iter().map(|(flow, _)| *flow).collect());
         let end = Instant::now() + time;
         thread::scope(|scope| {
@@ -213,14 +213,14 @@ impl FlowArgs {
                 None => None,
             };
             if sending.is_none() && !orders.is_empty() {
-                output::line(Stream::Err, "to send them, on another host:")?;
+                output::line(OutputStream::Err, "to send them, on another host:")?;
                 for order in orders {
-                    output::line(Stream::Err, &format!("    {order}"))?;
+                    output::line(OutputStream::Err, &format!("    {order}"))?;
                 }
             }
             // The other host is done when its command has ended.
             let has_ended = || sending.as_ref().is_some_and(|thread| thread.is_finished());
-            let is_done = |counts: &Counts| match self.sender {
+            let is_done = |counts: &FlowFrames| match self.sender {
                 Some(_) => has_ended(),
                 None => counts.is_complete(),
             };
@@ -256,16 +256,16 @@ impl FlowArgs {
 
 /// The packets of each flow.
 #[derive(Debug, Default)]
-struct Counts {
+struct FlowFrames {
     port: Option<u16>,
     tcp: bool,
     /// Only these, where flows were named.
-    named: Option<HashSet<Flow>>,
-    flows: HashMap<Flow, u64>,
-    others: Others,
+    named: Option<HashSet<RssFlow>>,
+    flows: HashMap<RssFlow, u64>,
+    others: OtherFrames,
 }
 
-impl Counts {
+impl FlowFrames {
     fn new(args: &FlowArgs) -> Self {
         Self {
             port: args.port,
@@ -283,8 +283,9 @@ impl Counts {
         };
         let wanted = |port| self.port.is_none_or(|wanted| wanted == port);
         let wanted_ends = ends.filter(|(_, destination)| wanted(destination.port()));
-        let flow = wanted_ends.and_then(|(source, destination)| Flow::new(source, destination));
-        let is_named = |flow: &Flow| self.named.as_ref().is_none_or(|named| named.contains(flow));
+        let flow = wanted_ends.and_then(|(source, destination)| RssFlow::new(source, destination));
+        let is_named =
+            |flow: &RssFlow| self.named.as_ref().is_none_or(|named| named.contains(flow));
         match flow.filter(is_named) {
             Some(flow) => *self.flows.entry(flow).or_default() += 1,
             None if ends.is_some() => self.others.add(Reason::Unasked),
@@ -307,7 +308,7 @@ impl Counts {
     }
 
     fn flows(self, source: String) -> Flows {
-        let mut all: Vec<(Flow, u64)> = self.flows.into_iter().collect();
+        let mut all: Vec<(RssFlow, u64)> = self.flows.into_iter().collect();
         all.sort_unstable();
         Flows {
             source,
@@ -328,7 +329,7 @@ pub(super) fn room<T>(flows: usize) -> Result<Vec<T>> {
 }
 
 /// A flow a line; empty lines and those that begin with # are none.
-fn listed(text: &str, name: &str) -> Result<Vec<Flow>> {
+fn listed(text: &str, name: &str) -> Result<Vec<RssFlow>> {
     let lines = text.lines().map(str::trim).enumerate();
     let flows = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     flows
@@ -340,7 +341,7 @@ fn listed(text: &str, name: &str) -> Result<Vec<Flow>> {
 }
 
 /// A flow, and those after it by source port and address.
-fn rising(first: Flow) -> impl Iterator<Item = Flow> {
+fn rising(first: RssFlow) -> impl Iterator<Item = RssFlow> {
     std::iter::successors(Some(first), |flow| {
         let mut next = *flow;
         match flow.source.port().checked_add(1) {

@@ -1,12 +1,12 @@
 //! Where a card sends flows, and how even that is.
 
-use super::card::Card;
+use super::card::SteeringCard;
 use super::flows::{Flows, room};
 use super::remedy::{QueuePort, Remedy, ports, remedies};
 use super::verified::Verified;
 use anyhow::Result;
 use mpps_host::CpuList;
-use mpps_host::rss::{self, Flow, Hashed, Symmetry};
+use mpps_host::rss::{self, Hashed, RssFlow, Symmetry};
 use mpps_os::text::ShellWord;
 use mpps_report::{Block, Cell, Column, Quantity, Row, Style, Table, Text, grouped};
 use schemars::JsonSchema;
@@ -44,7 +44,7 @@ pub struct SteerObject {
     /// Where the flows are from.
     source: String,
     /// Each queue up to the last of the table.
-    queues: Vec<QueueLoad>,
+    queues: Vec<PredictedLoad>,
     /// How far the busiest of the queues in the table is above an even share: 1 is even.
     imbalance: f64,
     /// Changes that make it more even, the best first; empty if it is even.
@@ -61,7 +61,7 @@ pub struct SteerObject {
 
 /// The load of one queue.
 #[derive(Debug, Serialize, JsonSchema)]
-struct QueueLoad {
+struct PredictedLoad {
     /// The queue.
     queue: u32,
     /// Its entries in the table.
@@ -84,7 +84,7 @@ struct Steered {
     /// `SOURCE:PORT-DESTINATION:PORT`.
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "String")]
-    flow: Flow,
+    flow: RssFlow,
     /// Its packets.
     packets: u64,
     /// Its hash.
@@ -93,7 +93,7 @@ struct Steered {
     queue: u32,
 }
 
-fn as_text<S: serde::Serializer>(flow: &Flow, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(flow: &RssFlow, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(flow)
 }
 
@@ -102,10 +102,11 @@ impl SteerObject {
     pub const SCHEMA: &'static str = "mpps.steer.v1";
 
     /// Predicts for each flow where it goes.
-    pub(super) fn predict(card: Card, flows: &Flows, is_verified: bool) -> Result<Self> {
+    pub(super) fn predict(card: SteeringCard, flows: &Flows, is_verified: bool) -> Result<Self> {
         let entries = card.table.len();
         let mut by_entry = vec![0; entries];
-        let mut loads: Vec<QueueLoad> = (0..card.queues()).map(|queue| card.idle(queue)).collect();
+        let mut loads: Vec<PredictedLoad> =
+            (0..card.queues()).map(|queue| card.idle(queue)).collect();
         let each = flows.all.iter().map(|(flow, packets)| {
             let hash = card.hashing.hash(flow);
             let entry = rss::entry_of(hash, entries);
@@ -293,10 +294,10 @@ impl SteerObject {
     }
 }
 
-impl Card {
-    fn idle(&self, queue: u32) -> QueueLoad {
+impl SteeringCard {
+    fn idle(&self, queue: u32) -> PredictedLoad {
         let server = self.servers.get(&queue);
-        QueueLoad {
+        PredictedLoad {
             queue,
             entries: self.table.iter().filter(|entry| **entry == queue).count(),
             flows: 0,
@@ -309,12 +310,12 @@ impl Card {
 }
 
 /// Of the queues that the table names.
-fn imbalance(loads: &[QueueLoad]) -> f64 {
+fn imbalance(loads: &[PredictedLoad]) -> f64 {
     let used = loads.iter().filter(|load| load.entries > 0);
     rss::imbalance(&used.map(|load| load.packets).collect::<Vec<_>>())
 }
 
-fn notes(card: &Card, flows: &Flows) -> Vec<String> {
+fn notes(card: &SteeringCard, flows: &Flows) -> Vec<String> {
     let mut notes = flows.notes.clone();
     notes.extend(flows.others.told().filter(|_| flows.queues.is_empty()));
     if card.hashing.fields[0] != card.hashing.fields[1] {

@@ -1,8 +1,8 @@
 //! Changes that would spread flows more evenly.
 
-use super::card::Card;
+use super::card::SteeringCard;
 use super::flows::Flows;
-use mpps_host::rss::{self, Flow, Hashed, KEY_BYTES, Toeplitz};
+use mpps_host::rss::{self, Hashed, KEY_BYTES, RssFlow, Toeplitz};
 use mpps_os::text::ShellWord;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -32,7 +32,12 @@ pub(super) struct QueuePort {
 }
 
 /// Changes that would make these flows more even than `now`, the best first.
-pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -> Vec<Remedy> {
+pub(super) fn remedies(
+    card: &SteeringCard,
+    flows: &Flows,
+    by_entry: &[u64],
+    now: f64,
+) -> Vec<Remedy> {
     let interface = ShellWord::new(card.interface.as_deref().unwrap_or("IF"));
     let queues = card.queues();
     let mut found = Vec::new();
@@ -46,7 +51,7 @@ pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -
         }),
     });
     for (at, flow) in card.kinds.into_iter().enumerate() {
-        let concerns = |flow: &Flow| usize::from(flow.source.is_ipv6()) == at;
+        let concerns = |flow: &RssFlow| usize::from(flow.source.is_ipv6()) == at;
         let is_seen = flows.all.iter().any(|(flow, _)| concerns(flow));
         if is_seen && card.hashing.fields[at] == Hashed::Addresses {
             found.push(Remedy {
@@ -75,7 +80,7 @@ pub(super) fn remedies(card: &Card, flows: &Flows, by_entry: &[u64], now: f64) -
 }
 
 /// The imbalance of another card, which differs by `change`.
-fn with(card: &Card, flows: &Flows, change: impl FnOnce(&mut Card)) -> f64 {
+fn with(card: &SteeringCard, flows: &Flows, change: impl FnOnce(&mut SteeringCard)) -> f64 {
     let mut other = card.clone();
     change(&mut other);
     let mut loads = vec![0; card.queues() as usize];
@@ -106,7 +111,7 @@ fn key_of(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 /// The first source port, from the flow's own on, that leads to each queue.
-pub(super) fn ports(card: &Card, flows: &Flows) -> Vec<QueuePort> {
+pub(super) fn ports(card: &SteeringCard, flows: &Flows) -> Vec<QueuePort> {
     let Some((first, _)) = flows.all.first() else {
         return Vec::new();
     };

@@ -5,7 +5,7 @@ mod clients;
 use anyhow::{Context, Result};
 use clients::Clients;
 use mpps_host::check::{ledger, losses};
-use mpps_host::{Ledger, Seen, Station};
+use mpps_host::{Ledger, Observed, Station};
 use mpps_os::On;
 use mpps_os::text::Foreign;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,13 +22,13 @@ const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Adds up what looks saw, and has it answered.
 pub(super) struct Exporter {
-    totals: Totals,
+    totals: ExporterTotals,
     text: Arc<Mutex<String>>,
 }
 
 /// Counts since the exporter began. Each only grows.
 #[derive(Debug, Default)]
-struct Totals {
+struct ExporterTotals {
     delivered: u64,
     /// Datagrams that came to the namespace.
     offered: u64,
@@ -48,7 +48,9 @@ struct Totals {
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
     let bound = TcpListener::bind(address).on("bind", address);
     // It is a server, whose port others have by TCP.
-    bound.map_err(mpps_http::Error::from).context("--listen")
+    bound
+        .map_err(mpps_http::HttpError::from)
+        .context("--listen")
 }
 
 impl Exporter {
@@ -57,7 +59,7 @@ impl Exporter {
     /// # Errors
     /// If the kernel refuses a thread or a descriptor.
     pub(super) fn serve(listener: TcpListener) -> Result<Self> {
-        let totals = Totals::default();
+        let totals = ExporterTotals::default();
         let address = listener.local_addr()?;
         let text = Arc::new(Mutex::new(totals.text()));
         let told = Arc::clone(&text);
@@ -70,13 +72,13 @@ impl Exporter {
             .spawn(|| clients.serve())
             .on("clone", "exporter")?;
         let said = format!("answering at http://{address}/metrics; Ctrl-C ends it");
-        crate::output::line(crate::output::Stream::Err, &said)?;
+        crate::output::line(crate::output::OutputStream::Err, &said)?;
         Ok(Self { totals, text })
     }
 
     /// Adds the counts of one look. `in_all` has the counts of all looks together, and gives the
     /// number offered.
-    pub(super) fn add(&mut self, seen: &Seen, in_all: &Seen) {
+    pub(super) fn add(&mut self, seen: &Observed, in_all: &Observed) {
         self.totals.add(seen, &ledger(seen));
         // Counters are not read at the same moment, and no difference is below zero. So a sum of
         // differences would grow by this unevenness.
@@ -85,8 +87,8 @@ impl Exporter {
     }
 }
 
-impl Totals {
-    fn add(&mut self, seen: &Seen, ledger: &Ledger) {
+impl ExporterTotals {
+    fn add(&mut self, seen: &Observed, ledger: &Ledger) {
         let more = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         more(&mut self.delivered, ledger.delivered);
         // From zero on, so that the first loss is one for who asks how it grew.
@@ -251,7 +253,7 @@ fn response(request: &[u8], text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpps_host::{Asked, Facts};
+    use mpps_host::{DoctorRequest, Observation};
     use mpps_host::{Loss, Scope, Station};
     use proptest::prelude::*;
 
@@ -271,11 +273,11 @@ mod tests {
 
     #[test]
     fn a_new_exporter_tells_every_loss_of_zero() {
-        insta::assert_snapshot!(Totals::default().text());
+        insta::assert_snapshot!(ExporterTotals::default().text());
     }
 
     /// One socket at this port with this number of drops.
-    fn dropping(port: u16, drops: u32) -> Facts {
+    fn dropping(port: u16, drops: u32) -> Observation {
         let socket = mpps_os::netlink::sock_diag::UdpEntry {
             local: SocketAddr::from(([0, 0, 0, 0], port)),
             remote: None,
@@ -287,19 +289,19 @@ mod tests {
             buffer_bytes: 1,
             drops,
         };
-        Facts {
+        Observation {
             sockets: vec![socket],
             client_ports: Some(32_768..=60_999),
-            ..Facts::default()
+            ..Observation::default()
         }
     }
 
     #[test]
     fn a_client_has_no_series_of_its_own() {
-        let mut totals = Totals::default();
+        let mut totals = ExporterTotals::default();
         for port in [40_000, 53] {
-            let (before, after) = (Facts::default(), dropping(port, 10));
-            let seen = Seen::new(&before, &after, None, Asked::default());
+            let (before, after) = (Observation::default(), dropping(port, 10));
+            let seen = Observed::new(&before, &after, None, DoctorRequest::default());
             totals.add(&seen, &ledger_of(10));
         }
         let text = totals.text();
@@ -313,10 +315,10 @@ mod tests {
     fn ports_share_what_full_buffers_cost() {
         let mut after = dropping(53, 300);
         after.sockets.extend(dropping(54, 100).sockets);
-        let before = Facts::default();
-        let mut totals = Totals::default();
+        let before = Observation::default();
+        let mut totals = ExporterTotals::default();
         totals.add(
-            &Seen::new(&before, &after, None, Asked::default()),
+            &Observed::new(&before, &after, None, DoctorRequest::default()),
             &ledger_of(200),
         );
         let text = totals.text();
@@ -334,15 +336,15 @@ mod tests {
             link.counters.rx_packets = packets;
             link.driver
                 .insert("rx_queue_0_xdp_packets".to_owned(), by_queue);
-            let mut facts = Facts::default();
+            let mut facts = Observation::default();
             facts.snapshot.links.insert("eth0".to_owned(), link);
             facts
         };
         for (by_queue, expected) in [(0, "interface=\"eth0\"} 7\n"), (7, "queue=\"0\"} 7\n")] {
             let (before, after) = (link(0, 0), link(7, by_queue));
-            let mut totals = Totals::default();
+            let mut totals = ExporterTotals::default();
             totals.add(
-                &Seen::new(&before, &after, None, Asked::default()),
+                &Observed::new(&before, &after, None, DoctorRequest::default()),
                 &ledger_of(0),
             );
             assert!(totals.text().contains(expected), "{}", totals.text());
@@ -353,7 +355,7 @@ mod tests {
     #[test]
     fn a_hostile_name_is_one_clean_series() {
         let facts = |packets| {
-            let mut facts = Facts::default();
+            let mut facts = Observation::default();
             for name in ["a\x1b[2J", "a\x07[2J", "b\"}\\"] {
                 let mut link = mpps_host::LinkSnapshot::default();
                 link.counters.rx_packets = packets;
@@ -362,8 +364,8 @@ mod tests {
             facts
         };
         let (before, after) = (facts(0), facts(7));
-        let mut totals = Totals::default();
-        let seen = Seen::new(&before, &after, None, Asked::default());
+        let mut totals = ExporterTotals::default();
+        let seen = Observed::new(&before, &after, None, DoctorRequest::default());
         totals.add(&seen, &ledger_of(0));
         let text = totals.text();
         for line in [
@@ -381,13 +383,13 @@ mod tests {
 
     #[test]
     fn counts_add_up_and_ports_are_bounded() {
-        let mut facts = Facts::default();
-        let mut totals = Totals::default();
+        let mut facts = Observation::default();
+        let mut totals = ExporterTotals::default();
         for port in 1..=200_u16 {
             let before = facts.clone();
             // One of the ten was dropped by a socket that has been closed.
             facts.sockets = dropping(port, 9).sockets;
-            let seen = Seen::new(&before, &facts, None, Asked::default());
+            let seen = Observed::new(&before, &facts, None, DoctorRequest::default());
             totals.add(&seen, &ledger_of(10));
         }
         assert_eq!(totals.delivered, 20_000);

@@ -10,26 +10,26 @@ pub(super) const PANES: usize = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pane {
     /// Its columns; the first one's head names the table.
-    pub(super) heads: &'static [Head],
+    pub(super) heads: &'static [PaneColumn],
     /// The text of a table without lines.
     pub(super) nothing: &'static str,
     /// Its lines, from the top.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<PaneLine>,
 }
 
 /// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct PaneColumn {
     pub(super) name: &'static str,
     /// How wide it is at least.
     pub(super) width: u16,
     /// The kind of its content.
-    pub(super) kind: Kind,
+    pub(super) kind: PaneKind,
 }
 
 /// The kind of a column's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PaneKind {
     /// Figures, from the right.
     Figures,
     /// Words, short ones.
@@ -42,37 +42,37 @@ pub(super) enum Kind {
 
 /// A line.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Line {
-    pub(super) cells: Vec<Cell>,
+pub(super) struct PaneLine {
+    pub(super) cells: Vec<PaneCell>,
     /// True if the line shows a problem.
     pub(super) is_marked: bool,
 }
 
 /// A cell, and by what it is sorted.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cell {
+pub(super) struct PaneCell {
     pub(super) text: String,
     figure: Option<f64>,
 }
 
-const fn head(name: &'static str, width: u16, kind: Kind) -> Head {
-    Head { name, width, kind }
+const fn head(name: &'static str, width: u16, kind: PaneKind) -> PaneColumn {
+    PaneColumn { name, width, kind }
 }
 
 /// A column of figures.
-const fn figures(name: &'static str, width: u16) -> Head {
-    head(name, width, Kind::Figures)
+const fn figures(name: &'static str, width: u16) -> PaneColumn {
+    head(name, width, PaneKind::Figures)
 }
 
-const LOSSES: &[Head] = &[
-    head("LOST AT", 12, Kind::Words),
-    head("REASON", 20, Kind::Beginning),
+const LOSSES: &[PaneColumn] = &[
+    head("LOST AT", 12, PaneKind::Words),
+    head("REASON", 20, PaneKind::Beginning),
     figures("LOST/s", 10),
     figures("%", 6),
-    head("COUNTER", 20, Kind::Beginning),
+    head("COUNTER", 20, PaneKind::Beginning),
 ];
-const CPUS: &[Head] = &[
-    head("CPU", 5, Kind::Words),
+const CPUS: &[PaneColumn] = &[
+    head("CPU", 5, PaneKind::Words),
     figures("NODE", 4),
     figures("PROGRAMS%", 9),
     figures("SOFTIRQ%", 8),
@@ -82,8 +82,8 @@ const CPUS: &[Head] = &[
     figures("SQUEEZED/s", 10),
     figures("STEERED/s", 10),
 ];
-const QUEUES: &[Head] = &[
-    head("INTERFACE", 17, Kind::Words),
+const QUEUES: &[PaneColumn] = &[
+    head("INTERFACE", 17, PaneKind::Words),
     figures("QUEUE", 5),
     figures("PACKETS/s", 10),
     figures("SHARE%", 6),
@@ -93,9 +93,9 @@ const QUEUES: &[Head] = &[
     figures("CPU", 4),
     figures("NODE", 4),
 ];
-const SOCKETS: &[Head] = &[
-    head("SOCKET", 15, Kind::End),
-    head("PROGRAM", 15, Kind::Beginning),
+const SOCKETS: &[PaneColumn] = &[
+    head("SOCKET", 15, PaneKind::End),
+    head("PROGRAM", 15, PaneKind::Beginning),
     figures("DROPS/s", 8),
     figures("QUEUED%", 7),
     figures("RAN%", 5),
@@ -105,7 +105,7 @@ const SOCKETS: &[Head] = &[
 ];
 
 /// The columns of each table, in their order on the page.
-pub(super) const HEADS: [&[Head]; PANES] = [LOSSES, QUEUES, CPUS, SOCKETS];
+pub(super) const HEADS: [&[PaneColumn]; PANES] = [LOSSES, QUEUES, CPUS, SOCKETS];
 
 /// So much more a column of words takes at most: the longest address has 47 characters.
 const GROW_MAX: u16 = 32;
@@ -116,14 +116,14 @@ const FULL: f64 = 0.9;
 pub(super) fn panes(page: &Overview) -> [Pane; PANES] {
     let lost = page.ledger.losses.iter().map(|loss| {
         let share = loss.count as f64 / page.ledger.offered.max(1) as f64;
-        Line::marked(
+        PaneLine::marked(
             true,
             [
                 loss.station.name().into(),
-                Cell::from(&*loss.reason),
-                Cell::rate(loss.count as f64 / page.seconds),
-                Cell::share(Some(share)),
-                Cell::from(&*loss.source),
+                PaneCell::from(&*loss.reason),
+                PaneCell::rate(loss.count as f64 / page.seconds),
+                PaneCell::share(Some(share)),
+                PaneCell::from(&*loss.source),
             ],
         )
     });
@@ -151,74 +151,74 @@ pub(super) fn panes(page: &Overview) -> [Pane; PANES] {
     ]
 }
 
-fn queue(row: &QueueLoad) -> Line {
+fn queue(row: &QueueLoad) -> PaneLine {
     let is_marked = row.is_uneven || row.is_far || row.dropped_pps.is_some_and(|rate| rate > 0.0);
     let interface = match row.queue {
         None => row.interface.clone(),
         Some(_) => format!(" {}", row.interface),
     };
-    Line::marked(
+    PaneLine::marked(
         is_marked,
         [
-            Cell::from(&*interface),
-            Cell::number(row.queue),
-            Cell::rate(row.received_pps),
-            Cell::share(row.share),
-            row.dropped_pps.map_or(Cell::none(), Cell::rate),
-            Cell::number(row.interrupt.map(|number| number as usize)),
-            row.interrupts_ps.map_or(Cell::none(), Cell::rate),
-            Cell::number(row.cpu),
-            Cell::number(row.node),
+            PaneCell::from(&*interface),
+            PaneCell::number(row.queue),
+            PaneCell::rate(row.received_pps),
+            PaneCell::share(row.share),
+            row.dropped_pps.map_or(PaneCell::none(), PaneCell::rate),
+            PaneCell::number(row.interrupt.map(|number| number as usize)),
+            row.interrupts_ps.map_or(PaneCell::none(), PaneCell::rate),
+            PaneCell::number(row.cpu),
+            PaneCell::number(row.node),
         ],
     )
 }
 
-fn cpu(row: &CpuLoad) -> Line {
+fn cpu(row: &CpuLoad) -> PaneLine {
     let parts = [row.application, row.soft_interrupt, row.steal];
     let busy: f64 = parts.iter().flatten().sum();
-    Line::marked(
+    PaneLine::marked(
         busy >= FULL || row.dropped_pps > 0.0,
         [
-            Cell {
+            PaneCell {
                 text: row.cpu.to_string(),
                 figure: Some(row.cpu as f64),
             },
-            Cell::number(row.node),
-            Cell::share(row.application),
-            Cell::share(row.soft_interrupt),
-            Cell::share(row.steal),
-            Cell::rate(row.packets_pps),
-            Cell::rate(row.dropped_pps),
-            Cell::rate(row.squeezes_ps),
-            Cell::rate(row.steered_ps),
+            PaneCell::number(row.node),
+            PaneCell::share(row.application),
+            PaneCell::share(row.soft_interrupt),
+            PaneCell::share(row.steal),
+            PaneCell::rate(row.packets_pps),
+            PaneCell::rate(row.dropped_pps),
+            PaneCell::rate(row.squeezes_ps),
+            PaneCell::rate(row.steered_ps),
         ],
     )
 }
 
-fn socket(row: &SocketLoad) -> Line {
+fn socket(row: &SocketLoad) -> PaneLine {
     let stopped = if row.is_stopped { " stopped" } else { "" };
     let program = match (&row.process, row.pid) {
         (Some(name), Some(pid)) => format!("{name} {pid}{stopped}"),
         _ => "hidden".to_owned(),
     };
     let queued = f64::from(row.queued_bytes) / f64::from(row.buffer_bytes.max(1));
-    Line::marked(
+    PaneLine::marked(
         row.dropped > 0,
         [
-            Cell::from(&*row.local.to_string()),
-            Cell::from(&*program),
-            Cell::rate(row.dropped_pps),
-            Cell::share(Some(queued)),
-            Cell::share(row.ran),
-            Cell::share(row.waited),
-            Cell::number(row.cpu),
-            Cell::number(row.node),
+            PaneCell::from(&*row.local.to_string()),
+            PaneCell::from(&*program),
+            PaneCell::rate(row.dropped_pps),
+            PaneCell::share(Some(queued)),
+            PaneCell::share(row.ran),
+            PaneCell::share(row.waited),
+            PaneCell::number(row.cpu),
+            PaneCell::number(row.node),
         ],
     )
 }
 
-impl Line {
-    fn marked(is_marked: bool, cells: impl IntoIterator<Item = Cell>) -> Self {
+impl PaneLine {
+    fn marked(is_marked: bool, cells: impl IntoIterator<Item = PaneCell>) -> Self {
         Self {
             cells: cells.into_iter().collect(),
             is_marked,
@@ -233,7 +233,7 @@ impl Line {
     }
 }
 
-impl From<&str> for Cell {
+impl From<&str> for PaneCell {
     /// Words of the kernel's and of programs: they must not steer the terminal.
     fn from(words: &str) -> Self {
         Self {
@@ -243,19 +243,19 @@ impl From<&str> for Cell {
     }
 }
 
-impl Cell {
+impl PaneCell {
     /// The text, cut to fit this room.
-    pub(super) fn cut(&self, kind: Kind, room: usize) -> String {
+    pub(super) fn cut(&self, kind: PaneKind, room: usize) -> String {
         let length = self.text.chars().count();
         if length <= room || room == 0 {
             return self.text.clone();
         }
-        if kind == Kind::Figures {
+        if kind == PaneKind::Figures {
             return self.figure.map_or_else(|| "#".repeat(room), short);
         }
         let kept = room - 1;
         match kind {
-            Kind::End => format!(
+            PaneKind::End => format!(
                 "~{}",
                 self.text.chars().skip(length - kept).collect::<String>()
             ),
@@ -326,7 +326,7 @@ impl Pane {
             left -= needed;
             widths.push(head.width);
         }
-        let grows = |head: &Head| matches!(head.kind, Kind::Beginning | Kind::End);
+        let grows = |head: &PaneColumn| matches!(head.kind, PaneKind::Beginning | PaneKind::End);
         let growing: Vec<usize> = (0..widths.len())
             .filter(|&at| grows(&self.heads[at]))
             .collect();
@@ -460,9 +460,9 @@ pub(super) mod tests {
     fn what_has_no_room_is_cut_where_it_says_least() {
         let [.., sockets] = panes(&page());
         let address = &sockets.lines[0].cells[0];
-        assert_eq!(address.cut(Kind::End, 9), "~0::1]:53");
-        assert_eq!(address.cut(Kind::Beginning, 7), "[fe80:~");
-        assert_eq!(address.cut(Kind::End, 99), address.text);
+        assert_eq!(address.cut(PaneKind::End, 9), "~0::1]:53");
+        assert_eq!(address.cut(PaneKind::Beginning, 7), "[fe80:~");
+        assert_eq!(address.cut(PaneKind::End, 99), address.text);
         assert_eq!(sockets.widths(80).len(), 8);
         assert_eq!(sockets.widths(71), [17, 17, 8, 7, 5, 7, 4]);
         assert_eq!(sockets.widths(200)[..2], [47, 47]);
@@ -477,7 +477,7 @@ pub(super) mod tests {
             (148_809_523.0, "148.8M"),
             (40_000_000_000.0, "40.0G"),
         ] {
-            assert_eq!(Cell::rate(figure).cut(Kind::Figures, 8), expected);
+            assert_eq!(PaneCell::rate(figure).cut(PaneKind::Figures, 8), expected);
         }
     }
 

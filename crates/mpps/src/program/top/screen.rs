@@ -1,6 +1,6 @@
 //! The page on a screen, and what its keys do.
 
-use super::pane::{HEADS, Kind, PANES, Pane, panes};
+use super::pane::{HEADS, PANES, Pane, PaneKind, panes};
 use crate::output::printable;
 use mpps_host::Overview;
 use mpps_report::Quantity;
@@ -297,9 +297,9 @@ impl Screen {
     }
 }
 
-fn aligned(text: String, kind: Kind) -> Words<'static> {
+fn aligned(text: String, kind: PaneKind) -> Words<'static> {
     match kind {
-        Kind::Figures => Words::from(text).right_aligned(),
+        PaneKind::Figures => Words::from(text).right_aligned(),
         _ => Words::from(text),
     }
 }

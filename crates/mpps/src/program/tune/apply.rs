@@ -1,22 +1,22 @@
 //! Makes what is planned, and keeps it.
 
 use super::guard::Guard;
-use super::{ApplyArgs, Asked, check_link, undo};
-use crate::measure::outcome::{Outcome, ended, put_back};
+use super::{ApplyArgs, TuneRequest, check_link, undo};
+use crate::measure::outcome::{CommandEnding, ended, put_back};
 use crate::output;
-use crate::program::lines::{LOOK, Lines};
-use crate::signal::Interrupt;
+use crate::program::lines::{LOOK, OutputLines};
+use crate::signal::EndSignal;
 use anyhow::{Context, Result, anyhow, ensure};
-use mpps_host::tune::{Plan, Tuned};
+use mpps_host::tune::{TunePlan, Tuned};
 use mpps_os::text::Foreign;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const LINES: Lines = Lines::PEOPLE;
+const LINES: OutputLines = OutputLines::PEOPLE;
 
-pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
+pub(super) fn run(args: &ApplyArgs) -> Result<CommandEnding> {
     // A change that has begun is completed before a signal can end the process.
-    let interrupt = Interrupt::listen_held()?;
+    let interrupt = EndSignal::listen_held()?;
     let asked = args.what.asked()?;
     let (_, plan) = asked.plan()?;
     check_link(&plan, args.allow_link_bounce)?;
@@ -28,7 +28,7 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
             Foreign(&plan.interface)
         );
         LINES.say("nothing to change")?;
-        return Ok(Outcome::Fine);
+        return Ok(CommandEnding::Fine);
     }
     // Before anything is changed, and dropped after all is put back.
     let mut guard = args.confirm_within.map(Guard::start).transpose()?;
@@ -44,7 +44,7 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
         Ok((_, false)) => {
             put_all_back(tuned)?;
             LINES.say("not kept")?;
-            return Ok(Outcome::Interrupted);
+            return Ok(CommandEnding::Interrupted);
         }
         Err(error) => {
             let back = put_all_back(tuned);
@@ -63,20 +63,20 @@ pub(super) fn run(args: &ApplyArgs) -> Result<Outcome> {
     tuned.keep()?;
     LINES.say(said)?;
     Ok(match refused {
-        false => Outcome::Fine,
-        true => Outcome::Found,
+        false => CommandEnding::Fine,
+        true => CommandEnding::Found,
     })
 }
 
-pub(super) fn cannot(plan: &Plan) -> String {
+pub(super) fn cannot(plan: &TunePlan) -> String {
     format!("cannot tune {}", plan.interface)
 }
 
 /// Makes the steps, each planned again behind those before it; true if something was refused.
 fn make(
     args: &ApplyArgs,
-    asked: &Asked,
-    plan: &Plan,
+    asked: &TuneRequest,
+    plan: &TunePlan,
     tuned: &mut Tuned,
     mut guard: Option<&mut Guard>,
 ) -> Result<bool> {
@@ -115,7 +115,7 @@ pub(super) fn put_all_back(tuned: Tuned) -> Result<()> {
 }
 
 /// Whether what was made is to stay: at once, or if `mpps tune confirm` says so in time.
-fn stays(guard: Option<&mut Guard>, tuned: &mut Tuned, interrupt: &Interrupt) -> Result<bool> {
+fn stays(guard: Option<&mut Guard>, tuned: &mut Tuned, interrupt: &EndSignal) -> Result<bool> {
     let Some(guard) = guard.filter(|_| tuned.has_changed()) else {
         return Ok(!interrupt.came());
     };
@@ -125,7 +125,7 @@ fn stays(guard: Option<&mut Guard>, tuned: &mut Tuned, interrupt: &Interrupt) ->
 }
 
 /// True if another process confirmed it in time.
-fn wait(guard: &mut Guard, tuned: &mut Tuned, interrupt: &Interrupt) -> Result<bool> {
+fn wait(guard: &mut Guard, tuned: &mut Tuned, interrupt: &EndSignal) -> Result<bool> {
     tuned.wait_for_word()?;
     let time = guard.begin()?;
     let seconds = time.as_secs_f64();

@@ -1,14 +1,14 @@
 //! The effects of each stage, as a document.
 
 use super::proof::{Compared, Effect, Proof, ProofResult};
-use crate::measure::document::{Head, LOST, document_of, rates};
-use mpps_host::tune::Goal;
+use crate::measure::document::{LOST, RunHead, document_of, rates};
+use mpps_host::tune::TuneGoal;
 use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text};
 use std::path::Path;
 
 /// The whole report.
 pub(crate) fn document(result: &ProofResult, written: &[(&str, &Path)]) -> Document {
-    let head = Head::of(result, &result.traffic, "stage", &result.notes);
+    let head = RunHead::of(result, &result.traffic, "stage", &result.notes);
     let mut blocks = head.first([]);
     let unit = Unit::of(result.goal);
     let columns = [
@@ -54,10 +54,10 @@ enum Unit {
 }
 
 impl Unit {
-    fn of(goal: Option<Goal>) -> Self {
+    fn of(goal: Option<TuneGoal>) -> Self {
         match goal {
-            Some(Goal::Tcp) => Self::Connections,
-            Some(Goal::Udp | Goal::AfXdp) | None => Self::Packets,
+            Some(TuneGoal::Tcp) => Self::Connections,
+            Some(TuneGoal::Udp | TuneGoal::AfXdp) | None => Self::Packets,
         }
     }
 

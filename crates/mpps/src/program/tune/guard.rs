@@ -2,10 +2,10 @@
 //! killed, stopped, or held up by a terminal that takes nothing.
 
 use super::undo;
-use crate::measure::outcome::Outcome;
-use crate::output::{self, Stream};
-use crate::program::lines::Lines;
-use crate::signal::Interrupt;
+use crate::measure::outcome::CommandEnding;
+use crate::output::{self, OutputStream};
+use crate::program::lines::OutputLines;
+use crate::signal::EndSignal;
 use anyhow::{Context, Result, ensure};
 use mpps_os::On;
 use mpps_os::process::{Parent, in_own_session};
@@ -114,11 +114,11 @@ impl Drop for Guard {
 ///
 /// # Errors
 /// The kernel has no descriptor of a process.
-pub(crate) fn guard(process: u32) -> Result<Outcome> {
-    let _held = Interrupt::listen_held()?;
+pub(crate) fn guard(process: u32) -> Result<CommandEnding> {
+    let _held = EndSignal::listen_held()?;
     // A program that has already ended changed nothing, because it waits for the first line.
     let Some(program) = Parent::hold(process)? else {
-        return Ok(Outcome::Fine);
+        return Ok(CommandEnding::Fine);
     };
     let (tell, told) = mpsc::channel();
     thread::Builder::new()
@@ -127,12 +127,12 @@ pub(crate) fn guard(process: u32) -> Result<Outcome> {
             lines.map(|line| tell.send(line)).any(|sent| sent.is_err())
         })
         .on("clone", "thread")?;
-    output::line(Stream::Out, READY)?;
+    output::line(OutputStream::Out, READY)?;
     let (mut deadline, mut is_stuck) = (None, false);
     loop {
         let left = deadline.map(|at: Instant| at.saturating_duration_since(Instant::now()));
         match told.recv_timeout(left.unwrap_or(Duration::MAX)) {
-            Ok(line) if line == DONE => return Ok(Outcome::Fine),
+            Ok(line) if line == DONE => return Ok(CommandEnding::Fine),
             Ok(line) => {
                 let time = line.parse().ok().map(Duration::from_millis);
                 deadline = time.and_then(|time| Instant::now().checked_add(time));
@@ -154,8 +154,13 @@ pub(crate) fn guard(process: u32) -> Result<Outcome> {
     program.await_end();
     // Standard output went to the program.
     output::json_to(Path::new("-"))?;
-    let lines = Lines::PEOPLE;
-    let worst = undo::undo(&undo::unkept_of(process)?, false, Outcome::Fine, lines);
+    let lines = OutputLines::PEOPLE;
+    let worst = undo::undo(
+        &undo::unkept_of(process)?,
+        false,
+        CommandEnding::Fine,
+        lines,
+    );
     if is_stuck {
         lines.say(&format!("process {process} was stuck, and was ended"))?;
     }

@@ -1,11 +1,11 @@
 //! The effect of each stage of a plan, and whether it exceeds the noise.
 
-use super::traffic::{Measured, TICKS_PER_SECOND};
-use crate::measure::envelope::{Body, Envelope};
-use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
+use super::traffic::{TICKS_PER_SECOND, TrafficRun};
+use crate::measure::envelope::{Envelope, EnvelopeBody};
+use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::runs::Runs;
-use mpps_host::tune::Goal;
+use mpps_host::tune::TuneGoal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct Proofs {
     pub(super) interface: String,
     /// The goal of the traffic; none in a file without a stage. With `tcp`, rates and ledgers count
     /// connections.
-    pub(super) goal: Option<Goal>,
+    pub(super) goal: Option<TuneGoal>,
     /// Where the traffic arrived, and who read it.
     pub(super) traffic: String,
     /// Notes on the run.
@@ -84,7 +84,7 @@ pub(crate) struct Effect {
     pub(super) visible: Option<f64>,
 }
 
-impl Body for Proofs {
+impl EnvelopeBody for Proofs {
     const SCHEMA: &'static str = "mpps.tune-prove.v1";
     const COMMAND: &'static str = "mpps tune prove";
 
@@ -100,7 +100,7 @@ impl Proof {
     pub(super) fn new(
         stage: &str,
         edits: Vec<String>,
-        [without, with]: &[Vec<Measured>; 2],
+        [without, with]: &[Vec<TrafficRun>; 2],
         before: &[Self],
     ) -> Self {
         let (without, with) = (Compared::new(without), Compared::new(with));
@@ -165,7 +165,7 @@ impl Proof {
 }
 
 impl Compared {
-    fn new(measured: &[Measured]) -> Self {
+    fn new(measured: &[TrafficRun]) -> Self {
         Self {
             runs: Runs::of(measured.iter().map(|one| &one.run), None),
             busy_seconds: measured.iter().map(|one| one.busy_seconds).collect(),
@@ -232,9 +232,9 @@ impl Effect {
         let noise = Noise::of(pairs.iter().map(|[a, b]| (&**a, &**b)));
         let (change, visible) = noise.judge(without, with);
         let verdict = match change {
-            Change::Same => "same",
-            Change::Better => "better",
-            Change::Worse => "worse",
+            MeasuredChange::Same => "same",
+            MeasuredChange::Better => "better",
+            MeasuredChange::Worse => "worse",
         };
         Self {
             ratio,
@@ -251,7 +251,7 @@ mod tests {
     use mpps_host::{Ledger, Loss, Scope, Station};
 
     /// Runs of a second with these packets read and lost, and so much CPU time.
-    fn runs(of: &[(u64, u64, f64)]) -> Vec<Measured> {
+    fn runs(of: &[(u64, u64, f64)]) -> Vec<TrafficRun> {
         let run = |&(delivered, lost, busy_seconds): &(u64, u64, f64)| {
             let mut ledger = Ledger::new(delivered + lost, delivered, 0);
             ledger.lose(Loss {
@@ -263,8 +263,8 @@ mod tests {
                 by_difference: false,
                 exact: true,
             });
-            Measured {
-                run: runs::Sample {
+            TrafficRun {
+                run: runs::RunSample {
                     mpps: delivered as f64 / 1e6,
                     offered_mpps: (delivered + lost) as f64 / 1e6,
                     ledger,

@@ -2,18 +2,18 @@
 
 use super::apply::{cannot, put_all_back};
 use super::proof::{Proof, ProofResult, Proofs};
-use super::traffic::{Measured, Traffic};
-use super::{Asked, What, check_link, document};
+use super::traffic::{Traffic, TrafficRun};
+use super::{TuneRequest, TuneWhat, check_link, document};
 use crate::failure;
-use crate::measure::outcome::{Outcome, ended, put_back};
+use crate::measure::outcome::{CommandEnding, ended, put_back};
 use crate::measure::series::Series;
 use crate::measure::session::{Session, progress};
-use crate::output::{self, Stream};
-use crate::signal::{Interrupt, Interrupted};
+use crate::output::{self, OutputStream};
+use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::Fingerprint;
-use mpps_host::tune::{Plan, Tuned};
+use mpps_host::tune::{TunePlan, Tuned};
 use mpps_os::text::ShellWord;
 
 /// The change of the first row.
@@ -22,7 +22,7 @@ const NOTHING: &str = "nothing";
 #[derive(Debug, Args)]
 pub(super) struct ProveArgs {
     #[command(flatten)]
-    what: What,
+    what: TuneWhat,
     /// Allow steps that reset the link of this remote login; without it they are refused
     #[arg(long)]
     allow_link_bounce: bool,
@@ -36,15 +36,15 @@ pub(super) struct ProveArgs {
 /// A measurement, with its traffic and session.
 struct Proving<'a> {
     args: &'a ProveArgs,
-    asked: &'a Asked,
+    asked: &'a TuneRequest,
     traffic: &'a Traffic,
     session: &'a Session,
 }
 
-pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
+pub(super) fn run(args: &ProveArgs) -> Result<CommandEnding> {
     let port = args.what.port;
     let port = port.context("--port PORT is needed: where the traffic arrives")?;
-    let asked = Asked {
+    let asked = TuneRequest {
         tries: true,
         ..args.what.asked()?
     };
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
     check_link(&plan, args.allow_link_bounce)?;
     let traffic = Traffic::new(&asked.interface, port, asked.aim.goal)?;
     // A change that has begun is completed before a signal can end the process.
-    let session = args.series.begin("tune-prove", Interrupt::listen_held()?)?;
+    let session = args.series.begin("tune-prove", EndSignal::listen_held()?)?;
     let proving = Proving {
         args,
         asked: &asked,
@@ -71,7 +71,7 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
     }
     tuned.keep()?;
     output::line(
-        Stream::People,
+        OutputStream::People,
         &format!(
             "what helped is kept until `mpps tune undo {}` or a reboot",
             ShellWord::operand(&asked.interface)
@@ -81,9 +81,12 @@ pub(super) fn run(args: &ProveArgs) -> Result<Outcome> {
 }
 
 impl Proving<'_> {
-    fn prove(&self, plan: &Plan, tuned: &mut Tuned) -> Result<ProofResult> {
+    fn prove(&self, plan: &TunePlan, tuned: &mut Tuned) -> Result<ProofResult> {
         let traffic = self.traffic.to_string();
-        output::line(Stream::Err, &format!("waiting for traffic at {traffic}"))?;
+        output::line(
+            OutputStream::Err,
+            &format!("waiting for traffic at {traffic}"),
+        )?;
         // The first run warms up, and finds out whether anything arrives.
         self.measure(true)?;
         let found = Proofs {
@@ -100,7 +103,7 @@ impl Proving<'_> {
     }
 
     /// Measures all rows; false if Ctrl-C ended it.
-    fn rows(&self, plan: &Plan, tuned: &mut Tuned, result: &mut ProofResult) -> Result<bool> {
+    fn rows(&self, plan: &TunePlan, tuned: &mut Tuned, result: &mut ProofResult) -> Result<bool> {
         let stages = plan.steps.iter().map(|step| step.stage);
         let rounds = 2 * self.args.series.repeats();
         let bar = progress(rounds * (1 + plan.steps.len()));
@@ -137,7 +140,7 @@ impl Proving<'_> {
         before: &[Proof],
         tick: impl Fn(),
     ) -> Result<Proof> {
-        let mut sides: [Vec<Measured>; 2] = Default::default();
+        let mut sides: [Vec<TrafficRun>; 2] = Default::default();
         let (mut edits, mut stopped) = (Vec::new(), None);
         for _ in 0..self.args.series.repeats() {
             sides[0].push(self.measure(false)?);
@@ -158,7 +161,7 @@ impl Proving<'_> {
             tick();
             let outcomes = tuned.undo_last();
             for outcome in outcomes.iter().filter(|outcome| !outcome.clean()) {
-                output::line(Stream::Err, &outcome.to_string())?;
+                output::line(OutputStream::Err, &outcome.to_string())?;
             }
             put_back(&outcomes, "tune prove")?;
             match with {
@@ -188,7 +191,7 @@ impl Proving<'_> {
         Ok(made.into_iter().map(|edited| edited.edit).collect())
     }
 
-    fn measure(&self, is_first: bool) -> Result<Measured> {
+    fn measure(&self, is_first: bool) -> Result<TrafficRun> {
         let interrupt = &self.session.interrupt;
         let run = self
             .traffic

@@ -1,6 +1,6 @@
 //! A plan as people and programs read it.
 
-use mpps_host::tune::{Goal, Plan, Risk, Step, Tunables, Verdict};
+use mpps_host::tune::{PlannedStep, Risk, StageVerdict, Tunables, TuneGoal, TunePlan};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub struct TuneObject {
     /// Its driver.
     driver: String,
     /// The goal of the traffic.
-    goal: Goal,
+    goal: TuneGoal,
     /// Every stage, in the order of execution.
     steps: Vec<TuneStep>,
     /// The port of the traffic, if it was named.
@@ -64,8 +64,8 @@ impl TuneObject {
     /// The version of this form.
     pub const SCHEMA: &'static str = "mpps.tune.v1";
 
-    pub(super) fn new(tunables: &Tunables, plan: &Plan, port: Option<u16>) -> Self {
-        let step = |step: &Step| {
+    pub(super) fn new(tunables: &Tunables, plan: &TunePlan, port: Option<u16>) -> Self {
+        let step = |step: &PlannedStep| {
             let edits = step.edits().chain(step.edits_to_try());
             let edits = edits.map(|edit| TuneEdit {
                 edit: edit.to_string(),
@@ -75,13 +75,13 @@ impl TuneObject {
             TuneStep {
                 stage: step.stage,
                 verdict: match step.verdict {
-                    Verdict::Change(_) => "change",
-                    Verdict::Try(_) => "try",
-                    Verdict::ByHand(_) => "by_hand",
-                    Verdict::Fine => "fine",
-                    Verdict::NotNeeded => "not_needed",
-                    Verdict::Impossible => "impossible",
-                    Verdict::Later => "later",
+                    StageVerdict::Change(_) => "change",
+                    StageVerdict::Try(_) => "try",
+                    StageVerdict::ByHand(_) => "by_hand",
+                    StageVerdict::Fine => "fine",
+                    StageVerdict::NotNeeded => "not_needed",
+                    StageVerdict::Impossible => "impossible",
+                    StageVerdict::Later => "later",
                 },
                 why: step.why.clone(),
                 source: step.source,

@@ -1,12 +1,12 @@
 //! Traffic of a port while settings are compared. It is datagrams, received by this program or by
 //! another one, or connections to the program that listens there.
 
-use crate::signal::{Interrupt, Interrupted};
+use crate::signal::{EndSignal, Interrupted};
 use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, offered_at};
 use crate::udp::{RATE_DEFINITION, runs};
 use anyhow::{Context, Result, bail, ensure};
-use mpps_host::tune::Goal;
-use mpps_host::{Account, Delta, Ledger, Loss, ProcStat, Route, Scope, Snapshot, Station};
+use mpps_host::tune::TuneGoal;
+use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Scope, Snapshot, Station};
 use mpps_io::{Inspect, RxConfig, Wait, await_carrier, backend};
 use mpps_os::netlink::{address, link, sock_diag};
 use mpps_os::text::ShellWord;
@@ -48,8 +48,8 @@ const CONNECTION_RATE_DEFINITION: &str = "connections that the kernel made for t
 
 /// One run.
 #[derive(Debug, Clone)]
-pub(super) struct Measured {
-    pub(super) run: runs::Sample,
+pub(super) struct TrafficRun {
+    pub(super) run: runs::RunSample,
     /// How long all CPUs of the machine were busy, added up.
     pub(super) busy_seconds: f64,
 }
@@ -59,29 +59,29 @@ impl Traffic {
     ///
     /// # Errors
     /// Where AF_XDP is asked for and a socket has the port, or the interface has no address.
-    pub(super) fn new(interface: &str, port: u16, goal: Goal) -> Result<Self> {
+    pub(super) fn new(interface: &str, port: u16, goal: TuneGoal) -> Result<Self> {
         let index = link::index(interface)?;
         let own: Vec<IpAddr> = address::list(index)?
             .iter()
             .map(|own| own.address)
             .collect();
         let is_taken = match goal {
-            Goal::Tcp => sock_diag::listeners()?.iter().any(|listener| {
+            TuneGoal::Tcp => sock_diag::listeners()?.iter().any(|listener| {
                 let at = listener.local;
                 at.port() == port && (at.ip().is_unspecified() || own.contains(&at.ip()))
             }),
-            Goal::Udp | Goal::AfXdp => sock_diag::udp()?
+            TuneGoal::Udp | TuneGoal::AfXdp => sock_diag::udp()?
                 .iter()
                 .any(|socket| socket.local.port() == port),
         };
         let reader = match (goal, is_taken) {
-            (Goal::Tcp, true) => Reader::Listener,
-            (Goal::Tcp, false) => bail!(
+            (TuneGoal::Tcp, true) => Reader::Listener,
+            (TuneGoal::Tcp, false) => bail!(
                 "--port {port}: no program listens there at an address of {interface}; start the server, or try \
                  one: `mpps serve 0.0.0.0:{port}`"
             ),
-            (Goal::Udp, true) => Reader::Other,
-            (Goal::AfXdp, true) => bail!(
+            (TuneGoal::Udp, true) => Reader::Other,
+            (TuneGoal::AfXdp, true) => bail!(
                 "--port {port}: a socket of this host has it, and with AF_XDP this program would take its \
                  packets; end that program, or choose --for udp"
             ),
@@ -94,7 +94,7 @@ impl Traffic {
                     )
                 })?;
                 let backend = match goal {
-                    Goal::AfXdp => "af_xdp",
+                    TuneGoal::AfXdp => "af_xdp",
                     _ => "recvmmsg",
                 };
                 Reader::Own(backend, SocketAddr::new(own, port))
@@ -117,8 +117,8 @@ impl Traffic {
         &self,
         time: Duration,
         is_first: bool,
-        interrupt: &Interrupt,
-    ) -> Result<Measured> {
+        interrupt: &EndSignal,
+    ) -> Result<TrafficRun> {
         await_carrier(self.index)?;
         let patience = match is_first {
             true => PATIENCE_FIRST,
@@ -146,8 +146,8 @@ impl Traffic {
         address: SocketAddr,
         time: Duration,
         patience: Duration,
-        interrupt: &Interrupt,
-    ) -> Result<Measured> {
+        interrupt: &EndSignal,
+    ) -> Result<TrafficRun> {
         let opened = backend::find(backend)?.open_rx(&RxConfig::new(address));
         let rx = opened.with_context(|| format!("cannot receive at {address} by {backend}"))?;
         await_carrier(self.index)?;
@@ -163,7 +163,7 @@ impl Traffic {
         };
         let before = ProcStat::read()?;
         let arrived = arriving.run(rx)?;
-        Ok(Measured {
+        Ok(TrafficRun {
             run: arrived.sample(&self.interface),
             busy_seconds: busy(&before, &ProcStat::read()?),
         })
@@ -177,8 +177,8 @@ impl Traffic {
         time: Duration,
         is_first: bool,
         patience: Duration,
-        interrupt: &Interrupt,
-    ) -> Result<Measured> {
+        interrupt: &EndSignal,
+    ) -> Result<TrafficRun> {
         let took =
             || Ok::<_, anyhow::Error>((Snapshot::take(&[&self.interface])?, ProcStat::read()?));
         let began = Instant::now();
@@ -197,7 +197,7 @@ impl Traffic {
             };
             if run.ledger.delivered > 0 {
                 let busy_seconds = busy(&ticks, &ticks_after);
-                return Ok(Measured { run, busy_seconds });
+                return Ok(TrafficRun { run, busy_seconds });
             }
             ensure!(
                 began.elapsed() < patience,
@@ -234,8 +234,8 @@ impl fmt::Display for Traffic {
     }
 }
 
-fn counted(host: &Delta, interface: &str) -> runs::Sample {
-    let account = Account::by_counters(offered_at(host, interface), Route::Hosts, host, host);
+fn counted(host: &Delta, interface: &str) -> runs::RunSample {
+    let account = Account::by_counters(offered_at(host, interface), PacketRoute::Hosts, host, host);
     let account = Account {
         sender: None,
         ..account
@@ -248,7 +248,7 @@ fn counted(host: &Delta, interface: &str) -> runs::Sample {
 ///
 /// # Errors
 /// If the kernel lacks a counter.
-fn connections(host: &Delta) -> Result<runs::Sample> {
+fn connections(host: &Delta) -> Result<runs::RunSample> {
     let count = |name| {
         let count = host.snmp(name);
         let count = count.with_context(|| format!("this kernel does not count {name}"))?;
@@ -271,10 +271,10 @@ fn connections(host: &Delta) -> Result<runs::Sample> {
     Ok(sample(host, ledger))
 }
 
-fn sample(host: &Delta, ledger: Ledger) -> runs::Sample {
+fn sample(host: &Delta, ledger: Ledger) -> runs::RunSample {
     let seconds = host.duration_ns.max(1) as f64 / 1e9;
     let mpps = |count: u64| count as f64 / seconds / 1e6;
-    runs::Sample {
+    runs::RunSample {
         mpps: mpps(ledger.delivered),
         offered_mpps: mpps(ledger.offered),
         ledger,

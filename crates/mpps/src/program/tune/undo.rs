@@ -1,26 +1,26 @@
 //! Shows, confirms and undoes tuned settings.
 
-use crate::measure::outcome::Outcome;
-use crate::output::{self, Stream};
-use crate::program::lines::Lines;
+use crate::measure::outcome::CommandEnding;
+use crate::output::{self, OutputStream};
+use crate::program::lines::OutputLines;
 use anyhow::{Result, ensure};
 use mpps_host::tune::is_of_plan;
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
 
-const LINES: Lines = Lines::PEOPLE;
+const LINES: OutputLines = OutputLines::PEOPLE;
 
 /// Returns the tuned settings of this network namespace, of one interface or of all, newest first.
 /// Also returns the worst outcome so far, for journals that cannot be read.
-fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, Outcome)> {
+fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, CommandEnding)> {
     let (mut found, unreadable) = leftovers();
     for error in &unreadable {
         // An unreadable journal does not block the others, even if this line cannot be printed.
-        let _ = output::line(Stream::Err, &format!("mpps: {error}"));
+        let _ = output::line(OutputStream::Err, &format!("mpps: {error}"));
     }
     let worst = match unreadable.is_empty() {
-        true => Outcome::Fine,
-        false => Outcome::Status(2),
+        true => CommandEnding::Fine,
+        false => CommandEnding::Status(2),
     };
     let is_ours = tuned_here(interface)?;
     found.retain(is_ours);
@@ -44,7 +44,7 @@ fn nothing(interface: Option<&str>) -> String {
     }
 }
 
-pub(super) fn run(interface: Option<&str>, force: bool) -> Result<Outcome> {
+pub(super) fn run(interface: Option<&str>, force: bool) -> Result<CommandEnding> {
     let (tuned, worst) = tuned(interface)?;
     if tuned.is_empty() {
         LINES.say(&nothing(interface))?;
@@ -69,14 +69,19 @@ pub(super) fn unkept_of(process: u32) -> Result<Vec<Leftover>> {
 }
 
 /// Puts them back, also if the lines have no reader; answers what is worst.
-pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: Lines) -> Outcome {
+pub(super) fn undo(
+    tuned: &[Leftover],
+    force: bool,
+    mut worst: CommandEnding,
+    lines: OutputLines,
+) -> CommandEnding {
     // All of it before anything is printed: a terminal may take nothing.
     let mut said = Vec::new();
     for one in tuned {
         let head = one.heading();
         if one.life() == Life::Alive && !one.is_kept() {
             said.push(format!("{head}: process {} is at it", one.process()));
-            worst = Outcome::Status(2);
+            worst = CommandEnding::Status(2);
             continue;
         }
         let outcomes = one.undo_here(force);
@@ -85,13 +90,15 @@ pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: L
             said.push(format!(
                 "{head}: another process is at it, or made it where this cannot be seen"
             ));
-            worst = Outcome::Status(2);
+            worst = CommandEnding::Status(2);
         }
         for outcome in outcomes {
             said.push(format!("{head}: {outcome}"));
             worst = match outcome.result {
-                Undone::Failed(_) => Outcome::Status(2),
-                Undone::Changed(_) | Undone::Partly(_) if worst == Outcome::Fine => Outcome::Found,
+                Undone::Failed(_) => CommandEnding::Status(2),
+                Undone::Changed(_) | Undone::Partly(_) if worst == CommandEnding::Fine => {
+                    CommandEnding::Found
+                }
                 _ => worst,
             };
         }
@@ -102,7 +109,7 @@ pub(super) fn undo(tuned: &[Leftover], force: bool, mut worst: Outcome, lines: L
     worst
 }
 
-pub(super) fn confirm(interface: Option<&str>) -> Result<Outcome> {
+pub(super) fn confirm(interface: Option<&str>) -> Result<CommandEnding> {
     let (_, worst) = tuned(interface)?;
     let kept = Leftover::keep_waiting(tuned_here(interface)?)?;
     ensure!(!kept.is_empty(), "nothing waits to be confirmed");
@@ -112,7 +119,7 @@ pub(super) fn confirm(interface: Option<&str>) -> Result<Outcome> {
     Ok(worst)
 }
 
-pub(super) fn status(interface: Option<&str>) -> Result<Outcome> {
+pub(super) fn status(interface: Option<&str>) -> Result<CommandEnding> {
     let (tuned, mut outcome) = tuned(interface)?;
     if tuned.is_empty() {
         LINES.say(&nothing(interface))?;
@@ -132,7 +139,7 @@ pub(super) fn status(interface: Option<&str>) -> Result<Outcome> {
                 None => LINES.say(&format!("  {step}"))?,
                 Some(now) => {
                     outcome = match outcome {
-                        Outcome::Fine => Outcome::Found,
+                        CommandEnding::Fine => CommandEnding::Found,
                         worse => worse,
                     };
                     LINES.say(&format!("  {step}: not any more, {now}"))?;

@@ -40,18 +40,18 @@ pub(crate) fn article() -> Topology {
 }
 
 /// The smallest machine that has a CPU for each host.
-pub(crate) fn two_cpus() -> Layout {
-    Layout::new(flat(2), None)
+pub(crate) fn two_cpus() -> CpuLayout {
+    CpuLayout::new(flat(2), None)
 }
 
 /// The same with queues that are tied to a CPU, which is the application's.
-pub(crate) fn two_cpus_tied() -> Layout {
-    Layout::new(flat(2), Some(Delivery::ThreadedNapi))
+pub(crate) fn two_cpus_tied() -> CpuLayout {
+    CpuLayout::new(flat(2), Some(Delivery::ThreadedNapi))
 }
 
 /// The CPUs of senders, queues and applications.
 pub(crate) fn roles(topology: Topology) -> [Vec<usize>; 3] {
-    let layout = Layout::new(topology, None);
+    let layout = CpuLayout::new(topology, None);
     [layout.senders, layout.queues, layout.applications]
 }
 
@@ -113,7 +113,7 @@ fn each_role_has_cores_of_its_own_and_every_cpu_of_a_small_machine_a_role() {
 
 #[test]
 fn hyper_threads_in_use_are_noted() {
-    let notes = |topology| Layout::new(topology, None).notes().join("\n");
+    let notes = |topology| CpuLayout::new(topology, None).notes().join("\n");
     assert_eq!(
         notes(two_by_two_by_two()),
         "hyper-threads of one core: CPUs 0-1 (queues); CPUs 2-3 (application); CPUs 4-5 (sender); \
@@ -128,7 +128,7 @@ fn hyper_threads_in_use_are_noted() {
 
 /// Senders, queues and applications of a layout with a CPU for each of these queues and threads.
 fn own(topology: Topology, queues: usize, threads: usize) -> Result<[Vec<usize>; 3], String> {
-    let layout = Layout::new(topology, None).with_cpus(queues, threads)?;
+    let layout = CpuLayout::new(topology, None).with_cpus(queues, threads)?;
     Ok([layout.senders, layout.queues, layout.applications])
 }
 
@@ -169,11 +169,11 @@ fn a_queue_is_served_by_the_cpu_from_which_frames_reach_it() {
 
 #[test]
 fn the_other_node_has_as_many_cores_as_this_one() {
-    let layout = Layout::new(two_by_four_by_two(), None);
+    let layout = CpuLayout::new(two_by_four_by_two(), None);
     let other = layout.on_another_node(4).unwrap();
     assert_eq!(other.applications, [8, 10, 9, 11]);
     assert_eq!(other.senders, [4, 6, 5, 7]);
-    let none = Layout::new(flat(8), None).on_another_node(4);
+    let none = CpuLayout::new(flat(8), None).on_another_node(4);
     let why = "needs 4 CPUs on another NUMA node than CPU 2; here 0";
     assert_eq!(none, Err(why.to_owned()));
 }
@@ -190,8 +190,8 @@ fn senders_that_serve_the_queues_are_on_the_applications_node() {
         (two_by_four_by_two(), "0-3", "4-7"),
         (article(), "0-3", "4-5,12-13"),
     ] {
-        let asked = Layout::new(topology.clone(), Some(Delivery::SoftInterrupt));
-        let usual = Layout::new(topology, None).without_threads();
+        let asked = CpuLayout::new(topology.clone(), Some(Delivery::SoftInterrupt));
+        let usual = CpuLayout::new(topology, None).without_threads();
         for layout in [asked, usual] {
             let said = |cpus: &[usize]| CpuList(distinct(cpus.to_vec())).to_string();
             let all = [&layout.senders, &layout.queues, &layout.applications];

@@ -4,7 +4,7 @@ use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use crate::udp::account;
-use crate::udp::waited::{FillDepth, PollTotal};
+use crate::udp::waited::{PollTotal, RingFillDepth};
 use mpps_host::account::reassembled;
 use mpps_host::{Ledger, Quota};
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
@@ -111,7 +111,7 @@ fn past_ring(total: &RecvTotal) -> Vec<Block> {
 /// How many frames AF_XDP gave the kernel at a time, over all threads.
 fn fill_depth(total: &RecvTotal) -> Option<String> {
     let depths = total.threads.iter().filter_map(|thread| thread.fill_depth);
-    Some(depths.reduce(FillDepth::and)?.said())
+    Some(depths.reduce(RingFillDepth::and)?.said())
 }
 
 /// Packets that came by a queue that was kept for the receiver, and past it.

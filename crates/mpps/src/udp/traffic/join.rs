@@ -1,9 +1,9 @@
 //! Both ends of a run in one ledger.
 
 use super::{FlowTotal, RecvTotal, SendTotal};
-use crate::udp::account::{Received, Sent, account};
+use crate::udp::account::{ReceiverCounts, SenderCounts, account};
 use mpps_host::account::SEQUENCE_NUMBERS;
-use mpps_host::{Arrival, Delta, Ledger, RingDrop, Route, Station, Undecided};
+use mpps_host::{Arrival, Delta, Ledger, PacketRoute, RingDrop, Station, Undecided};
 use mpps_io::{RxDrop, RxReport};
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     let came = stamps.as_ref().map_or(all, |stamps| stamps.came);
     let queued = recv.queued.min(came);
     let route = route(send, recv.interface.as_deref());
-    let received = Received {
+    let received = ReceiverCounts {
         delivered: came - queued,
         queued,
         drops: drops(recv),
@@ -96,13 +96,13 @@ fn take_no_ports(host: &mut Delta) -> u64 {
 }
 
 /// The counts in a sender's totals.
-pub(crate) fn sent(send: &SendTotal) -> Sent {
+pub(crate) fn sent(send: &SendTotal) -> SenderCounts {
     let mut refused = send.refused_by.clone();
     for (answer, count) in &send.end_refused_by {
         let all = refused.entry(answer.clone()).or_default();
         *all = all.saturating_add(*count);
     }
-    Sent {
+    SenderCounts {
         offered: send.offered.saturating_add(send.end_markers),
         refused,
         blocked: send.blocked,
@@ -113,10 +113,10 @@ pub(crate) fn sent(send: &SendTotal) -> Sent {
 }
 
 /// The way from a sender to the interface of a receiver, as far as it is known.
-pub(crate) fn route<'a>(send: &'a SendTotal, receiver: Option<&'a str>) -> Route<'a> {
+pub(crate) fn route<'a>(send: &'a SendTotal, receiver: Option<&'a str>) -> PacketRoute<'a> {
     match (&send.interface, receiver) {
-        (Some(sender), Some(receiver)) => Route::Cards { sender, receiver },
-        _ => Route::Hosts,
+        (Some(sender), Some(receiver)) => PacketRoute::Cards { sender, receiver },
+        _ => PacketRoute::Hosts,
     }
 }
 
@@ -241,8 +241,8 @@ impl Stamps {
 /// all its flows. Then notes how far the ledger that `account` makes is undecided.
 pub(crate) fn without_copies(
     report: &RxReport,
-    mut received: Received,
-    account: impl FnOnce(Received) -> Ledger,
+    mut received: ReceiverCounts,
+    account: impl FnOnce(ReceiverCounts) -> Ledger,
 ) -> Ledger {
     let mut stamps = Stamps::default();
     for (_, flow) in report.flows.reports() {
@@ -333,9 +333,9 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
 }
 
 /// Says what no counter knows of the way.
-pub(crate) fn note_unseen(ledger: &mut Ledger, route: Route<'_>) {
+pub(crate) fn note_unseen(ledger: &mut Ledger, route: PacketRoute<'_>) {
     let unseen = match route {
-        Route::Hosts => {
+        PacketRoute::Hosts => {
             "not seen between the two hosts: the sender's queueing discipline and NIC, the wire and \
              switches, and what the receiver's NIC drops without one of the counters above"
         }
@@ -478,19 +478,19 @@ mod tests {
                 stamp.write(&mut payload);
                 report.flows.record(&payload, 0);
             }
-            let received = Received {
+            let received = ReceiverCounts {
                 delivered: sequences.len() as u64,
                 queued: 0,
                 drops: Vec::new(),
                 gro: false,
                 arrival: Arrival::Socket,
             };
-            let sent = Sent {
+            let sent = SenderCounts {
                 offered: 5,
-                ..Sent::default()
+                ..SenderCounts::default()
             };
             without_copies(&report, received, |received| {
-                account(sent, received, Route::Hosts, (None, None)).ledger()
+                account(sent, received, PacketRoute::Hosts, (None, None)).ledger()
             })
         };
         let healthy = ledger(&[0, 1, 2, 3, 4]);

@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{Plain, Table, bytes_of};
-use crate::Result;
+use super::{Plain, RawMap, bytes_of};
+use crate::CallResult;
 
 /// Values by index, all present from the start, zeroed (`BPF_MAP_TYPE_ARRAY`). A program that runs
 /// on one CPU at a time may count in it without atomic operations, wherever it runs next.
 #[derive(Debug)]
 pub struct ArrayMap<V> {
-    table: Table,
+    table: RawMap,
     value: PhantomData<fn() -> V>,
 }
 
@@ -25,9 +25,9 @@ impl<V: Plain> ArrayMap<V> {
     /// # Errors
     ///
     /// `EPERM` without the capabilities; `EINVAL` for a length of zero.
-    pub fn create(name: &str, length: u32) -> Result<Self> {
+    pub fn create(name: &str, length: u32) -> CallResult<Self> {
         Ok(Self {
-            table: Table::create::<[u32; 1], V>(ARRAY, name, length)?,
+            table: RawMap::create::<[u32; 1], V>(ARRAY, name, length)?,
             value: PhantomData,
         })
     }
@@ -39,7 +39,7 @@ impl<V: Plain> ArrayMap<V> {
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn value(&self, index: u32) -> Result<Option<V>> {
+    pub fn value(&self, index: u32) -> CallResult<Option<V>> {
         let mut bytes = vec![0; V::SIZE];
         let found = self.table.lookup(&bytes_of(&[index]), &mut bytes)?;
         Ok(found.then(|| V::read(&bytes)))
@@ -54,7 +54,7 @@ impl<V: Plain> ArrayMap<V> {
     /// # Errors
     ///
     /// `E2BIG` behind the end.
-    pub fn set(&self, index: u32, value: &V) -> Result<()> {
+    pub fn set(&self, index: u32, value: &V) -> CallResult<()> {
         self.table.update(&bytes_of(&[index]), &bytes_of(value))
     }
 }

@@ -2,14 +2,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{Table, bytes_of};
-use crate::Result;
+use super::{RawMap, bytes_of};
+use crate::CallResult;
 
 /// Interfaces by index, for an XDP program to redirect frames to (`BPF_MAP_TYPE_DEVMAP`,
 /// Linux 4.14).
 #[derive(Debug)]
 pub struct DeviceMap {
-    table: Table,
+    table: RawMap,
 }
 
 /// `BPF_MAP_TYPE_DEVMAP` of `enum bpf_map_type`.
@@ -23,9 +23,9 @@ impl DeviceMap {
     /// # Errors
     ///
     /// `EPERM` without the capabilities; `EINVAL` for a length of zero.
-    pub fn create(name: &str, length: u32) -> Result<Self> {
+    pub fn create(name: &str, length: u32) -> CallResult<Self> {
         Ok(Self {
-            table: Table::create::<[u32; 1], [u32; 1]>(DEVICE_MAP, name, length)?,
+            table: RawMap::create::<[u32; 1], [u32; 1]>(DEVICE_MAP, name, length)?,
         })
     }
 
@@ -37,7 +37,7 @@ impl DeviceMap {
     /// # Errors
     ///
     /// `EINVAL` where there is no such interface, `E2BIG` for a slot that the map does not have.
-    pub fn set(&self, slot: u32, interface_index: u32) -> Result<()> {
+    pub fn set(&self, slot: u32, interface_index: u32) -> CallResult<()> {
         self.table
             .update(&bytes_of(&[slot]), &bytes_of(&[interface_index]))
     }
@@ -49,7 +49,7 @@ impl DeviceMap {
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn holds(&self, slot: u32) -> Result<bool> {
+    pub fn holds(&self, slot: u32) -> CallResult<bool> {
         self.table.lookup(&bytes_of(&[slot]), &mut [0; 4])
     }
 }

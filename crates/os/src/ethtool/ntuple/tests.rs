@@ -17,7 +17,7 @@ fn bytes(set: &[(usize, &[u8])]) -> Vec<u8> {
 #[cfg(target_endian = "little")]
 #[test]
 fn a_rule_for_ipv4_byte_by_byte() {
-    let rule = Rule {
+    let rule = NtupleRule {
         destination: "192.168.254.1:4321".parse().expect("an address"),
         queue: 3,
     };
@@ -37,7 +37,7 @@ fn a_rule_for_ipv4_byte_by_byte() {
 #[cfg(target_endian = "little")]
 #[test]
 fn a_rule_for_ipv6_byte_by_byte() {
-    let rule = Rule {
+    let rule = NtupleRule {
         destination: "[2001:db8::1]:53".parse().expect("an address"),
         queue: 258,
     };
@@ -76,7 +76,7 @@ fn the_other_requests_byte_by_byte() {
 #[test]
 fn an_unspecified_address_is_not_compared() {
     for any in ["0.0.0.0:9", "[::]:9"] {
-        let rule = Rule {
+        let rule = NtupleRule {
             destination: any.parse().expect("an address"),
             queue: 1,
         };
@@ -89,7 +89,7 @@ fn an_unspecified_address_is_not_compared() {
 
 #[test]
 fn the_last_free_place_is_taken() {
-    let table = |size, locations: &[u32]| Table {
+    let table = |size, locations: &[u32]| NtupleTable {
         size,
         driver_chooses: false,
         locations: locations.to_vec(),
@@ -102,7 +102,7 @@ fn the_last_free_place_is_taken() {
 
 #[test]
 fn rules_of_other_kinds_have_no_meaning_here() {
-    let rule = Rule {
+    let rule = NtupleRule {
         destination: "192.0.2.1:9".parse().expect("an address"),
         queue: 1,
     };
@@ -118,7 +118,7 @@ fn rules_of_other_kinds_have_no_meaning_here() {
 
 #[test]
 fn the_place_is_no_part_of_the_description() {
-    let rule = Rule {
+    let rule = NtupleRule {
         destination: "192.0.2.1:9".parse().expect("an address"),
         queue: 1,
     };
@@ -135,7 +135,7 @@ proptest! {
         queue: u32,
         location: Option<u32>,
     ) {
-        let rule = Rule { destination: SocketAddr::new(address, port), queue };
+        let rule = NtupleRule { destination: SocketAddr::new(address, port), queue };
         let shown = shown(&insert_request(&rule, location)).expect("long enough");
         prop_assert_eq!(shown.rule, Some(rule));
     }

@@ -35,7 +35,7 @@ fn mode(path: &Path) -> u32 {
 
 /// Writes by a new file, as a result is written.
 fn replace(path: &Path, text: &str) {
-    let target = Target::find(path).unwrap();
+    let target = FileTarget::find(path).unwrap();
     let old = target.open().unwrap();
     let mut new = target.create_beside(old.as_ref()).unwrap();
     new.write(text.as_bytes()).unwrap();
@@ -52,7 +52,7 @@ fn only_links_of_the_user_and_of_root_are_followed() {
     symlink(at("there"), at("middle")).unwrap();
     symlink("last", at("chain")).unwrap();
     symlink("there/new", at("dangling")).unwrap();
-    let there = Target::find(&at("there/file")).unwrap();
+    let there = FileTarget::find(&at("there/file")).unwrap();
     for (path, is_there) in [
         ("last", true),
         ("middle/file", true),
@@ -61,7 +61,7 @@ fn only_links_of_the_user_and_of_root_are_followed() {
         ("dangling", false),
     ] {
         let path = at(path);
-        let found = Target::find(&path).unwrap();
+        let found = FileTarget::find(&path).unwrap();
         assert_eq!(found.is_same(&there).unwrap(), is_there, "{path:?}");
     }
     let owner = ["last", "middle", "dangling"].map(|link| give(&at(link)))[0];
@@ -78,15 +78,15 @@ fn only_links_of_the_user_and_of_root_are_followed() {
         ("middle/../there/file", "middle"),
         ("dangling", "dangling"),
     ] {
-        let error = Target::find_as(&at(path), OTHER).unwrap_err();
+        let error = FileTarget::find_as(&at(path), OTHER).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         let text = format!("{} is a symbolic link of user {owner}", at(link).display());
         assert!(error.to_string().contains(&text), "{error}");
         // Their owner follows them, and root what root has made.
-        assert!(Target::find_as(&at(path), owner).is_ok(), "{path}");
+        assert!(FileTarget::find_as(&at(path), owner).is_ok(), "{path}");
     }
-    assert!(Target::find_as(&at("there/file"), OTHER).is_ok());
-    assert!(Target::find_as(Path::new("/dev/stdout"), OTHER).is_ok());
+    assert!(FileTarget::find_as(&at("there/file"), OTHER).is_ok());
+    assert!(FileTarget::find_as(Path::new("/dev/stdout"), OTHER).is_ok());
 }
 
 #[test]
@@ -96,12 +96,12 @@ fn no_link_is_followed_where_another_user_may_rename_it() {
     symlink("file", &link).unwrap();
     for (mode, is_safe) in [(0o755, true), (0o777, false), (0o1777, true), (0o775, true)] {
         set_mode(directory.path(), mode);
-        assert_eq!(Target::find(&link).is_ok(), is_safe, "{mode:o}");
+        assert_eq!(FileTarget::find(&link).is_ok(), is_safe, "{mode:o}");
     }
     if chown(directory.path(), Some(OTHER), None).is_ok() {
         for mode in [0o755, 0o1777] {
             set_mode(directory.path(), mode);
-            let error = Target::find(&link).unwrap_err().to_string();
+            let error = FileTarget::find(&link).unwrap_err().to_string();
             assert!(error.contains("in a directory of user 65533"), "{error}");
         }
     }
@@ -120,13 +120,16 @@ fn a_path_that_is_no_file_is_refused() {
         ("circle", Errno::LOOP),
         ("circle/x", Errno::LOOP),
     ] {
-        let error = Target::find(&at(path)).unwrap_err();
+        let error = FileTarget::find(&at(path)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()), "{path}");
     }
     for path in [at("dot"), at("absent/.."), "/".into(), "".into()] {
-        assert!(Target::find(&path).is_err(), "{path:?}");
+        assert!(FileTarget::find(&path).is_err(), "{path:?}");
     }
-    let error = Target::find(directory.path()).unwrap().open().unwrap_err();
+    let error = FileTarget::find(directory.path())
+        .unwrap()
+        .open()
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::IsADirectory);
 }
 
@@ -134,7 +137,7 @@ fn a_path_that_is_no_file_is_refused() {
 fn a_link_that_comes_later_is_not_opened_but_replaced() {
     let directory = directory();
     let at = |name: &str| directory.path().join(name);
-    let target = Target::find(&at("result")).unwrap();
+    let target = FileTarget::find(&at("result")).unwrap();
     fs::write(at("other"), "other").unwrap();
     symlink("other", at("result")).unwrap();
     assert!(target.open().unwrap().is_none());
@@ -152,7 +155,7 @@ fn a_directory_that_moves_takes_its_file_along() {
     let at = |name: &str| directory.path().join(name);
     fs::create_dir(at("a")).unwrap();
     fs::create_dir(at("trap")).unwrap();
-    let target = Target::find(&at("a/result")).unwrap();
+    let target = FileTarget::find(&at("a/result")).unwrap();
     fs::rename(at("a"), at("b")).unwrap();
     symlink("trap", at("a")).unwrap();
     target.create_beside(None).unwrap().take_place().unwrap();
@@ -169,7 +172,7 @@ fn open_files_are_found_by_their_numbers() {
         format!("/dev/fd/{number}"),
         format!("/proc/self/fd/{number}"),
     ] {
-        let target = Target::find(Path::new(&path)).unwrap();
+        let target = FileTarget::find(Path::new(&path)).unwrap();
         assert_eq!(target.own_descriptor(), Some(number));
         assert!(target.is_in_proc() && target.keeps());
         let opened = target.open().unwrap().unwrap();
@@ -177,7 +180,7 @@ fn open_files_are_found_by_their_numbers() {
     }
     // An open file is not cut.
     assert_eq!(file.metadata().unwrap().len(), 8);
-    let by_number = |path: &str| Target::find(Path::new(path)).unwrap().own_descriptor();
+    let by_number = |path: &str| FileTarget::find(Path::new(path)).unwrap().own_descriptor();
     assert_eq!(by_number("/proc/1/fd/1"), None);
     assert_eq!(by_number("/proc/self/1"), None);
     assert_eq!(by_number("/tmp/1"), None);
@@ -258,7 +261,7 @@ fn a_hard_link_in_a_directory_of_others_is_not_overwritten() {
     let at = |name: &str| directory.path().join(name);
     fs::write(at("result"), "earlier").unwrap();
     fs::hard_link(at("result"), at("other")).unwrap();
-    let target = Target::find(&at("result")).unwrap();
+    let target = FileTarget::find(&at("result")).unwrap();
     let opened = target.open().unwrap().unwrap();
     set_mode(directory.path(), 0o777);
     let error = target.overwrite(&opened, b"new", || false).unwrap_err();
@@ -269,7 +272,7 @@ fn a_hard_link_in_a_directory_of_others_is_not_overwritten() {
     assert_eq!(fs::read_to_string(at("other")).unwrap(), "earlier");
     set_mode(directory.path(), 0o755);
     fs::hard_link(at("other"), at("own")).unwrap();
-    let target = Target::find(&at("own")).unwrap();
+    let target = FileTarget::find(&at("own")).unwrap();
     let opened = target.open().unwrap().unwrap();
     target.overwrite(&opened, b"new", || false).unwrap();
     assert_eq!(fs::read_to_string(at("other")).unwrap(), "new");
@@ -280,7 +283,7 @@ fn a_pipe_needs_a_reader_and_an_owner_who_is_trusted() {
     let directory = directory();
     let path = directory.path().join("pipe");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let target = Target::find(&path).unwrap();
+    let target = FileTarget::find(&path).unwrap();
     assert!(!target.keeps());
     let error = target.open().unwrap_err();
     assert!(error.to_string().contains("no program reads"), "{error}");
@@ -296,7 +299,7 @@ fn a_pipe_needs_a_reader_and_an_owner_who_is_trusted() {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
         let number = both.as_raw_fd();
-        let by_number = Target::find(Path::new(&format!("/dev/fd/{number}"))).unwrap();
+        let by_number = FileTarget::find(Path::new(&format!("/dev/fd/{number}"))).unwrap();
         assert!(by_number.open().unwrap().is_some());
     }
 }
@@ -325,7 +328,7 @@ fn only_what_a_killed_program_of_this_user_left_is_removed() {
     let foreign = ".mpps-22222222";
     make(foreign).set_modified(stale).unwrap();
     let is_root = chown(at(foreign), Some(OTHER), None).is_ok();
-    let target = Target::find(&at("result")).unwrap();
+    let target = FileTarget::find(&at("result")).unwrap();
     target.remove_left(Duration::from_secs(30));
     assert!(!at(left).exists() && at(".mpps-00000000").exists());
     assert_eq!(kept.map(|name| at(name).exists()), [true; 6]);
@@ -340,7 +343,7 @@ fn a_result_that_finds_no_place_stays_beside_it() {
     let at = |name: &str| directory.path().join(name);
     symlink("result", at("link")).unwrap();
     fs::create_dir(at("result")).unwrap();
-    let target = Target::find(&at("link")).unwrap();
+    let target = FileTarget::find(&at("link")).unwrap();
     let aside = target.write_aside(b"new").unwrap();
     assert_eq!(fs::read_to_string(&aside).unwrap(), "new");
     assert_eq!(mode(&aside), 0o600);
@@ -377,7 +380,7 @@ fn directories_are_made_through_no_link_of_another_user() {
 #[test]
 fn a_new_file_that_takes_no_place_is_removed() {
     let directory = directory();
-    let target = Target::find(&directory.path().join("result")).unwrap();
+    let target = FileTarget::find(&directory.path().join("result")).unwrap();
     let new = target.create_beside(None).unwrap();
     let file = fs::read_dir(directory.path()).unwrap().next().unwrap();
     let name = file.unwrap().file_name().into_string().unwrap();

@@ -1,9 +1,9 @@
 //! The meaning of completions: each ends, or continues, the request that it names.
 
-use super::pending::{Held, Key};
+use super::pending::{PendingKey, PendingRequest};
 use super::requests::{NOBODY, STAGE_BIND, STAGE_CLOSE, STAGE_RECEIVE, slot};
-use super::socket::{Descriptor, Memory};
-use super::{Buffer, Socket, StreamRing};
+use super::socket::{Memory, RingDescriptor};
+use super::{Buffer, RingSocket, StreamRing};
 use io_uring::cqueue;
 use std::io;
 use std::net::SocketAddr;
@@ -11,28 +11,28 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// The end or progress of a request.
 #[derive(Debug)]
-pub struct Event {
+pub struct RingEvent {
     /// The caller's name for the request.
     pub token: u32,
     /// How it went.
-    pub outcome: Outcome,
+    pub outcome: CompletedCall,
 }
 
 /// How a request went, by its kind. Errors are those of the system call of that name, `ECANCELED`
 /// for a cancelled request.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum CompletedCall {
     /// A connection, or why there is none.
     Accepted {
         /// The new socket.
-        socket: io::Result<Socket>,
+        socket: io::Result<RingSocket>,
         /// The other end, if that was asked for.
         peer: Option<SocketAddr>,
         /// True if the request goes on.
         more: bool,
     },
     /// A new connection to a target.
-    Dialled(io::Result<Socket>),
+    Dialled(io::Result<RingSocket>),
     /// Bytes; none for the end of the stream.
     Received(io::Result<Buffer>),
     /// The bytes sent, and the buffer that they came from, if any.
@@ -60,13 +60,13 @@ impl StreamRing {
         clippy::should_implement_trait,
         reason = "it is no iterator: requests are made between two of them"
     )]
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn next(&mut self) -> Option<RingEvent> {
         loop {
             let entry = self.ring.uring.completion().next()?;
             if entry.user_data() == NOBODY {
                 continue;
             }
-            let (request, stage) = Key::parse(entry.user_data());
+            let (request, stage) = PendingKey::parse(entry.user_data());
             if let Some(event) = self.complete(request, stage, entry.result(), entry.flags()) {
                 return Some(event);
             }
@@ -76,30 +76,30 @@ impl StreamRing {
     #[inline]
     pub(super) fn complete(
         &mut self,
-        request: Key,
+        request: PendingKey,
         stage: u32,
         mut result: i32,
         flags: u32,
-    ) -> Option<Event> {
+    ) -> Option<RingEvent> {
         let (token, held) = self.pending.find(request)?;
         match held {
-            Held::Accept { direct, .. } if cqueue::more(flags) => {
+            PendingRequest::Accept { direct, .. } if cqueue::more(flags) => {
                 let direct = *direct;
-                let outcome = Outcome::Accepted {
+                let outcome = CompletedCall::Accepted {
                     socket: self.accepted(result, direct),
                     peer: None,
                     more: true,
                 };
-                return Some(Event { token, outcome });
+                return Some(RingEvent { token, outcome });
             }
             // The parts after it fail as well, and the last one answers; the first one knows why.
-            Held::Dial { failure, .. } if stage < STAGE_BIND => {
+            PendingRequest::Dial { failure, .. } if stage < STAGE_BIND => {
                 if *failure == 0 {
                     *failure = -result;
                 }
                 return None;
             }
-            Held::SendAndClose {
+            PendingRequest::SendAndClose {
                 socket, failure, ..
             } if stage != STAGE_CLOSE => {
                 // The close was not done. The bytes are kept, which does no harm.
@@ -109,73 +109,77 @@ impl StreamRing {
                 return None;
             }
             // Not all was sent, and so nothing was received.
-            Held::Exchange(_) if stage != STAGE_RECEIVE && result >= 0 => result = -libc::EPIPE,
+            PendingRequest::Exchange(_) if stage != STAGE_RECEIVE && result >= 0 => {
+                result = -libc::EPIPE
+            }
             _ => {}
         }
         let (token, held) = self.pending.remove(request)?;
         let outcome = self.outcome(held, result, flags)?;
-        Some(Event { token, outcome })
+        Some(RingEvent { token, outcome })
     }
 
     /// The outcome of a finished request; none if the caller does not want it.
-    fn outcome(&mut self, held: Held, result: i32, flags: u32) -> Option<Outcome> {
+    fn outcome(&mut self, held: PendingRequest, result: i32, flags: u32) -> Option<CompletedCall> {
         let done = answer(result).map(drop);
         Some(match held {
-            Held::Free(_) => return None,
-            Held::Accept { direct, name } => {
+            PendingRequest::Free(_) => return None,
+            PendingRequest::Accept { direct, name } => {
                 let socket = self.accepted(result, direct);
                 let name = name.as_deref().and_then(<[_]>::first);
                 let peer = name
                     .filter(|_| socket.is_ok())
                     .and_then(|name| name.address());
                 let more = false;
-                Outcome::Accepted { socket, peer, more }
+                CompletedCall::Accepted { socket, peer, more }
             }
-            Held::Dial { slot, failure, .. } => {
-                Outcome::Dialled(self.dialled(slot, unless(failure, done)))
+            PendingRequest::Dial { slot, failure, .. } => {
+                CompletedCall::Dialled(self.dialled(slot, unless(failure, done)))
             }
-            Held::Receive | Held::Exchange(_) => Outcome::Received(self.lend_buffer(result, flags)),
-            Held::ReceiveInto(buffer) => Outcome::Received(fill(buffer, result)),
-            Held::Read { buffer, .. } => Outcome::Read(fill(buffer, result)),
-            Held::Send(_) => Outcome::Sent(answer(result), None),
-            Held::SendBuffer(buffer) => Outcome::Sent(answer(result), Some(buffer)),
-            Held::SendAndClose {
+            PendingRequest::Receive | PendingRequest::Exchange(_) => {
+                CompletedCall::Received(self.lend_buffer(result, flags))
+            }
+            PendingRequest::ReceiveInto(buffer) => CompletedCall::Received(fill(buffer, result)),
+            PendingRequest::Read { buffer, .. } => CompletedCall::Read(fill(buffer, result)),
+            PendingRequest::Send(_) => CompletedCall::Sent(answer(result), None),
+            PendingRequest::SendBuffer(buffer) => CompletedCall::Sent(answer(result), Some(buffer)),
+            PendingRequest::SendAndClose {
                 socket, failure, ..
             } => {
                 self.closed(socket);
-                Outcome::Ended(unless(failure, done))
+                CompletedCall::Ended(unless(failure, done))
             }
-            Held::Close { socket, is_told } => {
+            PendingRequest::Close { socket, is_told } => {
                 self.closed(socket);
                 if !is_told {
                     return None;
                 }
-                Outcome::Closed(done)
+                CompletedCall::Closed(done)
             }
-            Held::Shutdown => Outcome::ShutDown(done),
-            Held::Poll => Outcome::Ready(done),
-            Held::Unsent => Outcome::Unsent(answer(result)),
-            Held::Lend(own) => Outcome::Lent(done.map(|()| {
+            PendingRequest::Shutdown => CompletedCall::ShutDown(done),
+            PendingRequest::Poll => CompletedCall::Ready(done),
+            PendingRequest::Unsent => CompletedCall::Unsent(answer(result)),
+            PendingRequest::Lend(own) => CompletedCall::Lent(done.map(|()| {
                 // SAFETY: as of an accepted socket.
                 own.unwrap_or_else(|| unsafe { OwnedFd::from_raw_fd(result) })
             })),
-            Held::Refused(held, error) => return self.outcome(*held, -error, 0),
+            PendingRequest::Refused(held, error) => return self.outcome(*held, -error, 0),
         })
     }
 
-    fn accepted(&mut self, result: i32, direct: bool) -> io::Result<Socket> {
+    fn accepted(&mut self, result: i32, direct: bool) -> io::Result<RingSocket> {
         let number = answer(result)? as u32;
         if !direct {
             // SAFETY: the kernel has just opened this descriptor for this request. No other code
             // knows its number.
             let fd = unsafe { OwnedFd::from_raw_fd(number as RawFd) };
-            return Ok(Socket::from(fd));
+            return Ok(RingSocket::from(fd));
         }
         self.open_slots += 1;
         Ok(self.direct(number))
     }
 
-    fn dialled(&mut self, slot: u32, connected: io::Result<()>) -> io::Result<Socket> {
+    fn dialled(&mut self, slot: u32, connected: io::Result<()>) -> io::Result<RingSocket> {
         self.open_slots += 1;
         if let Err(error) = connected {
             // There may be a socket in the slot. If there is none, to close it does nothing.
@@ -185,9 +189,9 @@ impl StreamRing {
         Ok(self.direct(slot))
     }
 
-    fn direct(&self, slot: u32) -> Socket {
+    fn direct(&self, slot: u32) -> RingSocket {
         let ring = self.id;
-        Socket(Descriptor::Direct { ring, slot })
+        RingSocket(RingDescriptor::Direct { ring, slot })
     }
 
     /// Counts a slot as free once it is.

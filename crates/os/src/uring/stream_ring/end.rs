@@ -1,6 +1,6 @@
 //! The end of a stream ring: nothing is freed that the kernel may still use.
 
-use super::pending::{Held, Key};
+use super::pending::{PendingKey, PendingRequest};
 use super::requests::{NOBODY, STAGE_CLOSE};
 use super::{StreamRing, register};
 use io_uring::EnterFlags;
@@ -87,12 +87,12 @@ impl StreamRing {
             // It is not known which requests it has.
             return self.pending.count() > 0;
         }
-        let held_back: HashSet<Key> = self.held_back().map(|(key, _)| key).collect();
+        let held_back: HashSet<PendingKey> = self.held_back().map(|(key, _)| key).collect();
         self.pending.any(|key, held| {
             let uses_none = match held {
-                Held::Close { .. } => true,
+                PendingRequest::Close { .. } => true,
                 // Its sending is over.
-                Held::SendAndClose { failure, .. } => *failure != 0,
+                PendingRequest::SendAndClose { failure, .. } => *failure != 0,
                 _ => false,
             };
             !uses_none && !held_back.contains(&key)
@@ -100,23 +100,25 @@ impl StreamRing {
     }
 
     /// Requests that were made and never passed on.
-    fn held_back(&self) -> impl Iterator<Item = (Key, u32)> {
+    fn held_back(&self) -> impl Iterator<Item = (PendingKey, u32)> {
         let backlog = self.backlog.iter().flatten();
         let numbers = self.queued.iter().copied();
         numbers
             .chain(backlog.map(|entry| entry.get_user_data()))
             .filter(|number| *number != NOBODY)
-            .map(Key::parse)
+            .map(PendingKey::parse)
     }
 
     /// Closes the descriptors that were given up to be closed by requests which the kernel never
     /// got.
     fn close_held_back(&mut self) {
-        let held_back: Vec<(Key, u32)> = self.held_back().collect();
+        let held_back: Vec<(PendingKey, u32)> = self.held_back().collect();
         for (key, stage) in held_back {
             let number = match self.pending.find(key) {
-                Some((_, Held::Close { socket, .. })) => *socket,
-                Some((_, Held::SendAndClose { socket, .. })) if stage == STAGE_CLOSE => *socket,
+                Some((_, PendingRequest::Close { socket, .. })) => *socket,
+                Some((_, PendingRequest::SendAndClose { socket, .. })) if stage == STAGE_CLOSE => {
+                    *socket
+                }
                 _ => continue,
             };
             // Slots are negative.

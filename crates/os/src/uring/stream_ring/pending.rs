@@ -13,7 +13,7 @@ const STAGE_MASK: u64 = ((1 << STAGE_BITS) - 1) << INDEX_BITS;
 
 /// A request, and all that must live until it is over. Everything that the kernel points to is on
 /// the heap, so that the table may move.
-pub(super) enum Held {
+pub(super) enum PendingRequest {
     /// No request: the next free place.
     Free(u32),
     Accept {
@@ -64,18 +64,18 @@ pub(super) enum Held {
     Lend(Option<OwnedFd>),
     /// A request that the ring refuses, and the error. The kernel gets an empty request, which
     /// answers in its turn.
-    Refused(Box<Held>, i32),
+    Refused(Box<PendingRequest>, i32),
 }
 
 /// Which request a completion is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key(u64);
+pub(super) struct PendingKey(u64);
 
 struct Entry {
     token: u32,
     /// Counts the requests that had this place, so that a late cancel hits none but its own.
     generation: u32,
-    held: Held,
+    held: PendingRequest,
 }
 
 /// The table.
@@ -106,16 +106,16 @@ impl Pending {
     }
 
     /// None if the table is full.
-    pub(super) fn add(&mut self, token: u32, held: Held) -> Option<Key> {
+    pub(super) fn add(&mut self, token: u32, held: PendingRequest) -> Option<PendingKey> {
         let index = self.free;
         if let Some(entry) = self.entries.get_mut(index as usize) {
-            if let Held::Free(next) = entry.held {
+            if let PendingRequest::Free(next) = entry.held {
                 self.free = next;
             }
             entry.token = token;
             entry.held = held;
             self.count += 1;
-            return Some(Key::new(index, entry.generation));
+            return Some(PendingKey::new(index, entry.generation));
         }
         let index = u32::try_from(self.entries.len()).ok()?;
         if index >= self.entries_max {
@@ -127,22 +127,22 @@ impl Pending {
             generation: 0,
             held,
         });
-        Some(Key::new(index, 0))
+        Some(PendingKey::new(index, 0))
     }
 
     /// The request that a completion is about, and its token.
-    pub(super) fn find(&mut self, request: Key) -> Option<(u32, &mut Held)> {
+    pub(super) fn find(&mut self, request: PendingKey) -> Option<(u32, &mut PendingRequest)> {
         let entry = self.entries.get_mut(request.index() as usize)?;
-        let is_it =
-            entry.generation == request.generation() && !matches!(entry.held, Held::Free(_));
+        let is_it = entry.generation == request.generation()
+            && !matches!(entry.held, PendingRequest::Free(_));
         is_it.then_some((entry.token, &mut entry.held))
     }
 
     /// Ends a request, and hands out what it held.
-    pub(super) fn remove(&mut self, request: Key) -> Option<(u32, Held)> {
+    pub(super) fn remove(&mut self, request: PendingKey) -> Option<(u32, PendingRequest)> {
         let free = self.free;
         let (token, held) = self.find(request)?;
-        let held = std::mem::replace(held, Held::Free(free));
+        let held = std::mem::replace(held, PendingRequest::Free(free));
         self.free = request.index();
         self.count -= 1;
         let entry = &mut self.entries[request.index() as usize];
@@ -151,15 +151,15 @@ impl Pending {
     }
 
     /// True if that is true of a request that is not over.
-    pub(super) fn any(&self, mut test: impl FnMut(Key, &Held) -> bool) -> bool {
+    pub(super) fn any(&self, mut test: impl FnMut(PendingKey, &PendingRequest) -> bool) -> bool {
         self.entries.iter().enumerate().any(|(index, entry)| {
-            let is_free = matches!(entry.held, Held::Free(_));
-            !is_free && test(Key::new(index as u32, entry.generation), &entry.held)
+            let is_free = matches!(entry.held, PendingRequest::Free(_));
+            !is_free && test(PendingKey::new(index as u32, entry.generation), &entry.held)
         })
     }
 }
 
-impl Key {
+impl PendingKey {
     /// No request's.
     pub(super) const NONE: Self = Self(!STAGE_MASK);
 
@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn a_place_is_used_again_under_another_name() {
         let mut pending = Pending::new(2);
-        let first = pending.add(7, Held::Poll).unwrap();
+        let first = pending.add(7, PendingRequest::Poll).unwrap();
         assert_eq!(pending.remove(first).map(|(token, _)| token), Some(7));
         assert!(pending.remove(first).is_none());
-        let second = pending.add(8, Held::Poll).unwrap();
+        let second = pending.add(8, PendingRequest::Poll).unwrap();
         assert_ne!(first, second);
         assert!(pending.find(first).is_none());
         assert_eq!(pending.find(second).map(|(token, _)| token), Some(8));
@@ -210,12 +210,12 @@ mod tests {
         let mut pending = Pending::new(2);
         assert_eq!(pending.entries_max, 1 << INDEX_BITS);
         pending.entries_max = 1;
-        let first = pending.add(7, Held::Poll).unwrap();
-        assert!(pending.add(8, Held::Poll).is_none());
+        let first = pending.add(7, PendingRequest::Poll).unwrap();
+        assert!(pending.add(8, PendingRequest::Poll).is_none());
         assert_eq!(pending.count(), 1);
         pending.remove(first);
-        assert!(pending.add(9, Held::Poll).is_some());
-        assert!(pending.find(Key::NONE).is_none());
+        assert!(pending.add(9, PendingRequest::Poll).is_some());
+        assert!(pending.find(PendingKey::NONE).is_none());
     }
 
     proptest! {
@@ -226,8 +226,8 @@ mod tests {
             index in 0_u32..1 << INDEX_BITS, generation in any::<u32>(),
             stage in 0_u32..1 << STAGE_BITS,
         ) {
-            let request = Key::new(index, generation);
-            prop_assert_eq!(Key::parse(request.stage(stage)), (request, stage));
+            let request = PendingKey::new(index, generation);
+            prop_assert_eq!(PendingKey::parse(request.stage(stage)), (request, stage));
         }
 
         #[test]
@@ -239,7 +239,7 @@ mod tests {
                     let (request, token) = known.swap_remove(usize::from(turn) % known.len());
                     prop_assert_eq!(pending.remove(request).map(|(token, _)| token), Some(token));
                 } else {
-                    known.push((pending.add(u32::from(turn), Held::Poll).unwrap(), u32::from(turn)));
+                    known.push((pending.add(u32::from(turn), PendingRequest::Poll).unwrap(), u32::from(turn)));
                 }
                 prop_assert_eq!(pending.count(), known.len());
             }

@@ -1,8 +1,8 @@
 //! The requests that a stream ring makes, one verb each (io_uring_enter(2), io_uring_prep_*(3)).
 
-use super::pending::{Held, Key};
-use super::socket::{Descriptor, Memory, Name};
-use super::{Address, Buffer, GROUP, Placement, Request, Socket, StreamRing};
+use super::pending::{PendingKey, PendingRequest};
+use super::socket::{Memory, Name, RingDescriptor};
+use super::{Address, Buffer, DescriptorKind, GROUP, RequestKey, RingSocket, StreamRing};
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed};
@@ -45,7 +45,7 @@ static LINGER: libc::linger = libc::linger {
 
 /// How connections are accepted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Accepting {
+pub struct AcceptRequest {
     /// One request accepts again and again (`IORING_ACCEPT_MULTISHOT`, Linux 5.19).
     pub multishot: bool,
     /// Reports the peer's address, which a multishot request cannot.
@@ -65,14 +65,14 @@ pub struct Dialling<'a> {
 
 /// How bytes are sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sending {
+pub struct SendRequest {
     /// Not over before all is sent (`MSG_WAITALL`); otherwise as soon as some is.
     pub whole: bool,
     /// More comes at once, so that the last packet may wait for it (`MSG_MORE`).
     pub more: bool,
 }
 
-impl Sending {
+impl SendRequest {
     fn flags(self) -> i32 {
         let whole = if self.whole { libc::MSG_WAITALL } else { 0 };
         let more = if self.more { libc::MSG_MORE } else { 0 };
@@ -103,11 +103,11 @@ impl StreamRing {
     pub fn accept(
         &mut self,
         token: u32,
-        listener: &Socket,
-        placement: Placement,
-        accepting: Accepting,
-    ) -> Request {
-        let direct = !matches!(placement, Placement::Ordinary);
+        listener: &RingSocket,
+        placement: DescriptorKind,
+        accepting: AcceptRequest,
+    ) -> RequestKey {
+        let direct = !matches!(placement, DescriptorKind::Ordinary);
         let multishot = accepting.multishot;
         let mut name = (accepting.peer && !multishot).then(Name::empty);
         let (address, length) = match name.as_mut().and_then(|name| name.first_mut()) {
@@ -130,7 +130,7 @@ impl StreamRing {
                 .flags(accept_flags(direct))
                 .build())
         };
-        self.request(token, Held::Accept { direct, name }, entry)
+        self.request(token, PendingRequest::Accept { direct, name }, entry)
     }
 
     /// Makes a socket in a slot and connects it, in one turn: socket(2), setsockopt(2), bind(2) if
@@ -143,14 +143,14 @@ impl StreamRing {
     /// turn comes. Linux 6.10 to 6.13 read an option only then (`io_uring_cmd_prep_setup`,
     /// io_uring/uring_cmd.c). Its place in the queue may have the next request in it by that time.
     /// A failed part leaves nothing for the parts after it to work on.
-    pub fn dial(&mut self, token: u32, dialling: &Dialling<'_>) -> Option<Request> {
+    pub fn dial(&mut self, token: u32, dialling: &Dialling<'_>) -> Option<RequestKey> {
         let index = self.dial_slots.pop()?;
         let Dialling {
             target,
             source,
             reset,
         } = *dialling;
-        let held = Held::Dial {
+        let held = PendingRequest::Dial {
             slot: index,
             target: target.clone(),
             source: source.cloned(),
@@ -192,23 +192,32 @@ impl StreamRing {
     /// `IOSQE_BUFFER_SELECT`). Answered by [`super::Outcome::Received`]: nothing is the end of the
     /// stream, `ENOBUFS` that all buffers are taken.
     #[inline]
-    pub fn receive(&mut self, token: u32, socket: &Socket) -> Request {
+    pub fn receive(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         let entry = on!(self.number(socket), fd => opcode::Recv::new(fd, ptr::null_mut(), 0)
             .buf_group(GROUP)
             .build());
         let entry = entry.flags(Flags::BUFFER_SELECT);
-        self.request(token, Held::Receive, entry)
+        self.request(token, PendingRequest::Receive, entry)
     }
 
     /// Receives into this buffer, which must be on the heap: one of a ring's is given back, and
     /// the answer is `EINVAL`. Answered by [`super::Outcome::Received`].
-    pub fn receive_into(&mut self, token: u32, socket: &Socket, mut buffer: Buffer) -> Request {
+    pub fn receive_into(
+        &mut self,
+        token: u32,
+        socket: &RingSocket,
+        mut buffer: Buffer,
+    ) -> RequestKey {
         let Some((memory, bytes)) = room(&mut buffer) else {
             self.give_back(buffer);
-            return self.refuse(token, Held::ReceiveInto(Buffer::none()), libc::EINVAL);
+            return self.refuse(
+                token,
+                PendingRequest::ReceiveInto(Buffer::none()),
+                libc::EINVAL,
+            );
         };
         let entry = on!(self.number(socket), fd => opcode::Recv::new(fd, memory, bytes).build());
-        self.request(token, Held::ReceiveInto(buffer), entry)
+        self.request(token, PendingRequest::ReceiveInto(buffer), entry)
     }
 
     /// Sends a part of shared bytes (send(2), never `SIGPIPE`). Answered by
@@ -217,17 +226,17 @@ impl StreamRing {
     pub fn send(
         &mut self,
         token: u32,
-        socket: &Socket,
+        socket: &RingSocket,
         bytes: Arc<[u8]>,
         range: Range<usize>,
-        sending: Sending,
-    ) -> Request {
+        sending: SendRequest,
+    ) -> RequestKey {
         let part = part(&bytes, range);
         if part.len() > self.send_bytes_max {
-            return self.refuse(token, Held::Send(bytes), libc::EMSGSIZE);
+            return self.refuse(token, PendingRequest::Send(bytes), libc::EMSGSIZE);
         }
         let entry = send(self.number(socket), part, sending);
-        self.request(token, Held::Send(bytes), entry)
+        self.request(token, PendingRequest::Send(bytes), entry)
     }
 
     /// Sends what is in a buffer, from a byte on. Answered by [`super::Outcome::Sent`], with the
@@ -235,23 +244,23 @@ impl StreamRing {
     pub fn send_buffer(
         &mut self,
         token: u32,
-        socket: &Socket,
+        socket: &RingSocket,
         buffer: Buffer,
         from: usize,
-        sending: Sending,
-    ) -> Request {
+        sending: SendRequest,
+    ) -> RequestKey {
         if let Memory::Lent { ring, .. } = buffer.0
             && ring != self.id
         {
-            return self.refuse(token, Held::SendBuffer(buffer), libc::EINVAL);
+            return self.refuse(token, PendingRequest::SendBuffer(buffer), libc::EINVAL);
         }
         let filled = self.bytes(&buffer);
         let part = part(filled, from..filled.len());
         if part.len() > self.send_bytes_max {
-            return self.refuse(token, Held::SendBuffer(buffer), libc::EMSGSIZE);
+            return self.refuse(token, PendingRequest::SendBuffer(buffer), libc::EMSGSIZE);
         }
         let entry = send(self.number(socket), part, sending);
-        self.request(token, Held::SendBuffer(buffer), entry)
+        self.request(token, PendingRequest::SendBuffer(buffer), entry)
     }
 
     /// Sends all of it, and receives the answer into one of the ring's buffers, in one chain.
@@ -265,16 +274,16 @@ impl StreamRing {
     pub fn exchange(
         &mut self,
         token: u32,
-        socket: &Socket,
+        socket: &RingSocket,
         bytes: Arc<[u8]>,
         range: Range<usize>,
-    ) -> Request {
+    ) -> RequestKey {
         let part = part(&bytes, range);
         if part.len() > self.send_bytes_max {
-            return self.refuse(token, Held::Exchange(bytes), libc::EMSGSIZE);
+            return self.refuse(token, PendingRequest::Exchange(bytes), libc::EMSGSIZE);
         }
         let number = self.number(socket);
-        let whole = Sending {
+        let whole = SendRequest {
             whole: true,
             more: false,
         };
@@ -286,7 +295,7 @@ impl StreamRing {
             .ioprio(POLL_FIRST)
             .build());
         let second = second.flags(Flags::BUFFER_SELECT);
-        let request = self.add(token, Held::Exchange(bytes));
+        let request = self.add(token, PendingRequest::Exchange(bytes));
         let chain = [
             first.user_data(request.stage(0)),
             second.user_data(request.stage(STAGE_RECEIVE)),
@@ -305,19 +314,19 @@ impl StreamRing {
     pub fn send_and_close(
         &mut self,
         token: u32,
-        socket: Socket,
+        socket: RingSocket,
         bytes: Arc<[u8]>,
         range: Range<usize>,
-    ) -> Request {
+    ) -> RequestKey {
         let number = self.take_number(socket);
-        let whole = Sending {
+        let whole = SendRequest {
             whole: true,
             more: true,
         };
         let part = part(&bytes, range);
         let is_too_long = part.len() > self.send_bytes_max;
         let first = send(number, part, whole);
-        let held = Held::SendAndClose {
+        let held = PendingRequest::SendAndClose {
             bytes,
             socket: number,
             failure: if is_too_long { libc::EMSGSIZE } else { 0 },
@@ -352,35 +361,35 @@ impl StreamRing {
         offset: u64,
         bytes_max: usize,
         mut buffer: Buffer,
-    ) -> Request {
+    ) -> RequestKey {
         let Some((memory, bytes)) = room(&mut buffer) else {
             self.give_back(buffer);
             let buffer = Buffer::none();
-            return self.refuse(token, Held::Read { file, buffer }, libc::EINVAL);
+            return self.refuse(token, PendingRequest::Read { file, buffer }, libc::EINVAL);
         };
         let bytes = bytes.min(u32::try_from(bytes_max).unwrap_or(u32::MAX));
         let entry = opcode::Read::new(Fd(file.as_raw_fd()), memory, bytes)
             .offset(offset)
             .build();
-        self.request(token, Held::Read { file, buffer }, entry)
+        self.request(token, PendingRequest::Read { file, buffer }, entry)
     }
 
     /// Ends one direction or both (shutdown(2)). Answered by [`super::Outcome::ShutDown`].
-    pub fn shutdown(&mut self, token: u32, socket: &Socket, how: Shutdown) -> Request {
+    pub fn shutdown(&mut self, token: u32, socket: &RingSocket, how: Shutdown) -> RequestKey {
         let how = match how {
             Shutdown::Read => libc::SHUT_RD,
             Shutdown::Write => libc::SHUT_WR,
             Shutdown::Both => libc::SHUT_RDWR,
         };
         let entry = on!(self.number(socket), fd => opcode::Shutdown::new(fd, how).build());
-        self.request(token, Held::Shutdown, entry)
+        self.request(token, PendingRequest::Shutdown, entry)
     }
 
     /// Closes a socket (close(2)). Answered by [`super::Outcome::Closed`]. Requests about it that
     /// are not over hold it open: a multishot or a waiting one must be over, or be cancelled, and
     /// a chain must have been answered, see [`Socket`].
     #[inline]
-    pub fn close(&mut self, token: u32, socket: Socket) -> Request {
+    pub fn close(&mut self, token: u32, socket: RingSocket) -> RequestKey {
         let socket = self.take_number(socket);
         self.close_number(token, socket, true)
     }
@@ -388,9 +397,9 @@ impl StreamRing {
     /// Closes a socket with a RST, which throws away what was not sent yet (`SO_LINGER` of zero,
     /// socket(7); Linux 6.7). Answered by [`super::Outcome::Closed`]. As with
     /// [`StreamRing::close`], a chain about it must have been answered.
-    pub fn reset(&mut self, token: u32, socket: Socket) -> Request {
+    pub fn reset(&mut self, token: u32, socket: RingSocket) -> RequestKey {
         let socket = self.take_number(socket);
-        let held = Held::Close {
+        let held = PendingRequest::Close {
             socket,
             is_told: true,
         };
@@ -407,44 +416,44 @@ impl StreamRing {
 
     /// Waits until there is something to receive, or the peer has gone (poll(2)). Answered by
     /// [`super::Outcome::Ready`].
-    pub fn poll_readable(&mut self, token: u32, socket: &Socket) -> Request {
+    pub fn poll_readable(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         let events = libc::POLLIN as u32;
         let entry = on!(self.number(socket), fd => opcode::PollAdd::new(fd, events).build());
-        self.request(token, Held::Poll, entry)
+        self.request(token, PendingRequest::Poll, entry)
     }
 
     /// Asks how many bytes the peer has not acknowledged (`SIOCOUTQ` of tcp(7), Linux 6.7).
     /// Answered by [`super::Outcome::Unsent`].
-    pub fn unsent(&mut self, token: u32, socket: &Socket) -> Request {
+    pub fn unsent(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         let entry =
             on!(self.number(socket), fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
-        self.request(token, Held::Unsent, entry)
+        self.request(token, PendingRequest::Unsent, entry)
     }
 
     /// As [`StreamRing::unsent`], about the socket that [`StreamRing::send_and_close`] was given. None
     /// if that request is over.
-    pub fn unsent_of(&mut self, token: u32, request: Request) -> Option<Request> {
+    pub fn unsent_of(&mut self, token: u32, request: RequestKey) -> Option<RequestKey> {
         let socket = self.number_of(request)?;
         let entry = on!(socket, fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
-        Some(self.request(token, Held::Unsent, entry))
+        Some(self.request(token, PendingRequest::Unsent, entry))
     }
 
     /// Asks for a further descriptor of a socket, for what no request does (Linux 6.8 for a slot).
     /// Answered by [`super::Outcome::Lent`]. While it is open, a close ends no connection.
-    pub fn lend(&mut self, token: u32, socket: &Socket) -> Request {
+    pub fn lend(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         self.lend_number(token, self.number(socket))
     }
 
     /// As [`StreamRing::lend`], and otherwise as [`StreamRing::unsent_of`].
-    pub fn lend_of(&mut self, token: u32, request: Request) -> Option<Request> {
+    pub fn lend_of(&mut self, token: u32, request: RequestKey) -> Option<RequestKey> {
         let socket = self.number_of(request)?;
         Some(self.lend_number(token, socket))
     }
 
-    fn lend_number(&mut self, token: u32, socket: i64) -> Request {
+    fn lend_number(&mut self, token: u32, socket: i64) -> RequestKey {
         if let Some(slot) = slot(socket) {
             let entry = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
-            return self.request(token, Held::Lend(None), entry);
+            return self.request(token, PendingRequest::Lend(None), entry);
         }
         // SAFETY: fcntl(2) takes any number; the descriptor that it returns is open, and only ours.
         let copy = unsafe {
@@ -454,15 +463,19 @@ impl StreamRing {
             }
         };
         match copy {
-            None => self.refuse(token, Held::Lend(None), libc::EBADF),
-            copy => self.request(token, Held::Lend(copy), opcode::Nop::new().build()),
+            None => self.refuse(token, PendingRequest::Lend(None), libc::EBADF),
+            copy => self.request(
+                token,
+                PendingRequest::Lend(copy),
+                opcode::Nop::new().build(),
+            ),
         }
     }
 
     /// The socket of [`Held::SendAndClose`]; none if that is over.
-    fn number_of(&mut self, request: Request) -> Option<i64> {
+    fn number_of(&mut self, request: RequestKey) -> Option<i64> {
         match self.pending.find(request.key)?.1 {
-            Held::SendAndClose { socket, .. } if request.ring == self.id => Some(*socket),
+            PendingRequest::SendAndClose { socket, .. } if request.ring == self.id => Some(*socket),
             _ => None,
         }
     }
@@ -470,15 +483,15 @@ impl StreamRing {
     /// Tries to end a request early; it is answered with `ECANCELED` then, and as always if it is
     /// too late. A request between two states is not found, such as a chain whose next part begins.
     /// To be sure, repeat this until the request is answered. A request of another ring is ignored.
-    pub fn cancel(&mut self, request: Request) {
+    pub fn cancel(&mut self, request: RequestKey) {
         if request.ring != self.id {
             return;
         }
         let request = request.key;
         // Of a chain that dials, what can take long is its last part; of an exchange, both.
         let stages: &[u32] = match self.pending.find(request) {
-            Some((_, Held::Dial { .. })) => &[STAGE_CONNECT],
-            Some((_, Held::Exchange(_))) => &[0, STAGE_RECEIVE],
+            Some((_, PendingRequest::Dial { .. })) => &[STAGE_CONNECT],
+            Some((_, PendingRequest::Exchange(_))) => &[0, STAGE_RECEIVE],
             _ => &[0],
         };
         for stage in stages {
@@ -488,49 +501,53 @@ impl StreamRing {
         }
     }
 
-    pub(super) fn close_number(&mut self, token: u32, socket: i64, is_told: bool) -> Request {
-        self.request(token, Held::Close { socket, is_told }, close(socket))
+    pub(super) fn close_number(&mut self, token: u32, socket: i64, is_told: bool) -> RequestKey {
+        self.request(
+            token,
+            PendingRequest::Close { socket, is_told },
+            close(socket),
+        )
     }
 
     /// The second half of [`Held::SendAndClose`], when the first one has failed.
-    pub(super) fn close_after(&mut self, request: Key, socket: i64) {
+    pub(super) fn close_after(&mut self, request: PendingKey, socket: i64) {
         self.push(&[close(socket).user_data(request.stage(STAGE_CLOSE))]);
     }
 
     /// Answers what is not passed on.
-    fn refuse(&mut self, token: u32, held: Held, error: libc::c_int) -> Request {
-        let held = Held::Refused(Box::new(held), error);
+    fn refuse(&mut self, token: u32, held: PendingRequest, error: libc::c_int) -> RequestKey {
+        let held = PendingRequest::Refused(Box::new(held), error);
         self.request(token, held, opcode::Nop::new().build())
     }
 
     #[inline]
-    fn request(&mut self, token: u32, held: Held, entry: Entry) -> Request {
+    fn request(&mut self, token: u32, held: PendingRequest, entry: Entry) -> RequestKey {
         let request = self.add(token, held);
         self.push(&[entry.user_data(request.stage(0))]);
         self.named(request)
     }
 
     #[inline]
-    fn named(&self, key: Key) -> Request {
+    fn named(&self, key: PendingKey) -> RequestKey {
         let ring = self.id;
-        Request { ring, key }
+        RequestKey { ring, key }
     }
 
     /// A descriptor as one number: slots are negative, from -1 on.
     #[inline]
-    fn number(&self, socket: &Socket) -> i64 {
+    fn number(&self, socket: &RingSocket) -> i64 {
         match &socket.0 {
-            Descriptor::Ordinary(fd) => i64::from(fd.as_raw_fd()),
-            Descriptor::Direct { ring, slot } if *ring == self.id => -1 - i64::from(*slot),
-            Descriptor::Direct { .. } => FOREIGN,
+            RingDescriptor::Ordinary(fd) => i64::from(fd.as_raw_fd()),
+            RingDescriptor::Direct { ring, slot } if *ring == self.id => -1 - i64::from(*slot),
+            RingDescriptor::Direct { .. } => FOREIGN,
         }
     }
 
     /// As [`StreamRing::number`], and gives up an ordinary descriptor, for the kernel to close.
     #[inline]
-    fn take_number(&self, socket: Socket) -> i64 {
+    fn take_number(&self, socket: RingSocket) -> i64 {
         let number = self.number(&socket);
-        if let Descriptor::Ordinary(fd) = socket.0 {
+        if let RingDescriptor::Ordinary(fd) = socket.0 {
             let _ = fd.into_raw_fd();
         }
         number
@@ -547,7 +564,7 @@ fn part(bytes: &[u8], range: Range<usize>) -> &[u8] {
     bytes.get(range).unwrap_or_default()
 }
 
-fn send(number: i64, bytes: &[u8], sending: Sending) -> Entry {
+fn send(number: i64, bytes: &[u8], sending: SendRequest) -> Entry {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     on!(number, fd => opcode::Send::new(fd, bytes.as_ptr(), length)
         .flags(sending.flags())

@@ -17,40 +17,40 @@ use std::sync::Arc;
 /// Neither kind may be dropped or closed while a request about it has not been passed on. An
 /// ordinary one must also stay open until every chain about it is answered. The later parts look
 /// the descriptor up when their turn comes, and by then it may be another file.
-pub struct Socket(pub(super) Descriptor);
+pub struct RingSocket(pub(super) RingDescriptor);
 
-pub(super) enum Descriptor {
+pub(super) enum RingDescriptor {
     /// Of the process.
     Ordinary(OwnedFd),
     /// A slot of that ring.
     Direct { ring: RingId, slot: u32 },
 }
 
-impl Socket {
+impl RingSocket {
     /// True for a slot of the ring.
     pub fn is_direct(&self) -> bool {
-        matches!(self.0, Descriptor::Direct { .. })
+        matches!(self.0, RingDescriptor::Direct { .. })
     }
 }
 
-impl From<OwnedFd> for Socket {
+impl From<OwnedFd> for RingSocket {
     fn from(fd: OwnedFd) -> Self {
-        Self(Descriptor::Ordinary(fd))
+        Self(RingDescriptor::Ordinary(fd))
     }
 }
 
-impl fmt::Debug for Socket {
+impl fmt::Debug for RingSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Descriptor::Ordinary(fd) => write!(f, "Socket(descriptor {})", fd.as_raw_fd()),
-            Descriptor::Direct { slot, .. } => write!(f, "Socket(slot {slot})"),
+            RingDescriptor::Ordinary(fd) => write!(f, "Socket(descriptor {})", fd.as_raw_fd()),
+            RingDescriptor::Direct { slot, .. } => write!(f, "Socket(slot {slot})"),
         }
     }
 }
 
 /// Which kind of descriptor a new socket gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
+pub enum DescriptorKind {
     /// One of the process.
     Ordinary,
     /// A slot that the kernel chooses: the lowest free one after the last.

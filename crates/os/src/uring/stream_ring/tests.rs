@@ -15,7 +15,7 @@ const LISTENER: u32 = 1_000_000;
 
 struct Server {
     ring: StreamRing,
-    listener: Socket,
+    listener: RingSocket,
     address: SocketAddr,
     _listener: TcpListener,
 }
@@ -54,21 +54,21 @@ const DIRECT: StreamOptions = StreamOptions {
 };
 
 impl Server {
-    fn event(&mut self) -> Event {
+    fn event(&mut self) -> RingEvent {
         event(&mut self.ring)
     }
 
-    fn accept(&mut self, placement: Placement, accepting: Accepting) -> Request {
+    fn accept(&mut self, placement: DescriptorKind, accepting: AcceptRequest) -> RequestKey {
         self.ring
             .accept(LISTENER, &self.listener, placement, accepting)
     }
 
-    fn accepted(&mut self) -> Socket {
+    fn accepted(&mut self) -> RingSocket {
         match self.event() {
-            Event {
+            RingEvent {
                 token: LISTENER,
                 outcome:
-                    Outcome::Accepted {
+                    CompletedCall::Accepted {
                         socket: Ok(socket), ..
                     },
             } => socket,
@@ -77,7 +77,7 @@ impl Server {
     }
 }
 
-fn event(ring: &mut StreamRing) -> Event {
+fn event(ring: &mut StreamRing) -> RingEvent {
     loop {
         if let Some(event) = ring.next() {
             return event;
@@ -86,9 +86,9 @@ fn event(ring: &mut StreamRing) -> Event {
     }
 }
 
-fn received(event: Event) -> Buffer {
+fn received(event: RingEvent) -> Buffer {
     match event.outcome {
-        Outcome::Received(Ok(buffer)) => buffer,
+        CompletedCall::Received(Ok(buffer)) => buffer,
         other => panic!("{other:?}"),
     }
 }
@@ -128,10 +128,10 @@ fn one_kind(direct: bool, multishot: bool, lent: bool) {
         return;
     };
     let placement = |direct| match direct {
-        false => Placement::Ordinary,
-        true => Placement::Chosen,
+        false => DescriptorKind::Ordinary,
+        true => DescriptorKind::Chosen,
     };
-    let accepting = Accepting {
+    let accepting = AcceptRequest {
         multishot,
         peer: false,
     };
@@ -152,7 +152,10 @@ fn one_kind(direct: bool, multishot: bool, lent: bool) {
         ring.send_and_close(round, socket, shared(b"..world.."), 2..7);
         let ended = event(ring);
         assert_eq!(ended.token, round);
-        assert!(matches!(ended.outcome, Outcome::Ended(Ok(()))), "{ended:?}");
+        assert!(
+            matches!(ended.outcome, CompletedCall::Ended(Ok(()))),
+            "{ended:?}"
+        );
         assert_eq!(client.join().unwrap(), b"world");
         assert_eq!((ring.open_slots(), ring.free_buffers()), (0, 4));
         assert_eq!(ring.in_flight(), usize::from(multishot));
@@ -167,14 +170,14 @@ fn an_accept_tells_the_peer() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    let accepting = Accepting {
+    let accepting = AcceptRequest {
         multishot: false,
         peer: true,
     };
-    server.accept(Placement::Chosen, accepting);
+    server.accept(DescriptorKind::Chosen, accepting);
     let stream = TcpStream::connect(server.address).unwrap();
     match server.event().outcome {
-        Outcome::Accepted { peer, .. } => assert_eq!(peer, stream.local_addr().ok()),
+        CompletedCall::Accepted { peer, .. } => assert_eq!(peer, stream.local_addr().ok()),
         other => panic!("{other:?}"),
     }
 }
@@ -184,16 +187,19 @@ fn a_failed_send_closes_all_the_same() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    server.accept(Placement::Chosen, Accepting::default());
+    server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
     server.ring.shutdown(0, &socket, Shutdown::Write);
-    assert!(matches!(server.event().outcome, Outcome::ShutDown(Ok(()))));
+    assert!(matches!(
+        server.event().outcome,
+        CompletedCall::ShutDown(Ok(()))
+    ));
     server.ring.send_and_close(3, socket, shared(b"late"), 0..4);
     match server.event() {
-        Event {
+        RingEvent {
             token: 3,
-            outcome: Outcome::Ended(Err(error)),
+            outcome: CompletedCall::Ended(Err(error)),
         } => assert_eq!(error.raw_os_error(), Some(libc::EPIPE)),
         other => panic!("{other:?}"),
     }
@@ -203,11 +209,11 @@ fn a_failed_send_closes_all_the_same() {
 
 #[test]
 fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
-    for placement in [Placement::Ordinary, Placement::Chosen] {
+    for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
         let Some(mut server) = dialler(&DIRECT) else {
             return;
         };
-        server.accept(placement, Accepting::default());
+        server.accept(placement, AcceptRequest::default());
         let client = TcpStream::connect(server.address).unwrap();
         let socket = server.accepted();
         // More than both sockets' buffers hold.
@@ -215,24 +221,27 @@ fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
         let sending = server.ring.send_and_close(3, socket, bytes, 0..24 << 20);
         assert!(server.ring.unsent_of(4, sending).is_some());
         match server.event() {
-            Event {
+            RingEvent {
                 token: 4,
-                outcome: Outcome::Unsent(Ok(bytes)),
+                outcome: CompletedCall::Unsent(Ok(bytes)),
             } => assert!(bytes > 0),
             other => panic!("{other:?}"),
         }
         assert!(server.ring.lend_of(6, sending).is_some());
         match server.event().outcome {
-            Outcome::Lent(Ok(fd)) => {
+            CompletedCall::Lent(Ok(fd)) => {
                 let lent = crate::tcp::TcpStream::from(fd);
                 assert!(lent.unacknowledged_bytes().unwrap() > 0);
             }
             // Before Linux 6.8, of a slot.
-            Outcome::Lent(Err(_)) if placement == Placement::Chosen => {}
+            CompletedCall::Lent(Err(_)) if placement == DescriptorKind::Chosen => {}
             other => panic!("{other:?}"),
         }
         drop(client);
-        assert!(matches!(server.event().outcome, Outcome::Ended(Err(_))));
+        assert!(matches!(
+            server.event().outcome,
+            CompletedCall::Ended(Err(_))
+        ));
         assert!(server.ring.unsent_of(5, sending).is_none());
         assert!(server.ring.lend_of(5, sending).is_none());
         assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
@@ -241,17 +250,17 @@ fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
 
 #[test]
 fn a_reset_is_no_end() {
-    for placement in [Placement::Ordinary, Placement::Chosen] {
+    for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
         let Some(mut server) = dialler(&DIRECT) else {
             return;
         };
-        server.accept(placement, Accepting::default());
+        server.accept(placement, AcceptRequest::default());
         let mut client = TcpStream::connect(server.address).unwrap();
         let socket = server.accepted();
         server.ring.reset(9, socket);
         let closed = server.event();
         assert_eq!(closed.token, 9);
-        assert!(matches!(closed.outcome, Outcome::Closed(Ok(()))));
+        assert!(matches!(closed.outcome, CompletedCall::Closed(Ok(()))));
         let error = client.read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
         assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
@@ -263,7 +272,7 @@ fn more_requests_than_the_queue_holds_are_all_answered() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    server.accept(Placement::Chosen, Accepting::default());
+    server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
     for token in 0..1000 {
@@ -280,7 +289,7 @@ fn buffers_run_out_and_come_back() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    server.accept(Placement::Chosen, Accepting::default());
+    server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let mut client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
     client.write_all(&[7; 1000]).unwrap();
@@ -292,7 +301,9 @@ fn buffers_run_out_and_come_back() {
     assert_eq!(server.ring.free_buffers(), 0);
     server.ring.receive(0, &socket);
     match server.event().outcome {
-        Outcome::Received(Err(error)) => assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS)),
+        CompletedCall::Received(Err(error)) => {
+            assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS))
+        }
         other => panic!("{other:?}"),
     }
     for buffer in held {
@@ -320,24 +331,24 @@ fn a_file_is_read_and_sent_from_one_buffer() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    server.accept(Placement::Chosen, Accepting::default());
+    server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let client = client(server.address);
     let socket = server.accepted();
     let file = Arc::new(std::fs::File::open("/proc/self/exe").unwrap());
     let ring = &mut server.ring;
     ring.read(0, Arc::clone(&file), 1, 3, Buffer::new(64));
     let buffer = match event(ring).outcome {
-        Outcome::Read(Ok(buffer)) => buffer,
+        CompletedCall::Read(Ok(buffer)) => buffer,
         other => panic!("{other:?}"),
     };
     assert_eq!(ring.bytes(&buffer), b"ELF");
-    let whole = Sending {
+    let whole = SendRequest {
         whole: true,
         more: false,
     };
     ring.send_buffer(0, &socket, buffer, 1, whole);
     match event(ring).outcome {
-        Outcome::Sent(Ok(2), Some(_)) => {}
+        CompletedCall::Sent(Ok(2), Some(_)) => {}
         other => panic!("{other:?}"),
     }
     // The data is read first, because a close would discard it and reset.
@@ -345,7 +356,7 @@ fn a_file_is_read_and_sent_from_one_buffer() {
     let buffer = received(event(ring));
     ring.give_back(buffer);
     ring.close(0, socket);
-    assert!(matches!(event(ring).outcome, Outcome::Closed(Ok(()))));
+    assert!(matches!(event(ring).outcome, CompletedCall::Closed(Ok(()))));
     assert_eq!(client.join().unwrap(), b"LF");
 }
 
@@ -355,11 +366,11 @@ fn a_ring_that_ends_in_the_middle_lets_go_of_everything() {
         let Some(mut server) = server(&DIRECT) else {
             return;
         };
-        let accepting = Accepting {
+        let accepting = AcceptRequest {
             multishot: true,
             peer: false,
         };
-        server.accept(Placement::Chosen, accepting);
+        server.accept(DescriptorKind::Chosen, accepting);
         let mut client = TcpStream::connect(server.address).unwrap();
         if used {
             let socket = server.accepted();
@@ -367,7 +378,7 @@ fn a_ring_that_ends_in_the_middle_lets_go_of_everything() {
             server.ring.receive_into(0, &socket, Buffer::new(64));
             // More than a socket holds whose peer does not read.
             let large: Arc<[u8]> = vec![0; 16 << 20].into();
-            let whole = Sending {
+            let whole = SendRequest {
                 whole: true,
                 more: false,
             };
@@ -388,7 +399,7 @@ fn a_ring_that_ends_in_the_middle_lets_go_of_everything() {
 }
 
 /// Dials a listener, and answers both ends.
-fn dialled(server: &mut Server) -> (Socket, TcpStream) {
+fn dialled(server: &mut Server) -> (RingSocket, TcpStream) {
     let target = Address::from(server.address);
     let dialling = Dialling {
         target: &target,
@@ -396,7 +407,7 @@ fn dialled(server: &mut Server) -> (Socket, TcpStream) {
         reset: false,
     };
     server.ring.dial(5, &dialling).unwrap();
-    let Outcome::Dialled(Ok(socket)) = server.event().outcome else {
+    let CompletedCall::Dialled(Ok(socket)) = server.event().outcome else {
         panic!("it listens");
     };
     (socket, server._listener.accept().unwrap().0)
@@ -428,7 +439,7 @@ fn an_exchange_is_answered_once_whatever_happens() {
     let moment = Some(Duration::from_millis(1));
     server.ring.wait(1, moment).unwrap();
     server.ring.cancel(request);
-    let Outcome::Received(Err(error)) = server.event().outcome else {
+    let CompletedCall::Received(Err(error)) = server.event().outcome else {
         panic!("it was cancelled");
     };
     assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
@@ -440,13 +451,16 @@ fn an_exchange_is_answered_once_whatever_happens() {
             .ring
             .exchange(7, &socket, Arc::clone(&question), 0..6);
         match server.event().outcome {
-            Outcome::Received(Err(error)) => met.extend(error.raw_os_error()),
+            CompletedCall::Received(Err(error)) => met.extend(error.raw_os_error()),
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(met, [libc::ECONNRESET, libc::EPIPE]);
     server.ring.close(8, socket);
-    assert!(matches!(server.event().outcome, Outcome::Closed(Ok(()))));
+    assert!(matches!(
+        server.event().outcome,
+        CompletedCall::Closed(Ok(()))
+    ));
     assert_eq!(server.ring.in_flight(), 0);
     assert_eq!(
         (server.ring.free_buffers(), server.ring.open_slots()),
@@ -456,8 +470,8 @@ fn an_exchange_is_answered_once_whatever_happens() {
 }
 
 /// An accepted socket, and its client, which waits for nothing without a limit.
-fn connected(server: &mut Server, placement: Placement) -> (Socket, TcpStream) {
-    server.accept(placement, Accepting::default());
+fn connected(server: &mut Server, placement: DescriptorKind) -> (RingSocket, TcpStream) {
+    server.accept(placement, AcceptRequest::default());
     let client = TcpStream::connect(server.address).unwrap();
     client.set_read_timeout(LONG).unwrap();
     (server.accepted(), client)
@@ -468,10 +482,10 @@ fn an_end_among_many_requests_lets_go_of_every_one() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    let (socket, mut client) = connected(&mut server, Placement::Chosen);
-    let (other, _second) = connected(&mut server, Placement::Ordinary);
+    let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
+    let (other, _second) = connected(&mut server, DescriptorKind::Ordinary);
     let large: Arc<[u8]> = vec![0; 1 << 20].into();
-    let sending = Sending::default();
+    let sending = SendRequest::default();
     for token in 0..200 {
         let range = 0..large.len();
         let ring = &mut server.ring;
@@ -498,14 +512,14 @@ fn an_end_among_many_requests_lets_go_of_every_one() {
 fn what_was_to_be_closed_is_closed_by_the_end() {
     for has_backlog in [false, true] {
         for close in [
-            StreamRing::close as fn(&mut StreamRing, u32, Socket) -> Request,
+            StreamRing::close as fn(&mut StreamRing, u32, RingSocket) -> RequestKey,
             StreamRing::reset,
             |ring, token, socket| ring.send_and_close(token, socket, shared(b"late"), 0..4),
         ] {
             let Some(mut server) = server(&DIRECT) else {
                 return;
             };
-            let (first, mut client) = connected(&mut server, Placement::Ordinary);
+            let (first, mut client) = connected(&mut server, DescriptorKind::Ordinary);
             if has_backlog {
                 // As if the kernel had taken no more: what follows waits behind it.
                 server.ring.backlog.push_back(Vec::new());
@@ -523,9 +537,12 @@ fn the_end_closes_what_a_failed_send_left_open() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    let (socket, mut client) = connected(&mut server, Placement::Ordinary);
+    let (socket, mut client) = connected(&mut server, DescriptorKind::Ordinary);
     server.ring.shutdown(0, &socket, Shutdown::Write);
-    assert!(matches!(server.event().outcome, Outcome::ShutDown(Ok(()))));
+    assert!(matches!(
+        server.event().outcome,
+        CompletedCall::ShutDown(Ok(()))
+    ));
     server.ring.send_and_close(1, socket, shared(b"late"), 0..4);
     // The send fails here, which no code looks at before the end.
     server.ring.wait(0, None).unwrap();
@@ -543,7 +560,7 @@ fn a_ring_that_was_cut_short_does_nothing_more() {
         let Some(mut server) = server(&DIRECT) else {
             return;
         };
-        let (socket, mut client) = connected(&mut server, Placement::Chosen);
+        let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
         // As if memory had run out between two requests.
         server.ring.ring.is_cut = true;
         let calls = server.ring.calls();
@@ -571,8 +588,8 @@ fn what_is_another_rings_is_refused() {
     let (Some(mut server), Some(mut stranger)) = (server(&DIRECT), server(&DIRECT)) else {
         return;
     };
-    let (socket, mut client) = connected(&mut server, Placement::Chosen);
-    let (own, _other) = connected(&mut stranger, Placement::Chosen);
+    let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
+    let (own, _other) = connected(&mut stranger, DescriptorKind::Chosen);
     // They have the same slot.
     assert_eq!(format!("{socket:?}"), format!("{own:?}"));
     client.write_all(b"hello").unwrap();
@@ -580,7 +597,7 @@ fn what_is_another_rings_is_refused() {
     let buffer = received(server.event());
 
     let ring = &mut stranger.ring;
-    let sending = Sending::default();
+    let sending = SendRequest::default();
     ring.receive(0, &socket);
     ring.receive_into(1, &socket, Buffer::new(4));
     ring.send(2, &socket, shared(b"x"), 0..1, sending);
@@ -589,7 +606,7 @@ fn what_is_another_rings_is_refused() {
     ring.poll_readable(5, &socket);
     ring.unsent(6, &socket);
     ring.lend(8, &socket);
-    ring.accept(7, &socket, Placement::Chosen, Accepting::default());
+    ring.accept(7, &socket, DescriptorKind::Chosen, AcceptRequest::default());
     let mut refused: Vec<(u32, Option<i32>)> = (0..9)
         .map(|_| {
             let event = event(ring);
@@ -605,7 +622,7 @@ fn what_is_another_rings_is_refused() {
 
     assert_eq!((ring.bytes(&buffer), ring.free_buffers()), (&b""[..], 4));
     ring.send_buffer(8, &own, buffer, 0, sending);
-    let Outcome::Sent(Err(refusal), Some(buffer)) = event(ring).outcome else {
+    let CompletedCall::Sent(Err(refusal), Some(buffer)) = event(ring).outcome else {
         panic!("it is another ring's");
     };
     assert_eq!(refusal.raw_os_error(), Some(libc::EINVAL));
@@ -616,9 +633,9 @@ fn what_is_another_rings_is_refused() {
     assert_eq!(server.ring.free_buffers(), 4);
 
     // Both may wait for a connection, under the same number.
-    let waiting = stranger.accept(Placement::Chosen, Accepting::default());
+    let waiting = stranger.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let ring = server.ring.id;
-    stranger.ring.cancel(Request { ring, ..waiting });
+    stranger.ring.cancel(RequestKey { ring, ..waiting });
     stranger.ring.unsent(10, &own);
     assert_eq!(stranger.event().token, 10);
     assert_eq!(stranger.ring.in_flight(), 1);
@@ -633,17 +650,17 @@ fn what_is_another_rings_is_refused() {
 }
 
 /// Why something could not be done.
-fn error(outcome: Outcome) -> Option<i32> {
+fn error(outcome: CompletedCall) -> Option<i32> {
     let error = match outcome {
-        Outcome::Accepted { socket, .. } => socket.err(),
-        Outcome::Received(result) | Outcome::Read(result) => result.err(),
-        Outcome::Sent(result, _) | Outcome::Unsent(result) => result.err(),
-        Outcome::Closed(result)
-        | Outcome::Ended(result)
-        | Outcome::ShutDown(result)
-        | Outcome::Ready(result) => result.err(),
-        Outcome::Dialled(result) => result.err(),
-        Outcome::Lent(result) => result.err(),
+        CompletedCall::Accepted { socket, .. } => socket.err(),
+        CompletedCall::Received(result) | CompletedCall::Read(result) => result.err(),
+        CompletedCall::Sent(result, _) | CompletedCall::Unsent(result) => result.err(),
+        CompletedCall::Closed(result)
+        | CompletedCall::Ended(result)
+        | CompletedCall::ShutDown(result)
+        | CompletedCall::Ready(result) => result.err(),
+        CompletedCall::Dialled(result) => result.err(),
+        CompletedCall::Lent(result) => result.err(),
     };
     error.and_then(|error| error.raw_os_error())
 }
@@ -653,19 +670,22 @@ fn what_one_request_cannot_send_is_refused() {
     let Some(mut server) = server(&DIRECT) else {
         return;
     };
-    let (socket, mut client) = connected(&mut server, Placement::Chosen);
+    let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
     let ring = &mut server.ring;
     ring.send_bytes_max = 4;
-    let sending = Sending::default();
+    let sending = SendRequest::default();
     ring.send(0, &socket, shared(b"12345"), 0..5, sending);
     assert_eq!(error(event(ring).outcome), Some(libc::EMSGSIZE));
     ring.exchange(1, &socket, shared(b"12345"), 0..5);
     assert_eq!(error(event(ring).outcome), Some(libc::EMSGSIZE));
     ring.send(2, &socket, shared(b"12345"), 1..5, sending);
-    assert!(matches!(event(ring).outcome, Outcome::Sent(Ok(4), None)));
+    assert!(matches!(
+        event(ring).outcome,
+        CompletedCall::Sent(Ok(4), None)
+    ));
     ring.send_and_close(3, socket, shared(b"12345"), 0..5);
     let ended = event(ring).outcome;
-    assert!(matches!(ended, Outcome::Ended(Err(_))));
+    assert!(matches!(ended, CompletedCall::Ended(Err(_))));
     assert_eq!(error(ended), Some(libc::EMSGSIZE));
     assert_eq!((ring.open_slots(), ring.in_flight()), (0, 0));
     let mut sent = Vec::new();

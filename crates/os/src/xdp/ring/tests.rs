@@ -15,7 +15,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn new<S: Slot>(slots: usize, index: u32) -> Arc<Self> {
+    fn new<S: RingSlot>(slots: usize, index: u32) -> Arc<Self> {
         Arc::new(Self {
             producer: AtomicU32::new(index),
             consumer: AtomicU32::new(index),
@@ -25,7 +25,7 @@ impl Plain {
     }
 }
 
-impl RingMemory for Arc<Plain> {
+impl SharedRingMemory for Arc<Plain> {
     fn producer(&self) -> &AtomicU32 {
         &self.producer
     }
@@ -42,7 +42,7 @@ impl RingMemory for Arc<Plain> {
 
 type Sides<S> = (Producer<Arc<Plain>, S>, Consumer<Arc<Plain>, S>);
 
-fn sides<S: Slot>(slots: usize, index: u32) -> Sides<S> {
+fn sides<S: RingSlot>(slots: usize, index: u32) -> Sides<S> {
     let memory = Plain::new::<S>(slots, index);
     (Producer::new(Arc::clone(&memory)), Consumer::new(memory))
 }

@@ -1,11 +1,11 @@
 //! One connection's exchange of requests and replies, as far as its socket lets it go.
 
 use crate::serve::{
-    Acknowledgement, Body, Close, Connection, Ending, Limits, Reply, Responder, Seen,
-    ServeCounters, ServeWorker, Step, Waits,
+    AcknowledgedBytes, Acknowledgement, Close, Connection, Ending, Limits, Reply, ReplyBody,
+    Responder, ServeCounters, ServeStep, ServeWorker, Waits,
 };
 use crate::{Switch, Switches};
-use mpps_os::epoll::{Epoll, Event, Interest};
+use mpps_os::epoll::{Epoll, Interest, ReadyDescriptor};
 use mpps_os::tcp::{TcpStream, would_block};
 use std::fs::File;
 use std::io;
@@ -71,7 +71,7 @@ struct Outgoing {
 
 /// How a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum ExchangeNext {
     /// When the set reports it.
     Wait,
     /// In the next turn, whatever the set reports.
@@ -81,7 +81,7 @@ pub(super) enum Next {
 }
 
 /// How far a reply went.
-enum Sent {
+enum ReplyProgress {
     Whole,
     /// There is no room in the socket.
     Blocked,
@@ -136,15 +136,16 @@ impl Exchange {
     }
 
     /// Takes a connection as far as it goes without waiting.
-    pub(super) fn drive(&mut self, open: &mut Open) -> Next {
+    pub(super) fn drive(&mut self, open: &mut Open) -> ExchangeNext {
         if open.acknowledgement.is_some() {
             return self.part(open);
         }
         let next = match open.outgoing.take() {
             Some(outgoing) => self.send(open, outgoing),
-            None => self.go(open, Step::Receive),
+            None => self.go(open, ServeStep::Receive),
         };
-        if next == Next::Wait && self.responder.is_draining() && open.waits() == Waits::Idle {
+        if next == ExchangeNext::Wait && self.responder.is_draining() && open.waits() == Waits::Idle
+        {
             // Its reply had begun before the drain, and did not say that it was the last.
             return self.drained(open);
         }
@@ -152,15 +153,16 @@ impl Exchange {
     }
 
     /// A connection's time is over.
-    pub(super) fn expire(&mut self, open: &mut Open) -> Next {
+    pub(super) fn expire(&mut self, open: &mut Open) -> ExchangeNext {
         if open.acknowledgement.is_some() {
             return self.part(open);
         }
         if open.connection.needs_look() {
             self.counters.system_calls += 2;
-            let seen = Seen::of(&open.stream).unwrap_or(Seen::left(usize::MAX));
+            let seen =
+                AcknowledgedBytes::of(&open.stream).unwrap_or(AcknowledgedBytes::left(usize::MAX));
             if open.connection.look(seen, &self.limits, self.now_ms) {
-                return Next::Wait;
+                return ExchangeNext::Wait;
             }
         }
         if let Some(ending) = open.connection.ending_if_late() {
@@ -228,55 +230,55 @@ impl Exchange {
         self.counters.end(ending);
     }
 
-    fn go(&mut self, open: &mut Open, first: Step) -> Next {
+    fn go(&mut self, open: &mut Open, first: ServeStep) -> ExchangeNext {
         let mut step = first;
         for _ in 0..STEPS {
             step = match step {
-                Step::Receive if !open.is_readable => return Next::Wait,
-                Step::Receive => match self.receive(open) {
+                ServeStep::Receive if !open.is_readable => return ExchangeNext::Wait,
+                ServeStep::Receive => match self.receive(open) {
                     Ok(step) => step,
                     Err(next) => return next,
                 },
-                Step::Send(reply) => {
+                ServeStep::Send(reply) => {
                     self.counters.reply(reply.status);
                     let mut outgoing = Outgoing::new(reply);
                     match self.transmit(open, &mut outgoing) {
-                        Sent::Whole if outgoing.reply.last => return self.finish(open),
-                        Sent::Whole => self.sent(open, &outgoing),
+                        ReplyProgress::Whole if outgoing.reply.last => return self.finish(open),
+                        ReplyProgress::Whole => self.sent(open, &outgoing),
                         stopped => return self.keep(open, Box::new(outgoing), &stopped),
                     }
                 }
-                Step::Shutdown => {
+                ServeStep::Shutdown => {
                     self.counters.system_calls += 1;
                     // If it is gone already, the next receive reports it.
                     let _ = open.stream.finish();
-                    Step::Receive
+                    ServeStep::Receive
                 }
-                Step::Close => return self.end(open),
+                ServeStep::Close => return self.end(open),
             };
         }
         match step {
-            Step::Send(reply) => {
+            ServeStep::Send(reply) => {
                 self.counters.reply(reply.status);
                 open.outgoing = Some(Box::new(Outgoing::new(reply)));
-                Next::Again
+                ExchangeNext::Again
             }
-            Step::Receive if !open.is_readable => Next::Wait,
-            Step::Receive => Next::Again,
-            Step::Shutdown => {
+            ServeStep::Receive if !open.is_readable => ExchangeNext::Wait,
+            ServeStep::Receive => ExchangeNext::Again,
+            ServeStep::Shutdown => {
                 self.counters.system_calls += 1;
                 let _ = open.stream.finish();
-                Next::Again
+                ExchangeNext::Again
             }
-            Step::Close => self.end(open),
+            ServeStep::Close => self.end(open),
         }
     }
 
     /// Goes on with a reply that was stopped.
-    fn send(&mut self, open: &mut Open, mut outgoing: Box<Outgoing>) -> Next {
+    fn send(&mut self, open: &mut Open, mut outgoing: Box<Outgoing>) -> ExchangeNext {
         match self.transmit(open, &mut outgoing) {
-            Sent::Whole if outgoing.reply.last => self.finish(open),
-            Sent::Whole => {
+            ReplyProgress::Whole if outgoing.reply.last => self.finish(open),
+            ReplyProgress::Whole => {
                 let step = self.sent(open, &outgoing);
                 self.go(open, step)
             }
@@ -284,21 +286,26 @@ impl Exchange {
         }
     }
 
-    fn keep(&mut self, open: &mut Open, outgoing: Box<Outgoing>, stopped: &Sent) -> Next {
+    fn keep(
+        &mut self,
+        open: &mut Open,
+        outgoing: Box<Outgoing>,
+        stopped: &ReplyProgress,
+    ) -> ExchangeNext {
         open.outgoing = Some(outgoing);
         match stopped {
-            Sent::Failed(ending) => Next::End(*ending),
-            Sent::Share => Next::Again,
-            Sent::Blocked | Sent::Whole => Next::Wait,
+            ReplyProgress::Failed(ending) => ExchangeNext::End(*ending),
+            ReplyProgress::Share => ExchangeNext::Again,
+            ReplyProgress::Blocked | ReplyProgress::Whole => ExchangeNext::Wait,
         }
     }
 
     /// A reply has gone whole, and is not the last.
-    fn sent(&mut self, open: &mut Open, outgoing: &Outgoing) -> Step {
+    fn sent(&mut self, open: &mut Open, outgoing: &Outgoing) -> ServeStep {
         let step = open.connection.sent(&mut self.responder, self.now_ms);
         open.ending = match step {
             // A refused request has its answer, which must not be overtaken by a RST.
-            Step::Shutdown if outgoing.reply.status >= 400 => Ending::Refused,
+            ServeStep::Shutdown if outgoing.reply.status >= 400 => Ending::Refused,
             _ if open.connection.waits().is_over() => Ending::Done,
             _ => Ending::Client,
         };
@@ -308,7 +315,7 @@ impl Exchange {
     }
 
     /// The last reply has gone whole.
-    fn finish(&mut self, open: &mut Open) -> Next {
+    fn finish(&mut self, open: &mut Open) -> ExchangeNext {
         if open.ending == Ending::Client {
             open.ending = Ending::Done;
         }
@@ -316,43 +323,44 @@ impl Exchange {
     }
 
     /// The server ends, and this connection has nothing to do.
-    pub(super) fn drained(&mut self, open: &mut Open) -> Next {
+    pub(super) fn drained(&mut self, open: &mut Open) -> ExchangeNext {
         open.ending = Ending::Drained;
         self.end(open)
     }
 
     /// Nothing more is to be done.
-    fn end(&mut self, open: &mut Open) -> Next {
+    fn end(&mut self, open: &mut Open) -> ExchangeNext {
         match open.connection.end_as(open.ending, self.close) {
             true => self.part(open),
-            false => Next::End(open.ending),
+            false => ExchangeNext::End(open.ending),
         }
     }
 
     /// A close would discard what has not arrived: it waits until everything has.
-    fn part(&mut self, open: &mut Open) -> Next {
+    fn part(&mut self, open: &mut Open) -> ExchangeNext {
         self.counters.system_calls += 1;
-        let Some(seen) = Seen::of(&open.stream).filter(Seen::lacks_some) else {
-            return Next::End(open.ending);
+        let Some(seen) = AcknowledgedBytes::of(&open.stream).filter(AcknowledgedBytes::lacks_some)
+        else {
+            return ExchangeNext::End(open.ending);
         };
         // Bytes that a lost peer has not acknowledged stay counted (tcp_ioctl, net/ipv4/tcp.c).
         self.counters.system_calls += 2;
         if open.stream.take_error().is_err() {
-            return Next::End(Ending::Reset);
+            return ExchangeNext::End(Ending::Reset);
         }
         let Some(acknowledgement) = &mut open.acknowledgement else {
             open.acknowledgement = Some(Acknowledgement::new(seen, self.now_ms));
-            return Next::Wait;
+            return ExchangeNext::Wait;
         };
         if acknowledgement.look(seen, &self.limits, self.now_ms) {
-            Next::Wait
+            ExchangeNext::Wait
         } else {
-            Next::End(Ending::SendTimeout)
+            ExchangeNext::End(Ending::SendTimeout)
         }
     }
 
     /// Receives once.
-    fn receive(&mut self, open: &mut Open) -> Result<Step, Next> {
+    fn receive(&mut self, open: &mut Open) -> Result<ServeStep, ExchangeNext> {
         let buffer = if self.buffer.is_empty() {
             &mut open.buffer
         } else {
@@ -378,14 +386,14 @@ impl Exchange {
             }
             Err(error) if would_block(&error) => {
                 open.is_readable = false;
-                Err(Next::Wait)
+                Err(ExchangeNext::Wait)
             }
-            Err(error) => Err(Next::End(ending_of(&error))),
+            Err(error) => Err(ExchangeNext::End(ending_of(&error))),
         }
     }
 
     /// Sends as much of a reply as there is room for.
-    fn transmit(&mut self, open: &mut Open, outgoing: &mut Outgoing) -> Sent {
+    fn transmit(&mut self, open: &mut Open, outgoing: &mut Outgoing) -> ReplyProgress {
         let before = self.counters.bytes_sent;
         let sent = self.transmit_parts(open, outgoing);
         if self.counters.bytes_sent > before {
@@ -394,20 +402,20 @@ impl Exchange {
         sent
     }
 
-    fn transmit_parts(&mut self, open: &Open, outgoing: &mut Outgoing) -> Sent {
-        let has_body = !matches!(outgoing.reply.body, Body::None);
+    fn transmit_parts(&mut self, open: &Open, outgoing: &mut Outgoing) -> ReplyProgress {
+        let has_body = !matches!(outgoing.reply.body, ReplyBody::None);
         let head = outgoing.reply.head.as_slice();
         let stopped = self.transmit_bytes(open, head, &mut outgoing.head_sent, has_body);
         match (stopped, &outgoing.reply.body) {
             (Some(stopped), _) => stopped,
-            (None, Body::None) => Sent::Whole,
-            (None, Body::Memory(chunk)) => {
+            (None, ReplyBody::None) => ReplyProgress::Whole,
+            (None, ReplyBody::Memory(chunk)) => {
                 let mut sent = outgoing.body_sent as usize;
                 let stopped = self.transmit_bytes(open, chunk.as_slice(), &mut sent, false);
                 outgoing.body_sent = sent as u64;
-                stopped.unwrap_or(Sent::Whole)
+                stopped.unwrap_or(ReplyProgress::Whole)
             }
-            (None, Body::File { file, range }) => {
+            (None, ReplyBody::File { file, range }) => {
                 let from = range.start + outgoing.body_sent;
                 let (count, stopped) = self.transmit_file(open, file, from, range.end);
                 outgoing.body_sent += count;
@@ -423,11 +431,11 @@ impl Exchange {
         bytes: &[u8],
         sent: &mut usize,
         more: bool,
-    ) -> Option<Sent> {
+    ) -> Option<ReplyProgress> {
         let share_ends = sent.saturating_add(SHARE_BYTES as usize);
         while *sent < bytes.len() {
             if *sent >= share_ends {
-                return Some(Sent::Share);
+                return Some(ReplyProgress::Share);
             }
             self.counters.system_calls += 1;
             let part = &bytes[*sent..bytes.len().min(share_ends)];
@@ -437,34 +445,40 @@ impl Exchange {
                     *sent += count;
                     self.counters.bytes_sent += count as u64;
                 }
-                Err(error) if would_block(&error) => return Some(Sent::Blocked),
-                Err(error) => return Some(Sent::Failed(ending_of(&error))),
+                Err(error) if would_block(&error) => return Some(ReplyProgress::Blocked),
+                Err(error) => return Some(ReplyProgress::Failed(ending_of(&error))),
             }
         }
         None
     }
 
     /// Sends bytes of a file: how many went, and why no more.
-    fn transmit_file(&mut self, open: &Open, file: &File, from: u64, to: u64) -> (u64, Sent) {
+    fn transmit_file(
+        &mut self,
+        open: &Open,
+        file: &File,
+        from: u64,
+        to: u64,
+    ) -> (u64, ReplyProgress) {
         let mut at = from;
         let stopped = loop {
             if at >= to {
-                break Sent::Whole;
+                break ReplyProgress::Whole;
             }
             if at - from >= SHARE_BYTES {
-                break Sent::Share;
+                break ReplyProgress::Share;
             }
             self.counters.system_calls += 1;
             let count = (to - at).min(SHARE_BYTES) as usize;
             match open.stream.send_file(file, at, count) {
                 // The file has become shorter than it was promised to be.
-                Ok(0) => break Sent::Failed(Ending::Error),
+                Ok(0) => break ReplyProgress::Failed(Ending::Error),
                 Ok(count) => {
                     at += count as u64;
                     self.counters.bytes_sent += count as u64;
                 }
-                Err(error) if would_block(&error) => break Sent::Blocked,
-                Err(error) => break Sent::Failed(ending_of(&error)),
+                Err(error) if would_block(&error) => break ReplyProgress::Blocked,
+                Err(error) => break ReplyProgress::Failed(ending_of(&error)),
             }
         };
         (at - from, stopped)
@@ -473,7 +487,7 @@ impl Exchange {
 
 impl Open {
     /// Records the events of the set.
-    pub(super) fn note(&mut self, event: Event) {
+    pub(super) fn note(&mut self, event: ReadyDescriptor) {
         self.is_readable |= event.is_readable();
         self.is_ended |= event.is_ended();
     }

@@ -4,7 +4,7 @@
 use slab::Slab;
 
 /// Open connections by key.
-pub(super) struct Slots<T> {
+pub(super) struct OpenConnections<T> {
     places: Slab<Keyed<T>>,
     /// Distinguishes the next key of this slot from earlier ones. A number comes again after 2^32
     /// connections, and the events of a connection come within one batch.
@@ -16,7 +16,7 @@ struct Keyed<T> {
     open: T,
 }
 
-impl<T> Slots<T> {
+impl<T> OpenConnections<T> {
     /// None yet.
     pub(super) fn new() -> Self {
         Self {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_key_of_who_has_gone_finds_nobody() {
-        let mut slots = Slots::new();
+        let mut slots = OpenConnections::new();
         slots.serial = u32::MAX;
         let [first, other] = [slots.insert('a'), slots.insert('b')];
         assert_eq!(slots.remove(first), Some('a'));

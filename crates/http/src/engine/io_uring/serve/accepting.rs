@@ -2,10 +2,10 @@
 //! descriptors have run out.
 
 use super::{ACCEPT, Loop};
-use crate::engine::io_uring::client::Client;
-use crate::serve::{Ending, Stage};
+use crate::engine::io_uring::client::RingClient;
+use crate::serve::{Ending, ServeStage};
 use mpps_os::tcp;
-use mpps_os::uring::{Accepting, Placement, Socket};
+use mpps_os::uring::{AcceptRequest, DescriptorKind, RingSocket};
 use mpps_os::wake::Wake;
 use std::io;
 use std::net::IpAddr;
@@ -17,19 +17,21 @@ const ACCEPT_PAUSE_MS: u64 = 100;
 impl Loop {
     /// Has one request that accepts with the kernel.
     pub(super) fn accept_on(&mut self) {
-        if self.accept.is_some() || self.stage != Stage::Running || self.now_ms < self.accept_at_ms
+        if self.accept.is_some()
+            || self.stage != ServeStage::Running
+            || self.now_ms < self.accept_at_ms
         {
             return;
         }
         let peer = self.worker.peers.needs_address();
-        let accepting = Accepting {
+        let accepting = AcceptRequest {
             // A standing request reports no addresses.
             multishot: self.events && !peer,
             peer,
         };
         let placement = match self.fds {
-            true => Placement::Chosen,
-            false => Placement::Ordinary,
+            true => DescriptorKind::Chosen,
+            false => DescriptorKind::Ordinary,
         };
         let listener = &self.listener;
         self.accept = Some(self.ring.accept(ACCEPT, listener, placement, accepting));
@@ -37,7 +39,7 @@ impl Loop {
 
     pub(super) fn not_accepted(&mut self, error: &io::Error) {
         // In a drain, cancelled or missing accepts are expected.
-        if self.stage != Stage::Running {
+        if self.stage != ServeStage::Running {
             return;
         }
         let pause_ends_ms = self.now_ms + ACCEPT_PAUSE_MS;
@@ -73,10 +75,10 @@ impl Loop {
     }
 
     /// A connection has come.
-    pub(super) fn admit(&mut self, socket: Socket, address: Option<IpAddr>) {
+    pub(super) fn admit(&mut self, socket: RingSocket, address: Option<IpAddr>) {
         self.counters.accept();
         let admitted = self.worker.peers.admit(address);
-        let client = Client::new(socket, address, self.now_ms);
+        let client = RingClient::new(socket, address, self.now_ms);
         // There are fewer descriptors than that in a process, and fewer slots in a ring.
         let slot = self.clients.insert(client) as u32;
         if let Err(ending) = admitted {
@@ -86,7 +88,7 @@ impl Loop {
             client.is_admitted = false;
             return self.close(slot, ending);
         }
-        if self.stage == Stage::Stopped {
+        if self.stage == ServeStage::Stopped {
             return self.close(slot, Ending::Drained);
         }
         self.arm(slot);
@@ -98,7 +100,7 @@ impl Loop {
     pub(super) fn accept_the_rest(&mut self) {
         for _ in 0..self.worker.limits.connections {
             match self.worker.accept() {
-                Ok((stream, ip)) => self.admit(Socket::from(OwnedFd::from(stream)), ip),
+                Ok((stream, ip)) => self.admit(RingSocket::from(OwnedFd::from(stream)), ip),
                 // No connection waits; or another worker has ended the listener.
                 Err(error)
                     if tcp::would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>

@@ -2,7 +2,7 @@
 //! would discard the rest.
 
 use super::{LOOK, Loop};
-use crate::serve::{Acknowledgement, Ending, Seen};
+use crate::serve::{AcknowledgedBytes, Acknowledgement, Ending};
 use mpps_os::tcp::TcpStream;
 use std::io;
 use std::net::Shutdown;
@@ -25,7 +25,7 @@ impl Loop {
         };
         client.is_asked = asked.is_some();
         if asked.is_none() {
-            self.looked_at(slot, Seen::left(usize::MAX));
+            self.looked_at(slot, AcknowledgedBytes::left(usize::MAX));
         }
     }
 
@@ -45,19 +45,19 @@ impl Loop {
             (None, None) => None,
         };
         if asked.is_none() {
-            self.looked(slot, Seen::left(usize::MAX));
+            self.looked(slot, AcknowledgedBytes::left(usize::MAX));
         }
     }
 
-    fn seen(&mut self, fd: io::Result<OwnedFd>) -> Option<Seen> {
+    fn seen(&mut self, fd: io::Result<OwnedFd>) -> Option<AcknowledgedBytes> {
         let stream = TcpStream::from(fd.ok()?);
         // Its close is one more.
         self.counters.system_calls += 3;
-        Seen::of(&stream)
+        AcknowledgedBytes::of(&stream)
     }
 
     /// The answer; `usize::MAX` bytes where there is none, as before Linux 6.7.
-    pub(super) fn looked(&mut self, slot: u32, seen: Seen) {
+    pub(super) fn looked(&mut self, slot: u32, seen: AcknowledgedBytes) {
         // The connection may have gone meanwhile, and another be in its slot.
         let client = self.clients.get_mut(slot as usize);
         if client.is_some_and(|client| std::mem::take(&mut client.is_asked)) {
@@ -65,7 +65,7 @@ impl Loop {
         }
     }
 
-    fn looked_at(&mut self, slot: u32, seen: Seen) {
+    fn looked_at(&mut self, slot: u32, seen: AcknowledgedBytes) {
         let (limits, now_ms) = (&self.worker.limits, self.now_ms);
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
@@ -80,7 +80,7 @@ impl Loop {
     }
 
     /// A peer has not got everything. It is asked again soon, and then now and then.
-    pub(super) fn unacknowledged(&mut self, slot: u32, seen: Seen) {
+    pub(super) fn unacknowledged(&mut self, slot: u32, seen: AcknowledgedBytes) {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };

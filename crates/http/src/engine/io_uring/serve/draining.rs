@@ -3,7 +3,7 @@
 
 use super::{Loop, WAKE};
 use crate::engine::io_uring::client::Forced;
-use crate::serve::{Ending, Stage};
+use crate::serve::{Ending, ServeStage};
 
 impl Loop {
     pub(super) fn turn_stage(&mut self) {
@@ -11,10 +11,10 @@ impl Loop {
         self.ring.poll_readable(WAKE, &self.wake);
         let before = self.stage;
         self.stage = before.max(self.worker.stage());
-        if before == Stage::Running && self.stage != Stage::Running {
+        if before == ServeStage::Running && self.stage != ServeStage::Running {
             self.begin_drain();
         }
-        if self.stage == Stage::Stopped {
+        if self.stage == ServeStage::Stopped {
             self.drain(false);
         }
     }
@@ -35,8 +35,8 @@ impl Loop {
 
     /// Whether all have gone, or must by now.
     pub(super) fn is_over(&mut self) -> bool {
-        if self.now_ms >= self.drain_ends_ms && self.stage == Stage::Draining {
-            self.stage = Stage::Stopped;
+        if self.now_ms >= self.drain_ends_ms && self.stage == ServeStage::Draining {
+            self.stage = ServeStage::Stopped;
             self.drain(false);
         }
         self.clients.is_empty() && self.accept.is_none()

@@ -1,8 +1,8 @@
 //! Replies whose bodies are files: a part is read, and then sent.
 
 use super::Loop;
-use crate::serve::{Body, Ending, Reply};
-use mpps_os::uring::{Buffer, Sending};
+use crate::serve::{Ending, Reply, ReplyBody};
+use mpps_os::uring::{Buffer, SendRequest};
 use std::sync::Arc;
 
 /// Bytes of a file that are read, and then sent, at a time. A client that takes nothing holds them.
@@ -13,7 +13,7 @@ const FILE_BUFFERS_KEPT: usize = 16;
 impl Loop {
     /// Reads the next part of a file that is a reply's body.
     pub(super) fn read_on(&mut self, slot: u32, reply: Reply) {
-        let Body::File { file, range } = &reply.body else {
+        let ReplyBody::File { file, range } = &reply.body else {
             return self.whole(slot);
         };
         let left = range.end.saturating_sub(range.start);
@@ -52,10 +52,10 @@ impl Loop {
             return self.keep(buffer);
         };
         let left = match &reply.body {
-            Body::File { range, .. } => range.end.saturating_sub(range.start),
+            ReplyBody::File { range, .. } => range.end.saturating_sub(range.start),
             _ => 0,
         };
-        let sending = Sending {
+        let sending = SendRequest {
             whole: false,
             more: left > (buffer.filled() - from) as u64,
         };
@@ -69,7 +69,7 @@ impl Loop {
         bytes: usize,
         buffer: Buffer,
     ) {
-        if let Body::File { range, .. } = &mut reply.body {
+        if let ReplyBody::File { range, .. } = &mut reply.body {
             range.start += bytes as u64;
         }
         let Some(client) = self.clients.get_mut(slot as usize) else {

@@ -1,7 +1,7 @@
 //! The default device: DPDK's driver for packet sockets, a tap beside the kernel.
 
 use super::{FRAME_BYTES, lock, rx_descriptors};
-use crate::backend::held_port::{HeldPort, Interface, Neighbour};
+use crate::backend::held_port::{HeldPort, ListenedInterface, Neighbour};
 use crate::{Error, RxConfig};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
@@ -21,7 +21,7 @@ const BLOCK_BYTES: u32 = 65_536;
 
 /// The common part of the receivers on one tap.
 #[derive(Debug)]
-pub(super) struct Tap {
+pub(super) struct DpdkTap {
     /// The port, held so that the kernel does not answer there.
     pub(super) port: HeldPort,
     /// True if no user named the device, so that there may be more of them.
@@ -31,7 +31,7 @@ pub(super) struct Tap {
     _membership: Membership,
 }
 
-impl Tap {
+impl DpdkTap {
     /// Holds the port, and the interface that the device names.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ pub(super) fn device(config: &RxConfig) -> Result<(String, u16), Error> {
     // Devices of one process need names of their own.
     static TAPS: AtomicU32 = AtomicU32::new(0);
     let number = TAPS.fetch_add(1, Ordering::Relaxed);
-    let interface = Interface::find(config)?;
+    let interface = ListenedInterface::find(config)?;
     if interface.index == 0 {
         return Err(Error::Invalid {
             field: "address",

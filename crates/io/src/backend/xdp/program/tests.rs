@@ -45,7 +45,7 @@ impl Bench {
         };
         let program = recipe.program().expect("the program assembles");
         let mut world = Sandbox::new();
-        world.add_map(counts.as_fd(), 4, Counts::SIZE, 1);
+        world.add_map(counts.as_fd(), 4, ProgramCounts::SIZE, 1);
         world.insert(counts.as_fd(), &[0; 4], &[0; 32]);
         world.add_map(devices.as_fd(), 4, 4, 1);
         world.insert(devices.as_fd(), &[0; 4], &[7, 0, 0, 0]);
@@ -73,8 +73,8 @@ impl Bench {
         self.page.clone()
     }
 
-    fn counts(&self) -> Counts {
-        Counts::read(&self.world.entries(self.counts.as_fd())[0].1)
+    fn counts(&self) -> ProgramCounts {
+        ProgramCounts::read(&self.world.entries(self.counts.as_fd())[0].1)
     }
 
     /// The frame that ought to come out.
@@ -127,7 +127,7 @@ proptest! {
         let clock = Clock { realtime_ahead_ns };
         let mut bench = Bench::new(v6, flows, &payload, Some(clock));
         // 36 bits of sequence numbers are more than would be run here.
-        let mut counts = Counts::default();
+        let mut counts = ProgramCounts::default();
         counts.data.rounds = u64::from(rounds) << 4;
         let mut bytes = [0; 32];
         Plain::write(&counts, &mut bytes);
@@ -155,7 +155,7 @@ proptest! {
             let frame = bench.next();
             prop_assert_eq!(frame, bench.expected(flow, &expected));
         }
-        prop_assert_eq!(bench.counts().end, Progress { flow: 0, rounds: 1 });
+        prop_assert_eq!(bench.counts().end, ProgramProgress { flow: 0, rounds: 1 });
     }
 }
 
@@ -169,7 +169,7 @@ fn a_frame_that_is_too_short_is_dropped() {
         .world
         .run_on_packet(&bench.program, queue, &short, bytes);
     assert_eq!(run.expect("the program runs"), XDP_DROP as u64);
-    assert_eq!(bench.counts(), Counts::default());
+    assert_eq!(bench.counts(), ProgramCounts::default());
 }
 
 /// The answer of a paced program at the sandbox's only moment, and the allowance left.
@@ -183,7 +183,7 @@ fn paced(next: u64, left: u64) -> (u64, Allowance) {
         flows: 1,
         payload_sum: 0,
         stamp: None,
-        pace: Some(Pace {
+        pace: Some(ProgramPace {
             interval: interval(1e6).unwrap(),
             allowance: allowance.as_fd(),
         }),
@@ -191,7 +191,7 @@ fn paced(next: u64, left: u64) -> (u64, Allowance) {
         devices: devices.as_fd(),
     };
     let mut world = Sandbox::new();
-    world.add_map(counts.as_fd(), 4, Counts::SIZE, 1);
+    world.add_map(counts.as_fd(), 4, ProgramCounts::SIZE, 1);
     world.insert(counts.as_fd(), &[0; 4], &[0; 32]);
     world.add_map(devices.as_fd(), 4, 4, 1);
     world.insert(devices.as_fd(), &[0; 4], &[7, 0, 0, 0]);

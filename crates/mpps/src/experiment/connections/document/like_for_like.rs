@@ -1,6 +1,6 @@
 //! Sentences about a run: comparisons of cells that differ in one thing only.
 
-use super::{Group, cps, cpu, microseconds, named, times};
+use super::{CellGroup, cps, cpu, microseconds, named, times};
 use crate::experiment::connections::result::{TcpCell, TcpFigures, TcpLabResult, body};
 use crate::measure::document::firsts;
 use mpps_http::{Switch, Switches};
@@ -8,12 +8,12 @@ use mpps_http::{Switch, Switches};
 const ENGINES: [&str; 2] = ["mpps", "mpps-epoll"];
 
 /// A measured cell.
-type Found<'a> = Option<(&'a TcpCell, &'a TcpFigures)>;
+type MeasuredCell<'a> = Option<(&'a TcpCell, &'a TcpFigures)>;
 
 /// For the smallest body: each engine of ours with its techniques and without; the engines at their
 /// base, and with all that they have; and the servers of files, all under moderation.
 pub(super) fn claims(result: &TcpLabResult) -> Vec<String> {
-    let third = Group::all(result).into_iter();
+    let third = CellGroup::all(result).into_iter();
     let mut third = third.filter(|group| group.experiment == 3);
     let Some(smallest) = third.find(|group| group.measured().next().is_some()) else {
         return Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn claims(result: &TcpLabResult) -> Vec<String> {
 }
 
 /// One against the other, if both were measured.
-fn pair(one: Found<'_>, other: Found<'_>) -> Option<String> {
+fn pair(one: MeasuredCell<'_>, other: MeasuredCell<'_>) -> Option<String> {
     let name = |cell: &TcpCell, figures| {
         let with = match (&*cell.step, Switches::of(&cell.switches)) {
             ("base", _) => " at base".to_owned(),

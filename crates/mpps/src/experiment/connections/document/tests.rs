@@ -68,7 +68,7 @@ fn a_changed_ledger_is_refused() {
 #[test]
 fn a_server_is_measured_against_its_own_base() {
     let result = fixture();
-    for group in Group::all(&result) {
+    for group in CellGroup::all(&result) {
         for (name, cells) in &group.servers {
             let is_measured = cells.iter().any(|cell| cell.figures.is_some());
             assert_eq!(base(cells).is_some(), is_measured, "{name}");

@@ -4,11 +4,11 @@ use super::{cpu, microseconds, named, rate, us};
 use crate::experiment::connections::paper;
 use crate::experiment::connections::result::{TcpCell, TcpFigures, TcpLabResult, body};
 use crate::measure::document::{firsts, together};
-use crate::measure::noise::{Change, Noise, SAMPLES_MIN};
+use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use mpps_report::{Block, Column, Row, Table, Text};
 
 /// A setting at a low load and at full, all other techniques on.
-struct Setting<'a> {
+struct TradeOff<'a> {
     cell: &'a TcpCell,
     share: f64,
     low: &'a TcpFigures,
@@ -16,7 +16,7 @@ struct Setting<'a> {
 }
 
 /// Those of each server that were measured at both loads.
-fn settings(result: &TcpLabResult) -> Vec<(&str, Vec<Setting<'_>>)> {
+fn settings(result: &TcpLabResult) -> Vec<(&str, Vec<TradeOff<'_>>)> {
     let low = firsts(result.cells.iter().filter_map(|cell| {
         let (step, _share) = cell.step.split_once(" at ")?;
         Some((cell, [&*cell.server, step]))
@@ -24,7 +24,7 @@ fn settings(result: &TcpLabResult) -> Vec<(&str, Vec<Setting<'_>>)> {
     let full = result.cells.iter().filter(|cell| cell.is_sweep());
     let both = full.filter_map(|cell| {
         let low = low.get(&named(cell))?;
-        let setting = Setting {
+        let setting = TradeOff {
             cell,
             share: low.load_share?,
             low: low.figures.as_ref()?,
@@ -38,7 +38,7 @@ fn settings(result: &TcpLabResult) -> Vec<(&str, Vec<Setting<'_>>)> {
 /// Latency, throughput and CPU time against the rate.
 pub(super) fn table(result: &TcpLabResult) -> Vec<Block> {
     let settings = settings(result);
-    let Some(Setting { cell, share, .. }) = settings.first().and_then(|(_, own)| own.first())
+    let Some(TradeOff { cell, share, .. }) = settings.first().and_then(|(_, own)| own.first())
     else {
         return Vec::new();
     };
@@ -94,7 +94,7 @@ pub(super) fn inversion(result: &TcpLabResult) -> Vec<String> {
     let settings = settings(result);
     let told = settings.iter().filter_map(|(server, own)| {
         let fixed = || own.iter().filter(|one| one.cell.moderation_us.is_some());
-        let by_time = |a: &&Setting<'_>, b: &&Setting<'_>| {
+        let by_time = |a: &&TradeOff<'_>, b: &&TradeOff<'_>| {
             let times = [a, b].map(|one| one.cell.moderation_us.unwrap_or_default());
             times[0].total_cmp(&times[1])
         };
@@ -105,7 +105,7 @@ pub(super) fn inversion(result: &TcpLabResult) -> Vec<String> {
 }
 
 /// The verdict of the noise test on two rates, the lower one first, at both loads.
-fn order<'a>(server: &str, own: &[Setting<'a>], [few, many]: [&Setting<'a>; 2]) -> String {
+fn order<'a>(server: &str, own: &[TradeOff<'a>], [few, many]: [&TradeOff<'a>; 2]) -> String {
     let of_few = |figures: &TcpFigures| figures.latency_p50_us_samples.len() < SAMPLES_MIN;
     if own.iter().any(|one| of_few(one.low) || of_few(one.full)) {
         return format!(
@@ -113,16 +113,16 @@ fn order<'a>(server: &str, own: &[Setting<'a>], [few, many]: [&Setting<'a>; 2]) 
              {SAMPLES_MIN} repeats on"
         );
     }
-    let at = |load: fn(&Setting<'a>) -> &'a TcpFigures| {
-        let samples = |one: &Setting<'a>| &*load(one).latency_p50_us_samples;
+    let at = |load: fn(&TradeOff<'a>) -> &'a TcpFigures| {
+        let samples = |one: &TradeOff<'a>| &*load(one).latency_p50_us_samples;
         let noise = Noise::of(own.iter().map(|one| (samples(one), samples(one))));
         let change = noise.judge(samples(few), samples(many)).0;
         let verdict = match change {
-            Change::Same => "alike by the noise test",
-            Change::Better => "higher",
-            Change::Worse => "lower",
+            MeasuredChange::Same => "alike by the noise test",
+            MeasuredChange::Better => "higher",
+            MeasuredChange::Worse => "lower",
         };
-        let median = |one: &Setting<'a>| {
+        let median = |one: &TradeOff<'a>| {
             load(one)
                 .latency_p50_us_median
                 .map_or("-".to_owned(), microseconds)
@@ -135,10 +135,10 @@ fn order<'a>(server: &str, own: &[Setting<'a>], [few, many]: [&Setting<'a>; 2]) 
     let (low, at_low) = at(|one| one.low);
     let (full, at_full) = at(|one| one.full);
     let verdict = match (low, full) {
-        (Change::Worse, Change::Better) => {
+        (MeasuredChange::Worse, MeasuredChange::Better) => {
             "as in the paper, the order of latencies turns round under load"
         }
-        (Change::Same, _) | (_, Change::Same) => {
+        (MeasuredChange::Same, _) | (_, MeasuredChange::Same) => {
             "not here: the noise hides whether the order turns round, as the paper's did"
         }
         _ => "not here: the order of latencies does not turn round under load, as the paper's did",

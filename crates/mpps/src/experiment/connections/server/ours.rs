@@ -1,12 +1,12 @@
 //! `mpps serve`: this program, as a process of its own.
 
-use super::{Server, Setup, shell};
+use super::{MeasuredServer, Setup, shell};
 use mpps_http::{Engine, Limits, Switch, Switches};
 use std::borrow::Cow;
 use std::path::Path;
 use std::process::Command;
 
-pub(super) const EPOLL: Server = Server {
+pub(super) const EPOLL: MeasuredServer = MeasuredServer {
     name: "mpps-epoll",
     package: None,
     program: "",
@@ -20,7 +20,7 @@ pub(super) const EPOLL: Server = Server {
     serves_files: false,
 };
 
-pub(super) const IO_URING: Server = Server {
+pub(super) const IO_URING: MeasuredServer = MeasuredServer {
     name: "mpps",
     set_up: &[
         "mpps serve --engine io_uring --size BYTES, a worker for each server CPU, the body in its memory",
@@ -31,7 +31,7 @@ pub(super) const IO_URING: Server = Server {
     ..EPOLL
 };
 
-pub(super) const FILES: Server = Server {
+pub(super) const FILES: MeasuredServer = MeasuredServer {
     name: "mpps-files",
     set_up: &[
         "mpps serve --engine io_uring --root DIR: a file of a directory in memory, as the other \

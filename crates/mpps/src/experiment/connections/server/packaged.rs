@@ -1,6 +1,6 @@
 //! Servers of other projects, as Debian packages them.
 
-use super::{Server, Setup, shell};
+use super::{MeasuredServer, Setup, shell};
 use mpps_http::Switch;
 use std::borrow::Cow;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 const IN_MEMORY: &str = "/run, /var/log and /var/www are in memory and its own";
 
 /// A process of one thread for each CPU, epoll.
-pub(super) const LIGHTTPD: Server = Server {
+pub(super) const LIGHTTPD: MeasuredServer = MeasuredServer {
     name: "lighttpd",
     package: Some("lighttpd"),
     program: "/usr/sbin/lighttpd",
@@ -42,7 +42,7 @@ exec \"$1\" -D -f /run/own.conf
 };
 
 /// A process per CPU, epoll.
-pub(super) const NGINX: Server = Server {
+pub(super) const NGINX: MeasuredServer = MeasuredServer {
     name: "nginx",
     package: Some("nginx-light"),
     program: "/usr/sbin/nginx",
@@ -56,7 +56,7 @@ pub(super) const NGINX: Server = Server {
 };
 
 /// Apache's httpd with threads.
-pub(super) const APACHE_EVENT: Server = Server {
+pub(super) const APACHE_EVENT: MeasuredServer = MeasuredServer {
     name: "apache-event",
     package: Some("apache2"),
     program: "/usr/sbin/apache2",
@@ -70,7 +70,7 @@ pub(super) const APACHE_EVENT: Server = Server {
 };
 
 /// Apache's httpd with processes.
-pub(super) const APACHE_PREFORK: Server = Server {
+pub(super) const APACHE_PREFORK: MeasuredServer = MeasuredServer {
     name: "apache-prefork",
     set_up: &[
         "as apache-event, with mpm_prefork in place of mpm_event, as a2dismod and a2enmod would",

@@ -1,9 +1,9 @@
 //! A server that runs on the receiving host, and is known to answer.
 
-use super::{Server, Setup, body_path};
+use super::{MeasuredServer, Setup, body_path};
 use anyhow::{Context, Result, bail, ensure};
-use mpps_http::{End, LastHead, Response};
-use mpps_lab::Host;
+use mpps_http::{LastHead, ReplyEnd, Response};
+use mpps_lab::LabHost;
 use mpps_os::process::ContainedChild;
 use mpps_os::sched;
 use std::io::{self, Read, Write};
@@ -21,17 +21,17 @@ const ANSWER: Duration = Duration::from_secs(2);
 
 /// A server that answers. It ends when this is dropped, and with this program.
 #[derive(Debug)]
-pub(in crate::experiment::connections) struct Running {
+pub(in crate::experiment::connections) struct RunningServer {
     child: ContainedChild,
     name: &'static str,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts a server on CPUs of a host, and waits until it has served the body whole.
     pub(in crate::experiment::connections) fn start(
-        server: &Server,
+        server: &MeasuredServer,
         setup: &Setup<'_>,
-        host: &Host,
+        host: &LabHost,
     ) -> Result<Self> {
         let name = server.name;
         await_port(setup.address, host)?;
@@ -78,7 +78,7 @@ impl Running {
         bail!("{} ended ({status}): {said}", self.name)
     }
 
-    fn await_answer(&mut self, setup: &Setup<'_>, host: &Host) -> Result<()> {
+    fn await_answer(&mut self, setup: &Setup<'_>, host: &LabHost) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let answer = host.run(|| ask(setup.address, setup.body_bytes))?;
@@ -95,7 +95,7 @@ impl Running {
 /// Waits until no process listens at an address any more. The kernel ends a ring after its process
 /// (`io_ring_exit_work` in io_uring/io_uring.c). Until then a ring that was accepting keeps its
 /// listener.
-fn await_port(address: SocketAddr, host: &Host) -> Result<()> {
+fn await_port(address: SocketAddr, host: &LabHost) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match host.run(|| TcpListener::bind(address))? {
@@ -133,7 +133,7 @@ fn ask(address: SocketAddr, bytes: usize) -> Result<()> {
     response.receive(&reply, &mut LastHead::default())?;
     let (status, body) = (response.status(), response.body_bytes());
     ensure!(
-        status == 200 && body == bytes as u64 && response.end() == End::Whole,
+        status == 200 && body == bytes as u64 && response.end() == ReplyEnd::Whole,
         "status {status} with {body} bytes, not {bytes}"
     );
     Ok(())

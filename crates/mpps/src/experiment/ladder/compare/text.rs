@@ -1,6 +1,6 @@
 //! A comparison as a table for a terminal.
 
-use super::{Comparison, RungComparison, Verdict};
+use super::{Comparison, RungChange, RungComparison};
 use mpps_report::{Block, Column, Quantity, Row, Style, Table, Text, unbroken};
 
 impl Comparison {
@@ -30,9 +30,9 @@ impl Comparison {
         };
         let mut said = format!(
             "{} better, {} worse, {} the same within noise",
-            count(Verdict::Better),
-            count(Verdict::Worse),
-            count(Verdict::Same)
+            count(RungChange::Better),
+            count(RungChange::Worse),
+            count(RungChange::Same)
         );
         if self.missing > 0 {
             said += &format!(", {} measured in A are not in B", self.missing);
@@ -53,9 +53,9 @@ fn row(rung: &RungComparison) -> Row {
     });
     let ratio = rung.ratio;
     let style = match rung.verdict {
-        Verdict::Worse => Style::Bad,
-        Verdict::Better => Style::Good,
-        Verdict::Same => Style::Plain,
+        RungChange::Worse => Style::Bad,
+        RungChange::Better => Style::Good,
+        RungChange::Same => Style::Plain,
         _ => Style::Faint,
     };
     let row = Row::new([

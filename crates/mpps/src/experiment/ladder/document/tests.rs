@@ -188,7 +188,7 @@ fn said(rungs: &[(&str, Option<f64>)]) -> String {
         },
         ..RungResult::default()
     });
-    sentence(&Answer::of(&rungs.collect::<Vec<_>>())).replace('\u{a0}', " ")
+    sentence(&LadderAnswer::of(&rungs.collect::<Vec<_>>())).replace('\u{a0}', " ")
 }
 
 #[test]

@@ -8,23 +8,23 @@ use mpps_host::Topology;
 use mpps_lab::Delivery;
 
 /// All rungs, also those that the host has too few CPUs for.
-fn all(layout: &Layout) -> Vec<Rung> {
+fn all(layout: &CpuLayout) -> Vec<Rung> {
     rungs(layout, &fours(), true)
 }
 
 /// A sender that reaches every queue.
-fn fours() -> Choice {
-    Choice::new(None, Some(4)).expect("no generator has to be looked for")
+fn fours() -> SenderChoice {
+    SenderChoice::new(None, Some(4)).expect("no generator has to be looked for")
 }
 
-fn rung(layout: &Layout, number: &str) -> Rung {
+fn rung(layout: &CpuLayout, number: &str) -> Rung {
     let mut own = all(layout).into_iter().filter(|rung| rung.number == number);
     own.next().expect("the ladder has it")
 }
 
 /// The rungs that are skipped, with the reason.
 fn skipped(topology: Topology) -> Vec<(&'static str, String)> {
-    let rungs = rungs(&Layout::new(topology, None), &fours(), false);
+    let rungs = rungs(&CpuLayout::new(topology, None), &fours(), false);
     let skipped = rungs.into_iter();
     skipped
         .filter_map(|rung| Some((rung.number, rung.skipped?)))
@@ -77,7 +77,7 @@ fn nothing_shares_a_cpu_on_a_rung_that_has_its_own() {
         two_by_four_by_two(),
         article(),
     ] {
-        for rung in rungs(&Layout::new(topology, None), &fours(), false) {
+        for rung in rungs(&CpuLayout::new(topology, None), &fours(), false) {
             if rung.skipped.is_some() || ["1", "4a", "8a"].contains(&rung.number) {
                 continue;
             }
@@ -102,7 +102,7 @@ fn nothing_shares_a_cpu_on_a_rung_that_has_its_own() {
 
 /// The CPUs of a rung's senders and applications.
 fn placed(topology: Topology, number: &str) -> [Vec<usize>; 2] {
-    let rung = rung(&Layout::new(topology, None), number);
+    let rung = rung(&CpuLayout::new(topology, None), number);
     assert_eq!(rung.skipped, None, "rung {number}");
     [rung.layout.senders, rung.layout.applications]
 }
@@ -113,7 +113,7 @@ fn with_two_cores_the_application_has_one_to_itself() {
     assert_eq!(roles(threads), [vec![0], vec![1; 4], vec![2, 3]]);
     let one_core = machine((0..2).map(|id| (id, 0, vec![0, 1])));
     assert_eq!(roles(one_core.clone()), [vec![0], vec![0; 4], vec![1]]);
-    let layout = Layout::new(one_core, None);
+    let layout = CpuLayout::new(one_core, None);
     assert_eq!(rung(&layout, "4b").layout.applications, [1]);
     assert!(rung(&layout, "4c").skipped.is_some());
     let said = rung(&layout, "2").sharing();
@@ -175,7 +175,7 @@ fn a_rung_is_where_its_name_says_and_in_nobodys_way() {
         (flat(12), 4, None, Some(8), None),
         (article(), 0, Some(12), Some(2), Some(10)),
     ] {
-        let layout = Layout::new(topology, None);
+        let layout = CpuLayout::new(topology, None);
         assert_eq!(layout.queues[0], queue);
         let places = [("4b", sibling), ("4c", same_node), ("4d", other_node)];
         for (number, cpu) in places {
@@ -203,7 +203,7 @@ fn the_other_node_gives_four_threads_four_cpus_away_from_the_senders() {
         [vec![8, 9, 10, 11], vec![12, 13, 14, 15]]
     );
     for topology in [two_by_four_by_two(), article()] {
-        let layout = Layout::new(topology, None);
+        let layout = CpuLayout::new(topology, None);
         let [near, far] = ["9a", "9b"].map(|number| rung(&layout, number));
         let cores = |rung: &Rung| layout.cores(&rung.layout.applications);
         assert_eq!(cores(&near), cores(&far));
@@ -214,7 +214,7 @@ fn the_other_node_gives_four_threads_four_cpus_away_from_the_senders() {
 
 #[test]
 fn a_cpu_whose_queue_or_thread_a_rung_does_not_use_has_no_role_on_it() {
-    let layout = Layout::new(two_by_two_by_two(), None);
+    let layout = CpuLayout::new(two_by_two_by_two(), None);
     let used = |number| {
         let rung = rung(&layout, number);
         let cpus = (0..8).filter(|cpu| !rung.roles(*cpu).is_empty());

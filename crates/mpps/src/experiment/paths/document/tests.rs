@@ -114,7 +114,7 @@ fn what_is_skipped_has_its_reason_once() {
 #[test]
 fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg() {
     let mut result = fixture();
-    let groups = Group::all(&result);
+    let groups = PlacementGroup::all(&result);
     let rows: usize = groups.iter().map(|group| group.rows.len()).sum();
     let measured = result.rows.iter().filter(|row| row.runs.skipped.is_none());
     assert_eq!((groups.len(), rows), (3, measured.count()));
@@ -129,11 +129,11 @@ fn rows_are_grouped_by_who_has_the_cpu_and_measured_against_their_own_recvmmsg()
     assert_ne!(groups[0].base_mpps, groups[2].base_mpps);
     // A group without recvmmsg, or without rows, is no fault.
     result.rows.retain(|row| row.path != "recvmmsg");
-    for group in Group::all(&result) {
+    for group in PlacementGroup::all(&result) {
         assert!(group.rows.iter().all(|row| group.times(row).is_none()));
     }
     result.rows.clear();
-    assert!(Group::all(&result).is_empty());
+    assert!(PlacementGroup::all(&result).is_empty());
 }
 
 /// A rate that the sender limits is a lower bound. A group without a search has no column for it.
@@ -155,7 +155,7 @@ fn the_rate_without_loss_stands_beside_the_rate() {
     searched.expect("the fixture has one").trials[0]
         .ledger
         .unaccounted += 1;
-    assert!(crate::measure::envelope::Body::unsound(&result.body).is_some());
+    assert!(crate::measure::envelope::EnvelopeBody::unsound(&result.body).is_some());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_quick_run_and_an_unfinished_one_say_so() {
 #[test]
 fn a_receiver_that_spins_does_not_press_the_others_against_the_edge() {
     let result = fixture();
-    let group = &Group::all(&result)[0];
+    let group = &PlacementGroup::all(&result)[0];
     let costs = group.costs();
     let total = |row: &&&BenchRow| {
         let cost = row.cpu_ns_per_packet.as_ref()?;
@@ -211,7 +211,7 @@ fn a_receiver_that_spins_does_not_press_the_others_against_the_edge() {
 #[test]
 fn every_row_has_bars_and_a_section_that_they_lead_to() {
     let result = fixture();
-    for group in Group::all(&result) {
+    for group in PlacementGroup::all(&result) {
         let links: Vec<_> = group.rates().bars.into_iter().map(|bar| bar.link).collect();
         let costs: Vec<_> = group.costs().bars.into_iter().map(|bar| bar.link).collect();
         let sections = group.rows.iter().map(|row| group.section(row).anchor);

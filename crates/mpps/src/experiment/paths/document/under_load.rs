@@ -5,8 +5,8 @@ use crate::experiment::paths::result::{OverloadCurve, OverloadPoint, SpreadRow};
 use crate::measure::document::{equation, together};
 use crate::measure::samples::extremes;
 use mpps_report::{
-    Axis, Bar, Bars, Block, Cell, Column, Curve, Hue, Line, Measured, Quantity, Row, Scale,
-    Section, Table, Text, range,
+    Axis, BarFigures, Bars, Block, Cell, ChartBar, ChartLine, Column, Curve, Hue, Quantity, Row,
+    Scale, Section, Table, Text, range,
 };
 
 /// The note on how to read the curves.
@@ -57,7 +57,7 @@ fn drawing(curve: &OverloadCurve) -> Curve {
         name: name.to_owned(),
         scale: Scale::Linear,
     };
-    let line = |name: &str, hue, points| Line {
+    let line = |name: &str, hue, points| ChartLine {
         name: name.to_owned(),
         hue,
         points,
@@ -171,10 +171,10 @@ fn name(row: &SpreadRow) -> String {
 
 fn bars(rows: &[SpreadRow]) -> Bars {
     let measured = rows.iter().filter(|row| row.runs.skipped.is_none());
-    let bars = measured.map(|row| Bar {
+    let bars = measured.map(|row| ChartBar {
         name: name(row).into(),
         link: String::new(),
-        outcome: Ok(Measured {
+        outcome: Ok(BarFigures {
             parts: row
                 .mpps_per_cpu
                 .iter()
@@ -184,7 +184,7 @@ fn bars(rows: &[SpreadRow]) -> Bars {
                 || "unknown".to_owned(),
                 |rate| Quantity::Mpps(rate).to_string(),
             ),
-            ..Measured::default()
+            ..BarFigures::default()
         }),
     });
     Bars {

@@ -1,10 +1,12 @@
 //! The bounds of each path as a document.
 
 use super::super::document::{mode, skipped};
-use super::result::{Found, Goal, NdrResult, NdrRow, NdrTrial};
-use crate::measure::document::{Balanced, Head, counted, document_of, doubts, equation, notes_on};
+use super::result::{GoalBounds, NdrResult, NdrRow, NdrTrial, SearchGoal};
+use crate::measure::document::{
+    Balanced, RunHead, counted, document_of, doubts, equation, notes_on,
+};
 use mpps_report::{
-    Bar, Bars, Block, Column, Document, Hue, Measured, Quantity, Row, Section, Table, Text,
+    BarFigures, Bars, Block, ChartBar, Column, Document, Hue, Quantity, Row, Section, Table, Text,
 };
 use std::path::Path;
 
@@ -24,7 +26,7 @@ const KEY: &str = "keeps to it: the highest load that does, below all that do no
 
 /// The report; `files` are kinds and paths of what was written: `data`, `ndr.json`.
 pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document {
-    let head = Head::of(result, &result.placement, "search", &result.notes);
+    let head = RunHead::of(result, &result.placement, "search", &result.notes);
     let throttle = result.throttle_mpps.map(|rate| {
         let rate = Quantity::Mpps(rate);
         Block::note(format!(
@@ -79,7 +81,7 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
 }
 
 /// The goals of the search.
-fn asked(goals: &[Goal]) -> Text {
+fn asked(goals: &[SearchGoal]) -> Text {
     let named: Vec<String> = goals.iter().map(name).collect();
     let said = Text::from("what may be lost: ").strong(named.join(", "));
     match goals.first() {
@@ -97,7 +99,7 @@ fn asked(goals: &[Goal]) -> Text {
 }
 
 /// `nothing`, `0.5 %`.
-fn name(goal: &Goal) -> String {
+fn name(goal: &SearchGoal) -> String {
     match goal.loss_ratio {
         0.0 => "nothing".to_owned(),
         share => Quantity::Share(share).to_string(),
@@ -115,7 +117,7 @@ fn or_dash(mpps: Option<f64>) -> String {
 }
 
 /// The reason why the search for a goal has no upper bound, or the loss at that bound.
-fn limit(row: &NdrRow, found: &Found) -> String {
+fn limit(row: &NdrRow, found: &GoalBounds) -> String {
     if let Some(limit) = &found.held_back {
         return limit.what.clone();
     }
@@ -142,12 +144,12 @@ fn bars(result: &NdrResult) -> Bars {
     let bars = result.rows.iter().map(|row| {
         let found = row.searched.found.first().cloned().unwrap_or_default();
         let rate = found.lower_mpps.map(Quantity::Mpps);
-        Bar {
+        ChartBar {
             name: row.title().into(),
             link: anchor(row),
             outcome: match &row.skipped {
                 Some(why) => Err(format!("skipped: {why}")),
-                None => Ok(Measured {
+                None => Ok(BarFigures {
                     parts: found
                         .lower_mpps
                         .iter()
@@ -156,7 +158,7 @@ fn bars(result: &NdrResult) -> Bars {
                     spread: found.lower_mpps.zip(found.upper_mpps).map(<[f64; 2]>::from),
                     figure: rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string()),
                     beside: limit(row, &found),
-                    ..Measured::default()
+                    ..BarFigures::default()
                 }),
             },
         }
@@ -222,7 +224,7 @@ fn table(result: &NdrResult) -> Table {
 }
 
 /// Every trial of a path, and where its packets went at the bounds.
-fn section(row: &NdrRow, goals: &[Goal]) -> Section {
+fn section(row: &NdrRow, goals: &[SearchGoal]) -> Section {
     let columns = [
         Column::figure("load, pps", 9),
         Column::figure("seconds", 7),

@@ -2,9 +2,9 @@
 //!
 //! The published schema is `docs/schema/ndr.schema.json`; a test holds the two together.
 
-pub use super::super::search::{Found, Goal, Loses, NdrTrial, Searched};
+pub use super::super::search::{GoalBounds, Loses, NdrTrial, SearchGoal, Searched};
 
-use crate::measure::envelope::{Body, Envelope};
+use crate::measure::envelope::{Envelope, EnvelopeBody};
 use crate::udp::TakenBy;
 use crate::udp::waited::Waited;
 use mpps_host::Ledger;
@@ -39,7 +39,7 @@ pub struct NdrBody {
     pub notes: Vec<String>,
     /// The goals of the search, the least loss first.
     #[schemars(length(min = 1))]
-    pub goals: Vec<Goal>,
+    pub goals: Vec<SearchGoal>,
     /// The paths, the highest rate of the first goal first, those that could not run last.
     pub rows: Vec<NdrRow>,
 }
@@ -78,7 +78,7 @@ pub struct NdrRow {
     pub searched: Searched,
 }
 
-impl Body for NdrBody {
+impl EnvelopeBody for NdrBody {
     const SCHEMA: &'static str = "mpps.ndr.v1";
     const COMMAND: &'static str = "mpps ndr";
 

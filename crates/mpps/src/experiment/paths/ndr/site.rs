@@ -1,28 +1,33 @@
 //! Where the trials of a search are run: in a lab, or between this host and another one.
 
-use super::super::live::Live;
+use super::super::live::FarTraffic;
 use super::super::path::Path;
 use super::super::remote::Remote;
-use super::super::sample::Sample;
-use super::super::stage::Stage;
+use super::super::sample::PathSample;
+use super::super::stage::PathLab;
 use super::MAX_PPS;
 use crate::machine;
-use crate::signal::Interrupt;
+use crate::signal::EndSignal;
 use crate::udp::run::Purpose;
 use anyhow::Result;
 use mpps_host::Fingerprint;
 use std::time::Duration;
 
 /// Where trials are run.
-pub(super) enum Site<'a> {
+pub(super) enum TrialSite<'a> {
     /// Two hosts on this machine.
-    Lab(Box<Stage<'a>>),
+    Lab(Box<PathLab<'a>>),
     /// This host, and another host that sends.
     Hosts(Remote<'a>),
 }
 
-impl Site<'_> {
-    pub(super) fn run(&self, path: &Path, time: Duration, purpose: Purpose<'_>) -> Result<Sample> {
+impl TrialSite<'_> {
+    pub(super) fn run(
+        &self,
+        path: &Path,
+        time: Duration,
+        purpose: Purpose<'_>,
+    ) -> Result<PathSample> {
         match self {
             Self::Lab(stage) => stage.run(path, time, purpose),
             Self::Hosts(remote) => {
@@ -32,7 +37,7 @@ impl Site<'_> {
         }
     }
 
-    pub(super) fn interrupt(&self) -> &Interrupt {
+    pub(super) fn interrupt(&self) -> &EndSignal {
         match self {
             Self::Lab(stage) => stage.interrupt,
             Self::Hosts(remote) => remote.live.interrupt,
@@ -52,7 +57,7 @@ impl Site<'_> {
     pub(super) fn napi_place(&self) -> String {
         match self {
             Self::Lab(stage) => stage.napi_place(),
-            Self::Hosts(_) => Live::NAPI_PLACE.to_owned(),
+            Self::Hosts(_) => FarTraffic::NAPI_PLACE.to_owned(),
         }
     }
 
@@ -60,7 +65,7 @@ impl Site<'_> {
         match self {
             Self::Lab(stage) => format!("two hosts on this machine   {}", stage.cpus),
             Self::Hosts(remote) => {
-                let Live { address, cpu, .. } = remote.live;
+                let FarTraffic { address, cpu, .. } = remote.live;
                 format!("traffic from another host to {address}   application: CPU {cpu}")
             }
         }

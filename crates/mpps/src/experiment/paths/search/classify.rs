@@ -3,7 +3,7 @@
 
 /// The conditions for a load, and the trial time that decides.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Target {
+pub(super) struct LoadTarget {
     /// A trial that loses a greater share is a high-loss trial.
     pub(super) loss_ratio: f64,
     /// Which share of the time at a lower bound may be of high-loss trials.
@@ -18,7 +18,7 @@ pub(super) struct Target {
 
 /// One trial at a load, as far as it says something of that load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct TrialResult {
     pub(super) seconds: f64,
     /// Lost of what was offered.
     pub(super) loss_ratio: f64,
@@ -26,7 +26,7 @@ pub(super) struct Outcome {
 
 /// The side of a load for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum LoadSide {
     Lower,
     Upper,
 }
@@ -42,12 +42,12 @@ pub(super) struct Bounds {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trials {
     /// In rising order.
-    loads: Vec<(f64, Vec<Outcome>)>,
+    loads: Vec<(f64, Vec<TrialResult>)>,
 }
 
-impl Target {
+impl LoadTarget {
     /// The side of a load with these trials, if it is decided.
-    fn side(&self, trials: &[Outcome]) -> Option<Side> {
+    fn side(&self, trials: &[TrialResult]) -> Option<LoadSide> {
         let time = |is_long: bool, is_high: bool| -> f64 {
             let of_kind = trials.iter().filter(|trial| {
                 let long = trial.seconds >= self.trial_seconds;
@@ -64,16 +64,16 @@ impl Target {
         let allowed = whole * exceed;
         // If all that is still to come lost little, and if all of it lost much.
         match (high <= allowed, whole - low <= allowed) {
-            (true, true) => Some(Side::Lower),
-            (false, false) => Some(Side::Upper),
+            (true, true) => Some(LoadSide::Lower),
+            (false, false) => Some(LoadSide::Upper),
             _ => None,
         }
     }
 
     /// The loss ratio that only the allowed share of the time of long trials exceeds, where what is
     /// missing to the sum is taken to lose everything.
-    fn quantile(&self, trials: &[Outcome]) -> f64 {
-        let mut long: Vec<&Outcome> = trials
+    fn quantile(&self, trials: &[TrialResult]) -> f64 {
+        let mut long: Vec<&TrialResult> = trials
             .iter()
             .filter(|trial| trial.seconds >= self.trial_seconds)
             .collect();
@@ -97,7 +97,7 @@ impl Target {
 }
 
 impl Trials {
-    pub(super) fn add(&mut self, pps: f64, outcome: Outcome) {
+    pub(super) fn add(&mut self, pps: f64, outcome: TrialResult) {
         let place = self
             .loads
             .binary_search_by(|(load, _)| load.total_cmp(&pps));
@@ -112,7 +112,7 @@ impl Trials {
         self.loads.last().map(|(load, _)| *load)
     }
 
-    fn at(&self, pps: f64) -> &[Outcome] {
+    fn at(&self, pps: f64) -> &[TrialResult] {
         let place = self
             .loads
             .binary_search_by(|(load, _)| load.total_cmp(&pps));
@@ -120,24 +120,24 @@ impl Trials {
     }
 
     /// The side of a load for this target, if it is decided.
-    pub(super) fn side(&self, target: &Target, pps: f64) -> Option<Side> {
+    pub(super) fn side(&self, target: &LoadTarget, pps: f64) -> Option<LoadSide> {
         target.side(self.at(pps))
     }
 
     /// How many loads are decided to be so.
-    pub(super) fn count(&self, target: &Target, side: Side) -> usize {
+    pub(super) fn count(&self, target: &LoadTarget, side: LoadSide) -> usize {
         let sides = self.loads.iter().map(|(_, trials)| target.side(trials));
         sides.filter(|one| *one == Some(side)).count()
     }
 
     /// The bounds that count for this target. A load above an upper bound is none, whatever its
     /// trials lost.
-    pub(super) fn bounds(&self, target: &Target) -> Bounds {
+    pub(super) fn bounds(&self, target: &LoadTarget) -> Bounds {
         let mut bounds = Bounds::default();
         for (pps, trials) in &self.loads {
             match target.side(trials) {
-                Some(Side::Lower) => bounds.lower = Some(*pps),
-                Some(Side::Upper) => {
+                Some(LoadSide::Lower) => bounds.lower = Some(*pps),
+                Some(LoadSide::Upper) => {
                     bounds.upper = Some(*pps);
                     break;
                 }
@@ -156,7 +156,7 @@ impl Trials {
 
     /// The conditional throughput of a load, which is to be a lower bound of this target: what of it
     /// is delivered in all but the allowed share of the time.
-    pub(super) fn conditional(&self, target: &Target, pps: f64) -> f64 {
+    pub(super) fn conditional(&self, target: &LoadTarget, pps: f64) -> f64 {
         pps * (1.0 - target.quantile(self.at(pps)))
     }
 }

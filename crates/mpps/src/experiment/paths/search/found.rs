@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Searched {
     /// The bounds for each goal, in the order of the goals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub found: Vec<Found>,
+    pub found: Vec<GoalBounds>,
     /// The highest load that was tried in the end, in million datagrams per second, because the
     /// sender missed higher ones; absent if it missed none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ pub struct Searched {
 
 /// The bounds of one goal, in million datagrams per second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Found {
+pub struct GoalBounds {
     /// The relevant lower bound: the highest load that keeps to the goal, below all that do not.
     /// Absent if the lowest load does not, or if the search ended before.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,8 +30,8 @@ impl Recorded {
         serde_json::from_str(RECORDED).expect("the record is JSON")
     }
 
-    fn goals(&self) -> Vec<Goal> {
-        let goal = |[loss, exceed, width, initial, last, sum]: &[f64; 6]| Goal {
+    fn goals(&self) -> Vec<SearchGoal> {
+        let goal = |[loss, exceed, width, initial, last, sum]: &[f64; 6]| SearchGoal {
             loss_ratio: *loss,
             exceed_ratio: *exceed,
             width: *width,
@@ -64,7 +64,7 @@ fn lost_share(device: &str, load: f64, nth: usize) -> f64 {
 }
 
 /// Searches until the end; answers the trials.
-fn drive(search: &mut Search, lost_share: impl Fn(f64, usize) -> f64) -> Vec<Trial> {
+fn drive(search: &mut Search, lost_share: impl Fn(f64, usize) -> f64) -> Vec<SearchTrial> {
     let mut trials = Vec::new();
     while let Some(trial) = search.next() {
         let offered = (trial.pps * trial.seconds) as u64;
@@ -77,7 +77,7 @@ fn drive(search: &mut Search, lost_share: impl Fn(f64, usize) -> f64) -> Vec<Tri
 }
 
 /// Both bounds, close enough, or one at the end of the loads.
-fn assert_settled(search: &mut Search, goals: &[Goal], of: &str) {
+fn assert_settled(search: &mut Search, goals: &[SearchGoal], of: &str) {
     let max = search.max();
     for (answer, goal) in search.answers().iter().zip(goals) {
         assert!(answer.is_settled, "{of}: {answer:?}");
@@ -105,7 +105,7 @@ fn of_the_same_trials_the_reference_says_the_same() {
     for case in &recorded {
         let mut trials = Trials::default();
         for (load, seconds, offered, lost) in &case.trials {
-            let outcome = Outcome {
+            let outcome = TrialResult {
                 seconds: *seconds,
                 loss_ratio: *lost as f64 / *offered as f64,
             };
@@ -161,7 +161,7 @@ fn on_the_same_devices_the_search_ends_where_the_reference_does() {
     }
 }
 
-const GOAL: Goal = Goal {
+const GOAL: SearchGoal = SearchGoal {
     loss_ratio: 0.0,
     exceed_ratio: 0.5,
     width: 0.01,
@@ -174,7 +174,7 @@ const GOAL: Goal = Goal {
 /// is 1 s, short 0.5 s, and 4 s decide.
 #[test]
 fn a_load_is_decided_when_the_trials_to_come_cannot_change_it() {
-    let goal = |exceed_ratio| Goal {
+    let goal = |exceed_ratio| SearchGoal {
         exceed_ratio,
         initial_seconds: 0.5,
         final_seconds: 1.0,
@@ -184,26 +184,26 @@ fn a_load_is_decided_when_the_trials_to_come_cannot_change_it() {
     for (exceed_ratio, kinds, side) in [
         (0.5, "", None),
         (0.5, "+", None),
-        (0.5, "++", Some(Side::Lower)),
-        (0.5, "+-+", Some(Side::Lower)),
+        (0.5, "++", Some(LoadSide::Lower)),
+        (0.5, "+-+", Some(LoadSide::Lower)),
         (0.5, "--", None),
-        (0.5, "---", Some(Side::Upper)),
-        (0.5, "++--", Some(Side::Lower)),
-        (0.5, "++---", Some(Side::Upper)),
+        (0.5, "---", Some(LoadSide::Upper)),
+        (0.5, "++--", Some(LoadSide::Lower)),
+        (0.5, "++---", Some(LoadSide::Upper)),
         // Short ones lose a goal, and never reach one.
         (0.5, "pppppppppp", None),
-        (0.5, "mmmmm", Some(Side::Upper)),
+        (0.5, "mmmmm", Some(LoadSide::Upper)),
         (0.5, "mmmmmp", None),
         (0.0, "+++", None),
-        (0.0, "++++", Some(Side::Lower)),
-        (0.0, "-", Some(Side::Upper)),
-        (0.0, "m", Some(Side::Upper)),
-        (0.75, "+---", Some(Side::Lower)),
-        (0.75, "----", Some(Side::Upper)),
+        (0.0, "++++", Some(LoadSide::Lower)),
+        (0.0, "-", Some(LoadSide::Upper)),
+        (0.0, "m", Some(LoadSide::Upper)),
+        (0.75, "+---", Some(LoadSide::Lower)),
+        (0.75, "----", Some(LoadSide::Upper)),
     ] {
         let mut trials = Trials::default();
         for kind in kinds.chars() {
-            let outcome = Outcome {
+            let outcome = TrialResult {
                 seconds: if "pm".contains(kind) { 0.5 } else { 1.0 },
                 loss_ratio: if "-m".contains(kind) { 0.1 } else { 0.0 },
             };
@@ -238,7 +238,7 @@ fn trials_grow_and_intervals_shrink() {
     // The highest load, what it delivered, and from there the next one above.
     assert_eq!(
         trials[0],
-        Trial {
+        SearchTrial {
             pps: MAX,
             seconds: 0.1
         }
@@ -250,7 +250,7 @@ fn trials_grow_and_intervals_shrink() {
 #[test]
 fn a_load_above_a_bound_is_none_whatever_it_loses() {
     let mut trials = Trials::default();
-    let target = Goal {
+    let target = SearchGoal {
         sum_seconds: 0.5,
         ..GOAL
     }
@@ -259,7 +259,7 @@ fn a_load_above_a_bound_is_none_whatever_it_loses() {
         let seconds = 0.5;
         trials.add(
             pps,
-            Outcome {
+            TrialResult {
                 seconds,
                 loss_ratio,
             },
@@ -329,7 +329,7 @@ proptest! {
         goals in prop::collection::vec(
             (0.0_f64..0.1, 0.0_f64..0.9, 0.005_f64..0.1, 1.0_f64..5.0, 1.0_f64..5.0), 1..4),
     ) {
-        let goal = |(loss_ratio, exceed_ratio, width, growth, repeats): &(f64, f64, f64, f64, f64)| Goal {
+        let goal = |(loss_ratio, exceed_ratio, width, growth, repeats): &(f64, f64, f64, f64, f64)| SearchGoal {
             loss_ratio: *loss_ratio,
             exceed_ratio: *exceed_ratio,
             width: *width,
@@ -337,7 +337,7 @@ proptest! {
             final_seconds: 0.1 * growth,
             sum_seconds: 0.1 * growth * repeats,
         };
-        let goals: Vec<Goal> = goals.iter().map(goal).collect();
+        let goals: Vec<SearchGoal> = goals.iter().map(goal).collect();
         let mut search = Search::new(&goals, MIN, MAX);
         drive(&mut search, |load, nth| {
             let bits = (load.to_bits() ^ seed).wrapping_add(nth as u64);

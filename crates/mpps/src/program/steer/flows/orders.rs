@@ -1,7 +1,7 @@
 //! Commands that make another host send named flows.
 
 use anyhow::{Result, ensure};
-use mpps_host::rss::Flow;
+use mpps_host::rss::RssFlow;
 
 /// Datagrams a second: few enough for a tap, which takes a flow's only one for missing if it loses that.
 const RATE: u32 = 10_000;
@@ -26,7 +26,7 @@ impl Orders {
     ///
     /// # Errors
     /// So many source ports there are not.
-    pub(super) fn new(first: &[Flow], each: u32, sender: Option<&str>) -> Result<Self> {
+    pub(super) fn new(first: &[RssFlow], each: u32, sender: Option<&str>) -> Result<Self> {
         let sender = sender.unwrap_or("mpps send");
         let flows = each.saturating_mul(first.len() as u32);
         let of_flow = DATAGRAMS_MIN.div_ceil(flows.max(1)).max(EACH_MIN);

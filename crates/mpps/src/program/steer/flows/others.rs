@@ -54,9 +54,9 @@ impl Reason {
 
 /// How many frames there were for each reason.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Others([u64; WORDS.len()]);
+pub(crate) struct OtherFrames([u64; WORDS.len()]);
 
-impl Others {
+impl OtherFrames {
     pub(super) fn add(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn reasons_have_their_words_in_the_same_order() {
-        let mut others = Others::default();
+        let mut others = OtherFrames::default();
         assert_eq!(others.told(), None);
         for reason in [Reason::OtherProtocol, Reason::Fragment, Reason::Fragment] {
             others.add(reason);

@@ -32,7 +32,7 @@ const LISTENER: u64 = 0;
 pub(super) struct Clients<A> {
     listener: TcpListener,
     epoll: Epoll,
-    clients: HashMap<u64, Client>,
+    clients: HashMap<u64, ExporterClient>,
     /// So many may be connected.
     most: usize,
     /// The last client's number: a later one has a higher number.
@@ -41,7 +41,7 @@ pub(super) struct Clients<A> {
     answer: A,
 }
 
-struct Client {
+struct ExporterClient {
     stream: TcpStream,
     address: IpAddr,
     until: Instant,
@@ -53,7 +53,7 @@ struct Client {
 
 /// The next step for a client.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum ClientNext {
     Read,
     Write,
     End,
@@ -127,7 +127,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
-        let mut client = Client {
+        let mut client = ExporterClient {
             stream,
             address: block(from),
             until: Instant::now() + EXCHANGE,
@@ -137,9 +137,9 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
         };
         // The request is often here already. Then no other client has to make room.
         let watched = match client.go_on(&self.answer) {
-            Ok(Next::Read) => Interest::READ,
-            Ok(Next::Write) => Interest::WRITE,
-            Ok(Next::End) | Err(_) => return,
+            Ok(ClientNext::Read) => Interest::READ,
+            Ok(ClientNext::Write) => Interest::WRITE,
+            Ok(ClientNext::End) | Err(_) => return,
         };
         if self.clients.len() >= self.most && !self.make_room(Instant::now()) {
             return;
@@ -157,7 +157,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
         for client in self.clients.values() {
             *counts.entry(client.address).or_default() += 1;
         }
-        let rank = |(number, client): &(&u64, &Client)| {
+        let rank = |(number, client): &(&u64, &ExporterClient)| {
             let count = counts.get(&client.address).copied();
             (count, client.answer.is_none(), Reverse(**number))
         };
@@ -177,11 +177,11 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
         };
-        let next = client.go_on(&self.answer).unwrap_or(Next::End);
+        let next = client.go_on(&self.answer).unwrap_or(ClientNext::End);
         let watched = match next {
-            Next::Read => Ok(()),
-            Next::Write => self.epoll.modify(&client.stream, number, Interest::WRITE),
-            Next::End => Err(ErrorKind::UnexpectedEof.into()),
+            ClientNext::Read => Ok(()),
+            ClientNext::Write => self.epoll.modify(&client.stream, number, Interest::WRITE),
+            ClientNext::End => Err(ErrorKind::UnexpectedEof.into()),
         };
         if watched.is_err() {
             self.clients.remove(&number);
@@ -189,12 +189,12 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
     }
 }
 
-impl Client {
-    fn go_on(&mut self, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<Next> {
+impl ExporterClient {
+    fn go_on(&mut self, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<ClientNext> {
         if self.answer.is_none() {
             match self.read() {
                 Ok(()) => self.answer = Some(answer(&self.request)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Read),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(ClientNext::Read),
                 Err(error) => return Err(error),
             }
         }
@@ -202,12 +202,14 @@ impl Client {
         while self.sent < all.len() {
             match self.stream.write(&all[self.sent..]) {
                 Ok(written) => self.sent += written,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Write),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(ClientNext::Write);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Next::End)
+        Ok(ClientNext::End)
     }
 
     /// Reads until the request is whole, too long, or all that comes.

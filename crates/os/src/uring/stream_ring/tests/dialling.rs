@@ -7,11 +7,11 @@ fn dialling_makes_binds_and_connects() {
     let Some(mut server) = dialler(&DIRECT) else {
         return;
     };
-    let accepting = Accepting {
+    let accepting = AcceptRequest {
         multishot: true,
         peer: false,
     };
-    server.accept(Placement::Chosen, accepting);
+    server.accept(DescriptorKind::Chosen, accepting);
     let target = Address::from(server.address);
     let source = Address::from(SocketAddr::from(([127, 0, 0, 77], 0)));
     for (source, reset) in [(None, false), (Some(&source), false), (Some(&source), true)] {
@@ -24,15 +24,18 @@ fn dialling_makes_binds_and_connects() {
         let mut ends = Vec::new();
         while ends.len() < 2 {
             match server.event().outcome {
-                Outcome::Dialled(socket) => ends.push(socket.unwrap()),
-                Outcome::Accepted { socket, .. } => ends.push(socket.unwrap()),
+                CompletedCall::Dialled(socket) => ends.push(socket.unwrap()),
+                CompletedCall::Accepted { socket, .. } => ends.push(socket.unwrap()),
                 other => panic!("{other:?}"),
             }
         }
         assert_eq!(server.ring.free_dial_slots(), 3);
         for end in ends {
             server.ring.close(6, end);
-            assert!(matches!(server.event().outcome, Outcome::Closed(Ok(()))));
+            assert!(matches!(
+                server.event().outcome,
+                CompletedCall::Closed(Ok(()))
+            ));
         }
         assert_eq!(
             (server.ring.open_slots(), server.ring.free_dial_slots()),
@@ -86,7 +89,7 @@ fn more_dials_than_the_queue_holds_all_succeed() {
     }
     for _ in 0..dials {
         match server.event().outcome {
-            Outcome::Dialled(socket) => drop(socket.unwrap()),
+            CompletedCall::Dialled(socket) => drop(socket.unwrap()),
             other => panic!("{other:?}"),
         }
     }
@@ -110,7 +113,7 @@ fn a_dial_without_a_socket_says_why_there_is_none() {
     }
     let event = server.ring.complete(request, last, -libc::EBADF, 0);
     match event.unwrap().outcome {
-        Outcome::Dialled(Err(error)) => assert_eq!(error.raw_os_error(), Some(libc::ENFILE)),
+        CompletedCall::Dialled(Err(error)) => assert_eq!(error.raw_os_error(), Some(libc::ENFILE)),
         other => panic!("{other:?}"),
     }
 }
@@ -138,7 +141,7 @@ fn a_refused_dial_gives_its_slot_back() {
         };
         server.ring.dial(5, &dialling).unwrap();
         match server.event().outcome {
-            Outcome::Dialled(Err(error)) => assert_eq!(error.raw_os_error(), Some(expected)),
+            CompletedCall::Dialled(Err(error)) => assert_eq!(error.raw_os_error(), Some(expected)),
             other => panic!("{other:?}"),
         }
         while server.ring.in_flight() > 0 {
