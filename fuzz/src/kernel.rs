@@ -2,7 +2,7 @@
 
 use mpps_host::{CpuList, DropReasons, Interrupt, ProcStat, Snmp, Softnet};
 use mpps_os::bpf::btf::Btf;
-use mpps_os::netlink::sock_diag::{Listener, UdpEntry, XdpEntry};
+use mpps_os::netlink::sock_diag::{ListeningSocket, UdpEntry, XdpEntry};
 
 /// `/proc/net/snmp` and `/proc/net/netstat`.
 pub(crate) fn snmp_pairs(data: &[u8]) -> bool {
@@ -14,7 +14,7 @@ pub(crate) fn snmp_rows(data: &[u8]) -> bool {
     str::from_utf8(data).is_ok_and(|text| counters(Snmp::parse_rows(text)))
 }
 
-fn counters(snmp: mpps_host::Result<Snmp>) -> bool {
+fn counters(snmp: mpps_host::HostResult<Snmp>) -> bool {
     let Ok(snmp) = snmp else { return false };
     for (name, value) in snmp.iter() {
         assert_eq!(snmp.value(name), Some(value));
@@ -74,7 +74,7 @@ pub(crate) fn interrupts(data: &[u8]) -> bool {
 /// One answer of `sock_diag(7)`, read as an answer to each of the questions.
 pub(crate) fn sockets(data: &[u8]) -> bool {
     let udp = UdpEntry::parse(data);
-    if let Some(listener) = Listener::parse(data) {
+    if let Some(listener) = ListeningSocket::parse(data) {
         let common = udp.as_ref().expect("a listener has what each socket has");
         assert_eq!(listener.local, common.local);
     }

@@ -1,6 +1,6 @@
 //! Fuzzed input from a server under load, and from the user who names it.
 
-use mpps_http::{End, LastHead, Received, Response, Url};
+use mpps_http::{LastHead, ReplyEnd, ReplyState, Response, Url};
 
 /// The longest piece of a reply. The first byte of the data chooses the length.
 const PIECE_BYTES_MAX: usize = 64;
@@ -8,8 +8,8 @@ const PIECE_BYTES_MAX: usize = 64;
 /// The result of a reply once all bytes have come.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
-    received: Received,
-    end: End,
+    received: ReplyState,
+    end: ReplyEnd,
     status: u16,
     body_bytes: u64,
     closes: bool,
@@ -29,8 +29,8 @@ pub(crate) fn http_response(data: &[u8]) -> bool {
     assert_eq!(read([stream], &mut known), whole, "with its head known");
     let Some(whole) = whole else { return false };
     assert!(whole.body_bytes <= stream.len() as u64);
-    assert!(whole.received == Received::More || whole.end == End::Whole);
-    whole.end == End::Whole
+    assert!(whole.received == ReplyState::More || whole.end == ReplyEnd::Whole);
+    whole.end == ReplyEnd::Whole
 }
 
 fn read<'a>(
@@ -38,7 +38,7 @@ fn read<'a>(
     last_head: &mut LastHead,
 ) -> Option<Outcome> {
     let mut response = Response::default();
-    let mut received = Received::More;
+    let mut received = ReplyState::More;
     for piece in pieces {
         received = response.receive(piece, last_head).ok()?;
     }

@@ -1,7 +1,7 @@
 //! Fuzzed input from files of mpps or of another program.
 
 use mpps::experiment::ladder::result::LabResult;
-use mpps::experiment::paths::result::BenchResult;
+use mpps::experiment::receive_paths::result::BenchResult;
 use mpps::udp::traffic::{RecvTotal, SendTotal, join};
 use mpps_host::Ledger;
 use mpps_host::setting::{Setting, read_journal};

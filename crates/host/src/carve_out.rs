@@ -3,7 +3,7 @@
 //! A card spreads packets over its queues by a hash (RSS). A carve-out takes a queue out of the RSS
 //! table, so no other traffic comes there. It adds a rule (ntuple) that sends one flow to the
 //! queue. AF_XDP on that queue then sees only the flow, and the kernel keeps the rest of the card.
-//! On a card without such rules, the queue keeps only the flows' entries of the table ([`Slots`]).
+//! On a card without such rules, the queue keeps only the flows' entries of the table ([`RssSlots`]).
 
 mod slots;
 #[cfg(test)]
@@ -35,7 +35,7 @@ impl CarveOut {
     /// named queue it is the last one. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where the driver cannot do it, with what helps; [`Error::Kernel`].
+    /// [`HostError::Impossible`] where the driver cannot do it, with what helps; [`HostError::Kernel`].
     pub fn by_rule(interface: &str, flow: SocketAddr, queue: Option<u32>) -> HostResult<Self> {
         Self::by_rule_on(&LiveKernel::default(), interface, flow, queue)
     }
@@ -45,8 +45,8 @@ impl CarveOut {
     /// nothing.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where the card cannot do it, where its hash cannot be predicted, or where
-    /// the flows fall into more than half of the entries; [`Error::Kernel`].
+    /// [`HostError::Impossible`] where the card cannot do it, where its hash cannot be predicted, or where
+    /// the flows fall into more than half of the entries; [`HostError::Kernel`].
     pub fn by_slots(interface: &str, flows: &[RssFlow], queue: Option<u32>) -> HostResult<Self> {
         let hashing = || Hashing::of_card(interface, flows);
         Self::by_slots_on(&LiveKernel::default(), interface, flows, queue, hashing)

@@ -71,7 +71,7 @@ impl Topology {
     /// Reads the CPUs of this machine and the affinity of the calling thread.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where `/proc` or `/sys` is missing, [`Error::Malformed`] where a file of
+    /// [`HostError::Kernel`] where `/proc` or `/sys` is missing, [`HostError::Malformed`] where a file of
     /// theirs has an unknown form.
     pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())

@@ -33,7 +33,7 @@ const SETTINGS: [&str; 8] = [
     "net.ipv4.tcp_syncookies",
 ];
 
-/// One moment. [`crate::check::Seen`] compares two of them.
+/// One moment. [`crate::check::Observed`] compares two of them.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
     /// The counters.

@@ -87,7 +87,7 @@ impl Fingerprint {
     /// Reads this machine, and the interfaces named, in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] where `/proc` or `/sys` is missing altogether, [`crate::Error::Malformed`] where
+    /// [`crate::HostError::Kernel`] where `/proc` or `/sys` is missing altogether, [`crate::HostError::Malformed`] where
     /// a list of CPUs has an unknown form.
     pub fn collect(interfaces: &[impl AsRef<str>]) -> HostResult<Self> {
         let mut fingerprint = Self::collect_from(&Root::machine())?;

@@ -54,7 +54,7 @@ impl Hashing {
     /// Reads the hashing of an interface's card, for these flows.
     ///
     /// # Errors
-    /// [`Error::Impossible`] for a card whose key, function or fields are not known, or cannot be
+    /// [`HostError::Impossible`] for a card whose key, function or fields are not known, or cannot be
     /// predicted.
     pub fn of_card(interface: &str, flows: &[RssFlow]) -> HostResult<Self> {
         let spreading = Spreading::gather(interface, 1);
@@ -100,7 +100,7 @@ impl Hashing {
 /// The key that the driver shows, or otherwise the key that Linux gives to drivers; and its origin.
 ///
 /// # Errors
-/// [`Error::Impossible`] if neither is available, or the hash is no Toeplitz hash.
+/// [`HostError::Impossible`] if neither is available, or the hash is no Toeplitz hash.
 pub fn key_of_card(spreading: &Spreading, interface: &str) -> HostResult<(Vec<u8>, String)> {
     if let Some(rss) = spreading.rss.value() {
         if matches!(rss.function, "xor" | "crc32") {
@@ -136,7 +136,7 @@ pub fn key_of_card(spreading: &Spreading, interface: &str) -> HostResult<(Vec<u8
 /// The fields that a card hashes of a kind of traffic, such as `udp4`.
 ///
 /// # Errors
-/// [`Error::Impossible`] if the driver does not show them, or they cannot be predicted.
+/// [`HostError::Impossible`] if the driver does not show them, or they cannot be predicted.
 pub fn fields_of_card(spreading: &Spreading, interface: &str, kind: &str) -> HostResult<Hashed> {
     let told = spreading.fields.iter().find(|fields| fields.flow == kind);
     let letters = told.and_then(|told| told.fields.value());

@@ -55,8 +55,8 @@ impl Moderation {
     /// Finds out what must be changed so that `interface` waits so long. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where the driver has no coalescing or no queue to poll, or no card
-    /// waits so long; [`Error::Kernel`].
+    /// [`HostError::Impossible`] where the driver has no coalescing or no queue to poll, or no card
+    /// waits so long; [`HostError::Kernel`].
     pub fn plan(interface: &str, time: Duration, throttle: Throttle) -> HostResult<Self> {
         Self::plan_on(&LiveKernel::default(), interface, time, throttle)
     }
@@ -92,8 +92,8 @@ impl Moderation {
 /// epoll_wait(2) has found packets. Changes nothing.
 ///
 /// # Errors
-/// [`Error::Impossible`] where the interface has no queue that the kernel polls, the kernel has no
-/// such setting, or cannot hold the time; [`Error::Kernel`].
+/// [`HostError::Impossible`] where the interface has no queue that the kernel polls, the kernel has no
+/// such setting, or cannot hold the time; [`HostError::Kernel`].
 pub fn irq_suspension(interface: &str, time: Duration) -> HostResult<SettingChange> {
     irq_suspension_on(&LiveKernel::default(), interface, time)
 }

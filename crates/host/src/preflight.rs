@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::CpuList;
-use crate::technique::{self, ETHERNET_MTU_BYTES, Technique, TechniqueFacts, Usable};
+use crate::receive_path::{self, ETHERNET_MTU_BYTES, PathFacts, ReceivePath, Usable};
 
 /// Frames of a queue without `--ring`.
 const FRAMES: u64 = 4096;
@@ -79,7 +79,7 @@ impl Expectation {
 }
 
 /// Everything that decides what AF_XDP will be on the interface.
-pub fn of_af_xdp(facts: &TechniqueFacts) -> Vec<Expectation> {
+pub fn of_af_xdp(facts: &PathFacts) -> Vec<Expectation> {
     let rows = [
         kernel,
         link,
@@ -105,14 +105,14 @@ pub fn of_af_xdp(facts: &TechniqueFacts) -> Vec<Expectation> {
     .collect()
 }
 
-/// The verdict on a technique, as a row.
+/// The verdict on a receive path, as a row.
 fn verdict(
     check: &'static str,
-    technique: Technique,
+    path: ReceivePath,
     otherwise: Obstacle,
-    facts: &TechniqueFacts,
+    facts: &PathFacts,
 ) -> Expectation {
-    let verdict = technique.assess(facts);
+    let verdict = path.assess(facts);
     let state = match verdict.usable {
         Usable::Yes => Obstacle::Fine,
         Usable::Unknown => Obstacle::Unknown,
@@ -129,7 +129,7 @@ fn verdict(
 fn habit(
     check: &'static str,
     topic: &str,
-    facts: &TechniqueFacts,
+    facts: &PathFacts,
 ) -> Option<(&'static str, Expectation)> {
     let driver = &facts.nic.driver;
     let habit = drivers::of(driver, topic)?;
@@ -142,7 +142,7 @@ fn habit(
 }
 
 /// A row of what the driver refuses; where it is not asked for native XDP by name, generic XDP may do.
-fn refused(row: Expectation, topic: &str, facts: &TechniqueFacts) -> Expectation {
+fn refused(row: Expectation, topic: &str, facts: &PathFacts) -> Expectation {
     let habit = drivers::of(&facts.nic.driver, topic);
     if habit.is_some_and(|habit| habit.falls_back) {
         let finding = format!(
@@ -158,7 +158,7 @@ fn refused(row: Expectation, topic: &str, facts: &TechniqueFacts) -> Expectation
 }
 
 /// The row for a driver that is not in the file.
-fn unheard_of(check: &'static str, facts: &TechniqueFacts, what: &str) -> Expectation {
+fn unheard_of(check: &'static str, facts: &PathFacts, what: &str) -> Expectation {
     let driver = match facts.nic.driver.as_str() {
         "" => "an interface without a driver",
         driver => driver,
@@ -167,11 +167,11 @@ fn unheard_of(check: &'static str, facts: &TechniqueFacts, what: &str) -> Expect
     Expectation::new(check, Obstacle::Unknown, finding)
 }
 
-fn kernel(facts: &TechniqueFacts) -> Expectation {
+fn kernel(facts: &PathFacts) -> Expectation {
     // An obstacle for generic XDP is an obstacle for all. The link has a row of its own.
     let mut up = facts.clone();
     up.nic.up = true;
-    let (check, generic) = ("kernel, rights", technique::AF_XDP_GENERIC);
+    let (check, generic) = ("kernel, rights", receive_path::AF_XDP_GENERIC);
     let row = verdict(check, generic, Obstacle::Refused, &up);
     match row.state {
         Obstacle::Fine => Expectation {
@@ -185,7 +185,7 @@ fn kernel(facts: &TechniqueFacts) -> Expectation {
     }
 }
 
-fn link(facts: &TechniqueFacts) -> Expectation {
+fn link(facts: &PathFacts) -> Expectation {
     let (check, name) = ("link", &facts.nic.name);
     match (facts.nic.up, facts.nic.carrier) {
         (true, true) => Expectation::new(check, Obstacle::Fine, "up, with a carrier"),
@@ -198,7 +198,7 @@ fn link(facts: &TechniqueFacts) -> Expectation {
     }
 }
 
-fn other_program(facts: &TechniqueFacts) -> Expectation {
+fn other_program(facts: &PathFacts) -> Expectation {
     let (check, name) = ("other XDP program", &facts.nic.name);
     let place = match facts.nic.native_xdp {
         None => return Expectation::new(check, Obstacle::Fine, "none is attached"),
@@ -214,7 +214,7 @@ fn other_program(facts: &TechniqueFacts) -> Expectation {
 }
 
 /// The verdicts for root, with the link up and a usual MTU: what is missing of that has rows of its own.
-fn bare(facts: &TechniqueFacts) -> TechniqueFacts {
+fn bare(facts: &PathFacts) -> PathFacts {
     let mut facts = facts.clone();
     facts.nic.up = true;
     facts.nic.mtu_bytes = facts.nic.mtu_bytes.min(ETHERNET_MTU_BYTES);
@@ -223,8 +223,8 @@ fn bare(facts: &TechniqueFacts) -> TechniqueFacts {
     facts
 }
 
-fn mode(facts: &TechniqueFacts) -> Expectation {
-    let (check, native) = ("native XDP", technique::AF_XDP_NATIVE);
+fn mode(facts: &PathFacts) -> Expectation {
+    let (check, native) = ("native XDP", receive_path::AF_XDP_NATIVE);
     let row = verdict(check, native, Obstacle::Note, &bare(facts));
     // Some drivers do not offer what they would refuse as they are set now.
     match row.state == Obstacle::Note && can_be_native(facts) {
@@ -237,9 +237,9 @@ fn mode(facts: &TechniqueFacts) -> Expectation {
     }
 }
 
-fn zero_copy(facts: &TechniqueFacts) -> Expectation {
-    let (check, technique) = ("zero-copy", technique::AF_XDP_ZERO_COPY);
-    let row = verdict(check, technique, Obstacle::Note, &bare(facts));
+fn zero_copy(facts: &PathFacts) -> Expectation {
+    let (check, path) = ("zero-copy", receive_path::AF_XDP_ZERO_COPY);
+    let row = verdict(check, path, Obstacle::Note, &bare(facts));
     match habit(check, "zero_copy", facts).filter(|_| row.state == Obstacle::Fine) {
         Some((_, habit)) => Expectation {
             state: Obstacle::Unknown,
@@ -250,7 +250,7 @@ fn zero_copy(facts: &TechniqueFacts) -> Expectation {
 }
 
 /// The effect on the link, and on the host behind it.
-fn bounce(facts: &TechniqueFacts) -> Expectation {
+fn bounce(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("link bounce", &facts.nic);
     if !can_be_native(facts) {
         let finding = "a generic program leaves the driver alone";
@@ -286,13 +286,13 @@ fn bounce(facts: &TechniqueFacts) -> Expectation {
     }
 }
 
-fn mtu(facts: &TechniqueFacts) -> Expectation {
+fn mtu(facts: &PathFacts) -> Expectation {
     let nic = &facts.nic;
     let (mtu, check) = (nic.mtu_bytes, "MTU");
     if mtu <= ETHERNET_MTU_BYTES || !can_be_native(facts) {
         return Expectation::new(check, Obstacle::Fine, format!("{mtu}"));
     }
-    let shorter = technique::shorter_packets(nic);
+    let shorter = receive_path::shorter_packets(nic);
     let Some((limit, row)) = habit(check, "mtu", facts) else {
         let what = format!("{mtu} may be more than it takes");
         return unheard_of(check, facts, &what).mended_by(shorter);
@@ -317,7 +317,7 @@ fn mtu(facts: &TechniqueFacts) -> Expectation {
     }
 }
 
-fn merging(facts: &TechniqueFacts) -> Expectation {
+fn merging(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("merging by the card", &facts.nic);
     if nic.merging.is_empty() {
         return Expectation::new(check, Obstacle::Fine, "off");
@@ -347,7 +347,7 @@ fn merging(facts: &TechniqueFacts) -> Expectation {
     Expectation { finding, ..row }.mended_by(remedy)
 }
 
-fn functions(facts: &TechniqueFacts) -> Expectation {
+fn functions(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("virtual functions", &facts.nic);
     let now = nic.virtual_functions.map_or(0, |functions| functions.now);
     if now == 0 {
@@ -378,7 +378,7 @@ pub(crate) fn channels_for_af_xdp(driver: &str, most: u32) -> u32 {
     }
 }
 
-fn channels(facts: &TechniqueFacts) -> Expectation {
+fn channels(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("channels", &facts.nic);
     let (now, most) = (nic.rx_queues, nic.rx_queues_max);
     let words = format!("{now} of at most {most} receive");
@@ -414,9 +414,9 @@ fn channels(facts: &TechniqueFacts) -> Expectation {
 }
 
 /// Where each queue's packets come up, which decides where a thread had better not be.
-fn queues(facts: &TechniqueFacts) -> Expectation {
+fn queues(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("queues", &facts.nic);
-    let words = technique::queues(facts);
+    let words = receive_path::queues(facts);
     let placed = nic.queue_cpus.iter();
     let placed: Vec<String> = placed
         .map(|(queue, cpus)| format!("{queue} on {}", CpuList(cpus.clone())))
@@ -440,7 +440,7 @@ fn queues(facts: &TechniqueFacts) -> Expectation {
     }
 }
 
-fn ring(facts: &TechniqueFacts) -> Expectation {
+fn ring(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("receive ring", &facts.nic);
     let Some(size) = nic.rx_ring.filter(|size| *size > 0) else {
         return Expectation::new(check, Obstacle::Fine, "the driver does not tell its size");
@@ -465,7 +465,7 @@ fn ring(facts: &TechniqueFacts) -> Expectation {
 }
 
 /// Frames are locked memory of the user's (xdp_umem_account_pages() of net/xdp/xdp_umem.c).
-fn memory(facts: &TechniqueFacts) -> Expectation {
+fn memory(facts: &PathFacts) -> Expectation {
     let (check, host, nic) = ("locked memory", &facts.host, &facts.nic);
     let frame_bytes = match nic.mtu_bytes <= SHORT_FRAME_MTU_BYTES {
         true => 2048,
@@ -485,7 +485,7 @@ fn memory(facts: &TechniqueFacts) -> Expectation {
 }
 
 /// Other refusals of the driver that the host does not show.
-fn besides(facts: &TechniqueFacts) -> Expectation {
+fn besides(facts: &PathFacts) -> Expectation {
     let check = "other refusals";
     match habit(check, "besides", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => Expectation {
@@ -496,7 +496,7 @@ fn besides(facts: &TechniqueFacts) -> Expectation {
     }
 }
 
-fn sets(facts: &TechniqueFacts) -> Expectation {
+fn sets(facts: &PathFacts) -> Expectation {
     let check = "other settings";
     let told = "none is known; `mpps recv` tells those that it finds changed";
     match habit(check, "sets", facts).filter(|_| can_be_native(facts)) {
@@ -507,7 +507,7 @@ fn sets(facts: &TechniqueFacts) -> Expectation {
 
 /// True unless the driver says that it has no native XDP, and none is known of it either: some do not say
 /// so where a setting stands in the way.
-fn can_be_native(facts: &TechniqueFacts) -> bool {
+fn can_be_native(facts: &PathFacts) -> bool {
     let told = facts.nic.xdp_features.value();
     let says = told.is_none_or(|features| features.contains(&"basic"));
     says || drivers::of(&facts.nic.driver, "link").is_some()

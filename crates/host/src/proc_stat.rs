@@ -63,7 +63,7 @@ impl ProcStat {
     /// Reads the ticks of this machine.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where `/proc` is missing, [`Error::Malformed`] where the file has an
+    /// [`HostError::Kernel`] where `/proc` is missing, [`HostError::Malformed`] where the file has an
     /// unknown form.
     pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())
@@ -78,7 +78,7 @@ impl ProcStat {
     /// Reads the text of `/proc/stat`; lines that are not about a CPU are left aside.
     ///
     /// # Errors
-    /// [`Error::Malformed`] with the line that does not fit.
+    /// [`HostError::Malformed`] with the line that does not fit.
     pub fn parse(text: &str) -> HostResult<Self> {
         Self::parse_lines(text).map_err(|what| HostError::malformed("/proc/stat", what))
     }

@@ -211,7 +211,7 @@ impl Toeplitz {
     /// A key of [`KEY_BYTES`] or more; what is more hashes nothing.
     ///
     /// # Errors
-    /// [`Error::Impossible`] for a shorter one.
+    /// [`HostError::Impossible`] for a shorter one.
     pub fn new(key: &[u8]) -> HostResult<Self> {
         let Some(key) = key.first_chunk::<KEY_BYTES>() else {
             return Err(HostError::impossible(

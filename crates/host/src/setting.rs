@@ -1,7 +1,7 @@
 //! Settings of the host: read, changed as a list, and put back.
 //!
 //! A [`Setting`] is one thing that can be read and written. An [`Edit`] takes it from its old value
-//! to a new one. A [`Change`] is a list of edits. These settings stay when a process dies. So the
+//! to a new one. A [`SettingChange`] is a list of edits. These settings stay when a process dies. So the
 //! journal has every edit on disk before it is made. An [`Applied`] change puts the old values back
 //! when it is dropped, the last one first. `mpps undo` does so for a process that was killed
 //! ([`leftovers`]). A setting that another program has changed meanwhile is reported and left as it

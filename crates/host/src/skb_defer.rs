@@ -29,8 +29,8 @@ impl SkbDefer {
     /// Finds out what the setting is. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where there is no such setting, where it is 0 already, or where
-    /// another process changed it or died and left it changed; [`Error::Kernel`].
+    /// [`HostError::Impossible`] where there is no such setting, where it is 0 already, or where
+    /// another process changed it or died and left it changed; [`HostError::Kernel`].
     pub fn plan() -> HostResult<Self> {
         Self::plan_on(&LiveKernel::default(), &directory())
     }

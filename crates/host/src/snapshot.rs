@@ -59,8 +59,8 @@ impl Snapshot {
     /// Reads the counters of the calling thread's network namespace and of these interfaces.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] where `/proc` is missing or an interface does not exist,
-    /// [`crate::Error::Malformed`] where a file has an unknown form.
+    /// [`crate::HostError::Kernel`] where `/proc` is missing or an interface does not exist,
+    /// [`crate::HostError::Malformed`] where a file has an unknown form.
     pub fn take(interfaces: &[impl AsRef<str>]) -> HostResult<Self> {
         let names: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
         let taken = Self::take_of(Some(&names))?;

@@ -28,7 +28,7 @@ impl Snmp {
     /// Reads the counters of the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where `/proc` is missing, [`Error::Malformed`] where a file of its has
+    /// [`HostError::Kernel`] where `/proc` is missing, [`HostError::Malformed`] where a file of its has
     /// an unknown form. A kernel without IPv6 is fine: its counters are absent.
     pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())
@@ -55,7 +55,7 @@ impl Snmp {
     /// a line with values, both beginning with the protocol.
     ///
     /// # Errors
-    /// [`Error::Malformed`] with the line that does not fit.
+    /// [`HostError::Malformed`] with the line that does not fit.
     pub fn parse_pairs(text: &str) -> HostResult<Self> {
         let mut snmp = Self::default();
         snmp.add_pairs(text)
@@ -66,7 +66,7 @@ impl Snmp {
     /// Reads the text of `/proc/net/snmp6`: a name and a value per line.
     ///
     /// # Errors
-    /// [`Error::Malformed`] with the line that does not fit.
+    /// [`HostError::Malformed`] with the line that does not fit.
     pub fn parse_rows(text: &str) -> HostResult<Self> {
         let mut snmp = Self::default();
         snmp.add_rows(text)

@@ -45,7 +45,7 @@ impl SocketBuffer {
     /// A receive buffer that was asked for, with the limits of the calling thread.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] where `net.core.rmem_max` is there and cannot be read.
+    /// [`crate::HostError::Kernel`] where `net.core.rmem_max` is there and cannot be read.
     pub fn receive(asked_bytes: usize, booked_bytes: usize) -> HostResult<Self> {
         Self::with_limits(Direction::Receive, asked_bytes, booked_bytes)
     }
@@ -53,7 +53,7 @@ impl SocketBuffer {
     /// A send buffer that was asked for, with the limits of the calling thread.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] where `net.core.wmem_max` is there and cannot be read.
+    /// [`crate::HostError::Kernel`] where `net.core.wmem_max` is there and cannot be read.
     pub fn send(asked_bytes: usize, booked_bytes: usize) -> HostResult<Self> {
         Self::with_limits(Direction::Send, asked_bytes, booked_bytes)
     }

@@ -42,7 +42,7 @@ impl Softnet {
     /// Reads the rows of this machine.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where `/proc` is missing, [`Error::Malformed`] where the file has an
+    /// [`HostError::Kernel`] where `/proc` is missing, [`HostError::Malformed`] where the file has an
     /// unknown form.
     pub fn read() -> HostResult<Self> {
         Self::read_from(&Root::machine())
@@ -57,7 +57,7 @@ impl Softnet {
     /// Reads the text of `/proc/net/softnet_stat`.
     ///
     /// # Errors
-    /// [`Error::Malformed`] with the line that does not fit.
+    /// [`HostError::Malformed`] with the line that does not fit.
     pub fn parse(text: &str) -> HostResult<Self> {
         Self::parse_lines(text).map_err(|what| HostError::malformed("/proc/net/softnet_stat", what))
     }

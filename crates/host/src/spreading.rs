@@ -1,7 +1,7 @@
 //! How a card spreads packets over its receive queues, and the commands that change it.
 
+use crate::receive_path::KernelAnswer;
 use crate::rss::{Symmetry, hexadecimal};
-use crate::technique::KernelAnswer;
 use mpps_os::ethtool::hash_fields::{self, FIELDS, FLOWS};
 use mpps_os::ethtool::rss::{self, Rss};
 use mpps_os::text::ShellWord;

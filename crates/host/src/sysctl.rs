@@ -59,7 +59,7 @@ pub(crate) const CHANGED: [&str; 5] = [
 /// keeps them per namespace, and host-wide otherwise.
 ///
 /// # Errors
-/// [`crate::Error::Kernel`] where the setting is there and cannot be read.
+/// [`crate::HostError::Kernel`] where the setting is there and cannot be read.
 pub fn value(name: &str) -> HostResult<Option<String>> {
     value_from(&Root::machine(), name)
 }

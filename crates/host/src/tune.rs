@@ -1,7 +1,7 @@
 //! Finds the settings of an interface and its host that suit its traffic, and says why.
 //!
-//! A [`Plan`] is a pure function of [`Tunables`]: the present settings, and the machine. Each of
-//! its steps is a [`Change`]. It is made, journalled and put back as any other ([`Tuned`]). A step
+//! A [`TunePlan`] is a pure function of [`Tunables`]: the present settings, and the machine. Each of
+//! its steps is a [`SettingChange`]. It is made, journalled and put back as any other ([`Tuned`]). A step
 //! may change what the next ones find, so each is planned again before it is made.
 
 mod interrupts;
@@ -24,7 +24,7 @@ use crate::setting::{Edit, Setting, SettingChange, SettingHost, Value};
 pub use tunables::{CpuPlace, QueueInterrupt, Tunables};
 pub use tuned::{Edited, Tuned};
 
-/// The name of the [`Change`] that claims an interface; those of the steps are named after it.
+/// The name of the [`SettingChange`] that claims an interface; those of the steps are named after it.
 const CLAIM: &str = "tune";
 
 /// The traffic to receive.
@@ -78,7 +78,7 @@ pub enum StageVerdict {
     /// These settings are to be changed.
     Change(Vec<Edit>),
     /// These settings may help or harm; only a measurement shows it. They are changed if the stage
-    /// is named or measured ([`Plan::trying`]).
+    /// is named or measured ([`TunePlan::trying`]).
     Try(Vec<Edit>),
     /// It is no setting of the interface that a plan could change; these commands do it.
     ByHand(Vec<String>),
@@ -153,7 +153,7 @@ const STAGES: &[TuneStage] = &[
     limits::TRACKING,
 ];
 
-/// True if a [`Change`] of this name is of a plan.
+/// True if a [`SettingChange`] of this name is of a plan.
 pub fn is_of_plan(name: &str) -> bool {
     name.strip_prefix(CLAIM)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))

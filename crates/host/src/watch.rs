@@ -42,7 +42,7 @@ impl Watch {
     /// Looks for the first time. Where the kernel's drop reasons cannot be watched, a note says why.
     ///
     /// # Errors
-    /// As [`Facts::take`].
+    /// As [`Observation::take`].
     pub fn begin(interface: Option<String>, asked: DoctorRequest) -> HostResult<Self> {
         let ports = asked.port.map_or(0..=u16::MAX, |port| port..=port);
         let mut notes = Vec::new();
@@ -85,7 +85,7 @@ impl Watch {
     /// Looks once more.
     ///
     /// # Errors
-    /// As [`Facts::take`].
+    /// As [`Observation::take`].
     pub fn look(&mut self) -> HostResult<()> {
         self.look_while(&|| true)
     }
@@ -94,7 +94,7 @@ impl Watch {
     /// known before are taken; of processes only those are still read whose sockets dropped.
     ///
     /// # Errors
-    /// As [`Facts::take`].
+    /// As [`Observation::take`].
     pub fn look_while(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
         self.look_by(goes_on, |known, is_due| match is_due {
             false => OwnerSearch::Known(known),
@@ -106,7 +106,7 @@ impl Watch {
     /// read.
     ///
     /// # Errors
-    /// As [`Facts::take`].
+    /// As [`Observation::take`].
     pub fn look_at_losses(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
         self.look_by(goes_on, |known, _| OwnerSearch::Losses(known))
     }

@@ -102,7 +102,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownEngine`] with the names that there are.
+    /// [`HttpError::UnknownEngine`] with the names that there are.
     pub fn find(name: &str) -> Result<&'static Self, HttpError> {
         ENGINES
             .iter()
@@ -121,7 +121,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`].
+    /// [`HttpError::Unavailable`].
     pub fn require(&self, task: Task) -> Result<(), HttpError> {
         match (self.support)(task) {
             EngineSupport::Yes => Ok(()),

@@ -1,8 +1,8 @@
 //! The load: many connections a second against one address, each accounted for.
 
 mod chunks;
+mod connections;
 mod failure;
-mod flights;
 mod latency;
 mod ledger;
 mod pace;
@@ -19,8 +19,8 @@ pub use report::{LoadLedger, LoadProgress, LoadReport};
 pub use response::{BadReply, LastHead, ReplyEnd, ReplyState, Response};
 pub use url::Url;
 
+pub(crate) use connections::{LoadStep, NextRequest};
 pub(crate) use failure::errno;
-pub(crate) use flights::{LoadStep, NextRequest};
 pub(crate) use worker::{LoadCounts, LoadRun, LoadWorker};
 
 use crate::{Close, HttpError};

@@ -118,7 +118,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// An impossible option: [`Error::Invalid`], [`Error::NoSwitch`]; an engine that this kernel
+    /// An impossible option: [`HttpError::Invalid`], [`HttpError::NoSwitch`]; an engine that this kernel
     /// lacks; a directory that cannot be opened; an address that is taken; other refusals of the
     /// kernel.
     pub fn open(config: &ServeConfig) -> Result<Opened, HttpError> {

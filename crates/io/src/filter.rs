@@ -144,7 +144,7 @@ impl FlowFilter {
         ebpf::redirect(self.destinations.as_deref(), sockets, counters, fragments)
     }
 
-    /// A classifier for the ingress of an interface ([`mpps_os::bpf::Link::tcx_ingress`]) that
+    /// A classifier for the ingress of an interface ([`mpps_os::bpf::BpfLink::tcx_ingress`]) that
     /// drops the frames, counted as taken, and lets all others go on.
     ///
     /// # Errors

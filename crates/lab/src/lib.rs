@@ -8,7 +8,7 @@
 //!
 //! let lab = Lab::new(&LabConfig::default())?;
 //! let socket = lab.receiver().run(|| std::net::UdpSocket::bind("0.0.0.0:4321"))?;
-//! # Ok::<(), mpps_lab::Error>(())
+//! # Ok::<(), mpps_lab::LabError>(())
 //! ```
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use switches::SwitchArgs;
 
-use crate::experiment::{paths, placement};
+use crate::experiment::{placement, receive_paths};
 use crate::program::doctor::DoctorArgs;
 use crate::program::ledger::LiveLedgerArgs;
 use crate::program::lines::JsonArgs;
@@ -44,9 +44,9 @@ pub(crate) enum Subcommands {
     /// Measure receive rates step by step, on two virtual hosts in this machine
     Lab(LabArgs),
     /// Compare receive paths on the same traffic
-    Bench(paths::BenchPlan),
+    Bench(receive_paths::BenchPlan),
     /// Find the highest rate of each receive path within a loss goal
-    Ndr(paths::ndr::NdrPlan),
+    Ndr(receive_paths::ndr::NdrPlan),
     /// Find the best CPU for the receiver
     Placement(placement::PlacementPlan),
     /// Show where this host drops packets, why, and how to fix it

@@ -6,8 +6,6 @@ pub mod connections;
 pub mod doctor;
 /// Which host is looked at.
 mod host;
-/// A process that keeps the rights which a program gives up.
-pub(crate) mod keeper;
 /// Where the UDP of this host goes.
 pub mod ledger;
 /// Lines that a program prints while it runs.
@@ -30,3 +28,5 @@ pub mod steer;
 pub mod top;
 /// Settings that suit what an interface receives.
 pub mod tune;
+/// A process that keeps the rights which a program gives up.
+pub(crate) mod undo_helper;

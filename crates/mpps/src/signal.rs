@@ -28,7 +28,7 @@ pub(crate) fn came() -> bool {
 }
 
 /// Set by the first signal of [`ENDING`]; the second one ends the process at once. What must not stay behind is to be undone before anything is waited for that the second one is meant to
-/// cut short. What changes the host is safer with [`Interrupt::listen_held`]: between the first
+/// cut short. What changes the host is safer with [`EndSignal::listen_held`]: between the first
 /// signal and the moment at which it is seen, there is time for the second.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndSignal {
@@ -53,7 +53,7 @@ impl EndSignal {
         Self::default().register(true)
     }
 
-    /// Begins to listen, and no signal ends the process before [`Interrupt::release`].
+    /// Begins to listen, and no signal ends the process before [`EndSignal::release`].
     ///
     /// # Errors
     /// If the kernel refuses a handler (`sigaction(2)`).

@@ -6,6 +6,7 @@ pub(crate) mod far_sender;
 pub(crate) mod labs;
 /// Names the bottleneck of a run, from counters.
 pub(crate) mod limit;
+mod receiver_kind;
 pub(crate) mod roles;
 pub(crate) mod run;
 /// The repeated runs of one thing.
@@ -14,12 +15,11 @@ pub(crate) mod sample;
 /// Queues, UDP and CPUs over a second.
 pub mod screens;
 pub(crate) mod sender;
-mod taken_by;
 /// The results of `recv` and `send`, as `--json` writes them.
 pub mod traffic;
 /// How a receiver waited.
 pub mod waited;
 
 pub use limit::Limit;
+pub use receiver_kind::TakenBy;
 pub use sample::RATE_DEFINITION;
-pub use taken_by::TakenBy;

@@ -2,8 +2,8 @@
 //! ordinary user's rows.
 
 use crate::common::{self, Ended, Running, mpps, run};
-use mpps::experiment::paths::ndr::result::{NdrBody, NdrResult, NdrRow};
-use mpps::experiment::paths::result::{BenchBody, BenchResult, BenchRow, SpreadRow};
+use mpps::experiment::receive_paths::ndr::result::{NdrBody, NdrResult, NdrRow};
+use mpps::experiment::receive_paths::result::{BenchBody, BenchResult, BenchRow, SpreadRow};
 use mpps_host::Station;
 use mpps_lab::{Lab, LabConfig};
 use mpps_trial::{Need, Trial, trials};

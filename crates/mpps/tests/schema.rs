@@ -5,9 +5,9 @@ use crate::common::{self, Running, mpps, run};
 use mpps::BackendsObject;
 use mpps::experiment::connections::result::TcpLabBody;
 use mpps::experiment::ladder::result::LabBody;
-use mpps::experiment::paths::ndr::result::NdrBody;
-use mpps::experiment::paths::result::BenchBody;
 use mpps::experiment::placement::Placements;
+use mpps::experiment::receive_paths::ndr::result::NdrBody;
+use mpps::experiment::receive_paths::result::BenchBody;
 
 use mpps::measure::envelope::EnvelopeBody;
 use mpps::measure::schema;

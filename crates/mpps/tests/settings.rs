@@ -46,7 +46,7 @@ fn techniques(shown: &Ended) -> Vec<Value> {
 fn every_technique_has_its_reason() {
     let shown = run(&mut mpps(&["backends", "lo", "--json"])).fine();
     let rows = techniques(&shown);
-    assert_eq!(rows.len(), mpps_host::TECHNIQUES.len());
+    assert_eq!(rows.len(), mpps_host::RECEIVE_PATHS.len());
     for row in &rows {
         let why = row["why"].as_str().expect("a text");
         assert!(!why.is_empty(), "{row}");

@@ -123,7 +123,7 @@ impl ReceiveMessages {
         self.headers.len()
     }
 
-    /// All buffers; [`Received::offset`] points into it.
+    /// All buffers; [`ReceivedMessage::offset`] points into it.
     pub fn arena(&self) -> &[u8] {
         &self.arena
     }

@@ -136,10 +136,10 @@ impl AcceptingSocket {
         Ok(TcpStream { fd })
     }
 
-    /// As [`Listener::accept`], and returns the peer's address.
+    /// As [`AcceptingSocket::accept`], and returns the peer's address.
     ///
     /// # Errors
-    /// As [`Listener::accept`].
+    /// As [`AcceptingSocket::accept`].
     #[inline]
     pub fn accept_from(&self) -> io::Result<(TcpStream, IpAddr)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -347,7 +347,7 @@ impl From<TcpStream> for OwnedFd {
 /// process of the same user. A socket that does not share is refused.
 ///
 /// # Errors
-/// As [`Listener::listen`].
+/// As [`AcceptingSocket::listen`].
 pub fn free_address(address: &SocketAddr) -> CallResult<SocketAddr> {
     let fd = open_to_bind(address)?;
     rustix::net::bind(&fd, address)

@@ -139,7 +139,7 @@ impl UringQueues {
         }
     }
 
-    /// True if the kernel has something to do that only an [`Ring::enter`] lets it do.
+    /// True if the kernel has something to do that only an [`UringQueues::enter`] lets it do.
     fn has_work(&mut self) -> bool {
         let submission = self.uring.submission();
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow()

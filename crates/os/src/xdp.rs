@@ -3,7 +3,7 @@
 //! Documentation/networking/af_xdp.rst. A socket serves one queue of one interface. Its memory
 //! ("umem") is cut into frames; four rings say who owns which frame. A [`Receiver`] gives frames
 //! to the kernel by the fill ring and gets them back with packets by the receive ring; a
-//! [`Sender`] uses the transmit and the completion ring. Each has a memory of its own, so that
+//! [`XdpSender`] uses the transmit and the completion ring. Each has a memory of its own, so that
 //! neither needs a lock.
 
 mod depth;

@@ -29,7 +29,7 @@ use Fate::{Checked, Counted, Delivered, Explains, Harmless, Outward, Uncounted};
 /// The kernel's name for no reason (`SKB_DROP_REASON_NOT_SPECIFIED`).
 pub(super) const NOT_SPECIFIED: &str = "NOT_SPECIFIED";
 
-/// Packets that UDP counts only as errors: [`Seen::counter`] computes these counters.
+/// Packets that UDP counts only as errors: [`Observed::counter`] computes these counters.
 pub(super) const UDP_ERRORS: &[&str] = &[
     "Udp.InErrors beyond its parts",
     "Udp6.InErrors beyond its parts",

@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// An interface's driver and its network card: the CPUs that serve its queues, and its NUMA node.
 ///
 /// ```
-/// use mpps_host::{Facts, Moment};
+/// use mpps_host::{Moment, Observation};
 ///
-/// let facts = Facts::take(Moment::Later(None), &["lo"], None)?;
+/// let facts = Observation::take(Moment::Later(None), &["lo"], None)?;
 /// for card in facts.cards.values() {
 ///     for interrupt in &card.interrupts {
 ///         println!("queue {:?}: CPUs {:?}, node {:?}", interrupt.queue, interrupt.effective, card.node);
 ///     }
 /// }
-/// # Ok::<(), mpps_host::Error>(())
+/// # Ok::<(), mpps_host::HostError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkCard {

@@ -1,12 +1,12 @@
 //! Predictions for cards without an obstacle, and with one.
 
 use super::*;
-use crate::technique::{HostFacts, KernelAnswer, NicFacts, VirtualFunctions};
+use crate::receive_path::{HostFacts, KernelAnswer, NicFacts, VirtualFunctions};
 use std::collections::BTreeMap;
 
 /// A card without an obstacle for root.
-fn facts(driver: &str) -> TechniqueFacts {
-    TechniqueFacts {
+fn facts(driver: &str) -> PathFacts {
+    PathFacts {
         host: HostFacts {
             kernel: "6.17.0".to_owned(),
             capabilities: u64::MAX,
@@ -31,7 +31,7 @@ fn facts(driver: &str) -> TechniqueFacts {
 }
 
 #[track_caller]
-fn expect(facts: &TechniqueFacts, check: &str, state: Obstacle, said: &str, remedy: Option<&str>) {
+fn expect(facts: &PathFacts, check: &str, state: Obstacle, said: &str, remedy: Option<&str>) {
     let rows = of_af_xdp(facts);
     // The same under a name that a user chose.
     let hostile = "a;$(id)\x1b]0;b'";

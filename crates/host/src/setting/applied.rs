@@ -23,10 +23,10 @@ impl Applied {
     /// Makes a change, in the network namespace of the calling thread, where it must also end.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if another change of this name is on the object. Also if the driver
-    /// does not take a value, or a setting has changed since it was planned. [`Error::Kernel`] for
+    /// [`HostError::Impossible`] if another change of this name is on the object. Also if the driver
+    /// does not take a value, or a setting has changed since it was planned. [`HostError::Kernel`] for
     /// a refusal, also of the journal's file. Edits made before the error are put back.
-    /// [`Error::PutBack`] says where that failed.
+    /// [`HostError::PutBack`] says where that failed.
     pub fn new(change: &SettingChange) -> HostResult<Self> {
         Self::on(
             Box::new(LiveKernel::default()),

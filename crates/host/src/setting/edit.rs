@@ -56,7 +56,7 @@ impl Edit {
     /// Looks at what is there just before the edit is written down; `object` is the interface.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if it is not as it was when the edit was planned; [`Error::Kernel`].
+    /// [`HostError::Impossible`] if it is not as it was when the edit was planned; [`HostError::Kernel`].
     pub(super) fn prepare(&mut self, host: &dyn SettingHost, object: &str) -> HostResult<()> {
         if let Setting::Rule { .. } = self.setting {
             return self.prepare_rule(host, object);
@@ -122,7 +122,7 @@ impl Edit {
     /// Makes the edit.
     ///
     /// # Errors
-    /// [`Error::Kernel`]; [`Error::Impossible`] where the driver accepts a value and has another.
+    /// [`HostError::Kernel`]; [`HostError::Impossible`] where the driver accepts a value and has another.
     pub(super) fn make(&mut self, host: &dyn SettingHost, object: &str) -> HostResult<()> {
         if let (Some(rule), Value::Rule { location, .. }) = (self.rule(), &self.new) {
             let place = host.insert(object, &rule, *location)?;

@@ -97,7 +97,7 @@ impl Record {
 /// Reads the text of a journal, and refuses what no plan of mpps makes.
 ///
 /// # Errors
-/// [`Error::Malformed`] if it is no journal; [`Error::Impossible`] for another form, and for a
+/// [`HostError::Malformed`] if it is no journal; [`HostError::Impossible`] for another form, and for a
 /// setting, a name or a value that mpps never writes.
 pub fn read_journal(file: &str, text: &[u8]) -> HostResult<SettingChange> {
     Record::parse(file, text).map(|record| record.change)
@@ -132,7 +132,7 @@ impl Journal {
     /// Makes the file.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if there is one for the same thing. [`Error::Kernel`] if the directory
+    /// [`HostError::Impossible`] if there is one for the same thing. [`HostError::Kernel`] if the directory
     /// does not take it, or is not private to this user.
     pub(crate) fn create(directory: &Path, record: &Record) -> HostResult<Self> {
         if is_roots(directory) {
@@ -227,8 +227,8 @@ impl Journal {
     /// Reads the file; none if it has gone meanwhile.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for a file that another user could have made. [`Error::Malformed`] for a
-    /// file that is no journal. [`Error::Impossible`] for a file that mpps did not write. Otherwise
+    /// [`HostError::Kernel`] for a file that another user could have made. [`HostError::Malformed`] for a
+    /// file that is no journal. [`HostError::Impossible`] for a file that mpps did not write. Otherwise
     /// the refusal of the file system.
     pub(crate) fn read(&self) -> HostResult<Option<Record>> {
         let read = self

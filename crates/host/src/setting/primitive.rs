@@ -32,7 +32,7 @@ pub(super) const OF_QUEUES: [(&str, &[&str]); 2] = [
 ];
 
 /// One thing that can be read and written. A setting of an interface belongs to the interface of
-/// the [`Change`](super::Change).
+/// the [`SettingChange`](super::SettingChange).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Setting {

@@ -74,7 +74,7 @@ impl Tunables {
     /// packets are left out of connection tracking. No right is needed.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] where the interface is not there.
+    /// [`crate::HostError::Kernel`] where the interface is not there.
     pub fn read(interface: &str, port: Option<u16>) -> HostResult<Self> {
         let host = LiveKernel::default();
         host.index(interface)?;

@@ -45,8 +45,8 @@ impl Tuned {
     /// also end.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where the interface is tuned already, or another process is at it;
-    /// [`Error::Kernel`] for a refusal, also of the journal's file.
+    /// [`HostError::Impossible`] where the interface is tuned already, or another process is at it;
+    /// [`HostError::Kernel`] for a refusal, also of the journal's file.
     pub fn begin(plan: &TunePlan) -> HostResult<Self> {
         Self::begin_on(Box::new(kernel), plan, directory(), false)
     }

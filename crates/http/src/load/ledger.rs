@@ -23,7 +23,7 @@ pub struct LoadAccount {
     pub failed: BTreeMap<Failure, u64>,
     /// In flight when the run ended.
     pub aborted_at_end: u64,
-    /// Explained by no counter; negative if something was counted twice. Set by [`Ledger::close`].
+    /// Explained by no counter; negative if something was counted twice. Set by [`LoadAccount::close`].
     pub unaccounted: i64,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The names of the classes of status, in the order of [`Tally::statuses`].
+/// The names of the classes of status, in the order of [`LoadTally::statuses`].
 const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
 /// A request in flight at the end is normal, unless it has waited very long: this many times as
 /// long as the slowest that was completed,

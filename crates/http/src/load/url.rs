@@ -25,7 +25,7 @@ impl Url {
     /// Reads a URL. The fragment, which is not the server's business, is left out.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with what is wrong: another scheme than `http`, credentials, no host, a
+    /// [`HttpError::Invalid`] with what is wrong: another scheme than `http`, credentials, no host, a
     /// port that cannot be, characters that must be percent-encoded.
     pub fn parse(text: &str) -> Result<Self, HttpError> {
         let invalid = |why: &str| HttpError::invalid("url", text, why);

@@ -1,6 +1,6 @@
 //! One thread of a load: what it has, when it begins and when it ends.
 
-use super::flights::{Flights, NextRequest};
+use super::connections::{Flights, NextRequest};
 use super::pace::StartPace;
 use super::report::LoadProgress;
 use super::tally::LoadTally;

@@ -6,11 +6,11 @@
 
 mod driving;
 mod interface;
-mod out;
 mod port_counts;
 mod rx;
 mod steering;
 mod tx;
+mod tx_queue;
 
 use super::{Backend, Layer, Support};
 use crate::{Error, RingConfig};

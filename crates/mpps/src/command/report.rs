@@ -4,13 +4,13 @@ use super::CommandEnding;
 use crate::args::ReportArgs;
 use crate::experiment::connections::result::{TcpLabBody, TcpLabResult};
 use crate::experiment::ladder::result::{LAB_SCHEMA, LabResult};
-use crate::experiment::paths::ndr::{
+use crate::experiment::placement::{self, PlacementResult, Placements};
+use crate::experiment::receive_paths::ndr::{
     self,
     result::{NdrBody, NdrResult},
 };
-use crate::experiment::paths::result::{BENCH_SCHEMA, BenchResult};
-use crate::experiment::placement::{self, PlacementResult, Placements};
-use crate::experiment::{connections, ladder, paths};
+use crate::experiment::receive_paths::result::{BENCH_SCHEMA, BenchResult};
+use crate::experiment::{connections, ladder, receive_paths};
 use crate::input;
 use crate::measure::envelope::{EnvelopeBody, SchemaOnly};
 use crate::output::{self, OutputStream, file::optional};
@@ -33,7 +33,7 @@ const KINDS: &[(&str, Read)] = &[
         Ok(ladder::document::document(&LabResult::parse(text)?, files))
     }),
     (BENCH_SCHEMA, |text, files| {
-        Ok(paths::document(&BenchResult::parse(text)?, files))
+        Ok(receive_paths::document(&BenchResult::parse(text)?, files))
     }),
     (NdrBody::SCHEMA, |text, files| {
         Ok(ndr::document(&NdrResult::parse(text)?, files))

@@ -4,7 +4,7 @@ use super::CommandEnding;
 use crate::args::UndoArgs;
 use crate::failure;
 use crate::output::{self, OutputStream};
-use crate::program::{keeper, tune};
+use crate::program::{tune, undo_helper};
 use anyhow::{Context, Result};
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
@@ -15,7 +15,7 @@ use std::path::Path;
 /// Undoes, or lists, every journal of this user.
 pub(super) fn run(args: &UndoArgs) -> Result<CommandEnding> {
     if args.keep {
-        return keeper::keep();
+        return undo_helper::keep();
     }
     if let Some(process) = args.after {
         return tune::guard(process);

@@ -1,16 +1,16 @@
 //! The cost of short TCP connections: the experiments of the 2014 paper on two hosts inside this
 //! machine. They measure our server, and other servers as they are packaged.
 //!
-//! A `Cell` is one server in one state under one load. A `Stage` is the lab that runs the cells,
-//! one after the other. A run of a cell gives a `Sample`. `campaign::run` interleaves the runs.
+//! A `PlannedCell` is one server in one state under one load. A `ConnectionLab` runs the cells,
+//! one after the other. A run of a cell gives a `CellSample`. `cell_runs::run` interleaves the runs.
 
 mod adaptive;
 mod best;
-mod campaign;
-mod deal;
+mod cell_runs;
+mod cpu_split;
 pub(crate) mod document;
 mod load;
-mod paper;
+mod paper_2014;
 mod plan;
 mod process_tree;
 pub mod result;
@@ -18,6 +18,6 @@ mod sample;
 mod server;
 mod stage;
 
-pub(crate) use campaign::{CellSchedule, run};
-pub(crate) use deal::Deal;
+pub(crate) use cell_runs::{CellSchedule, run};
+pub(crate) use cpu_split::Deal;
 pub(crate) use plan::{CellChoice, PlannedCell, cells};

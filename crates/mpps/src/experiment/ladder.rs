@@ -1,11 +1,11 @@
 //! The million-packet ladder: the experiments of the 2015 article, and what today adds, on two
 //! hosts inside this machine.
 
-mod beyond;
+mod bench_rungs;
 mod climb;
 pub(crate) mod compare;
 pub(crate) mod document;
-mod point;
+mod lesson;
 mod probe_cost;
 pub mod result;
 pub(crate) mod run;

@@ -350,7 +350,7 @@ pub(crate) struct RowTotals {
     is_inexact: bool,
 }
 
-/// One loss of [`Totals`].
+/// One loss of [`RowTotals`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) station: Station,

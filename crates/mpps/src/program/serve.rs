@@ -1,9 +1,9 @@
 //! `mpps serve`: an HTTP/1.1 server for many short connections.
 
 use super::connections::{CLASSES, ServeBody, ServeInterval, ServeResult};
-use super::keeper::Keeper;
 use super::lines::{LOOK, OutputLines, until_stopped};
 use super::meter::{Interval, Meter};
+use super::undo_helper::Keeper;
 use crate::failure::flags::HTTP;
 use crate::machine::{command_line, fingerprint_at, now};
 use crate::measure::connection_ledger::account;

@@ -1,11 +1,11 @@
 //! Which CPU does what.
 
-mod deal;
+mod cpu_choice;
 mod pair;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use deal::{by_distance as near_first, is_one_core};
+pub(crate) use cpu_choice::{by_distance as near_first, is_one_core};
 pub(crate) use pair::Cpus;
 
 use crate::measure::document::counted;
@@ -57,10 +57,10 @@ impl CpuLayout {
             _ => Delivery::ThreadedNapi,
         };
         let delivery = asked.unwrap_or(usual);
-        let roles = deal::roles(&topology);
+        let roles = cpu_choice::roles(&topology);
         let [senders, queues, applications] = match delivery {
             Delivery::SoftInterrupt => {
-                let (senders, applications) = deal::soft(&topology);
+                let (senders, applications) = cpu_choice::soft(&topology);
                 [senders.clone(), senders, applications]
             }
             Delivery::ThreadedNapi | Delivery::Rps => {
@@ -104,7 +104,7 @@ impl CpuLayout {
         if is_usual || queues.max(threads) == 1 {
             return Ok(self.clone());
         }
-        let (wanted, near) = (queues + threads, deal::first_node(&self.topology));
+        let (wanted, near) = (queues + threads, cpu_choice::first_node(&self.topology));
         if near.len() < wanted {
             let node = if self.nodes() > 1 { " on one node" } else { "" };
             return Err(format!("needs {wanted} CPUs{node}; here {}", near.len()));
@@ -116,7 +116,7 @@ impl CpuLayout {
                  for leaves {left} for queues"
             ));
         }
-        let (senders, applications) = deal::serving(near, queues, threads);
+        let (senders, applications) = cpu_choice::serving(near, queues, threads);
         Ok(Self {
             queues: each_queue(&senders),
             senders,
@@ -162,7 +162,7 @@ impl CpuLayout {
 
     /// The same on a kernel that has no threads for the queues of a veth: senders serve them.
     pub(crate) fn without_threads(self) -> Self {
-        let (senders, applications) = deal::soft(&self.topology);
+        let (senders, applications) = cpu_choice::soft(&self.topology);
         Self {
             queues: each_queue(&senders),
             senders,
@@ -299,7 +299,7 @@ impl CpuLayout {
 
     /// CPUs that stand in this relation to the first queue's, one of each core first.
     fn in_relation(&self, relation: Relation) -> Vec<usize> {
-        let mut cpus = deal::by_distance(&self.topology);
+        let mut cpus = cpu_choice::by_distance(&self.topology);
         cpus.retain(|cpu| self.topology.relation(self.queues[0], *cpu) == Some(relation));
         cpus
     }
@@ -308,12 +308,12 @@ impl CpuLayout {
     pub(crate) fn share_a_core(&self, cpu: usize, others: &[usize]) -> bool {
         others
             .iter()
-            .any(|other| deal::is_one_core(&self.topology, cpu, *other))
+            .any(|other| cpu_choice::is_one_core(&self.topology, cpu, *other))
     }
 
     /// How many cores these CPUs are of.
     pub(crate) fn cores(&self, cpus: &[usize]) -> usize {
-        deal::cores(&self.topology, cpus)
+        cpu_choice::cores(&self.topology, cpus)
     }
 
     /// How the two hosts lie over the CPUs, in one line.

@@ -6,7 +6,7 @@ use super::{AssemblyError, Command, Instruction, call, object_info, object_name,
 use crate::error::On;
 use crate::{CallError, CallResult};
 
-/// A loaded program. It does nothing until a [`Link`](super::Link) attaches it.
+/// A loaded program. It does nothing until a [`BpfLink`](super::BpfLink) attaches it.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,

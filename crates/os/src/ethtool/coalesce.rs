@@ -175,7 +175,7 @@ pub fn read(interface: &str) -> CallResult<Coalescing> {
 /// # Errors
 ///
 /// `EINVAL` where the driver does not have one of the values that change, with the kernel's words
-/// ([`mpps_os::Error::said`](crate::Error::said)); `EOPNOTSUPP` where it has none; `EINVAL` or `ERANGE`
+/// ([`mpps_os::CallError::said`](crate::CallError::said)); `EOPNOTSUPP` where it has none; `EINVAL` or `ERANGE`
 /// for a value that the card cannot keep; `EPERM` without `CAP_NET_ADMIN` over the namespace; `ENODEV`.
 pub fn set(interface: &str, coalescing: &Coalescing) -> CallResult<()> {
     let mut now = read(interface)?;

@@ -196,7 +196,7 @@ impl FileTarget {
         Ok(Some(File::from(opened)))
     }
 
-    /// Overwrites what [`Target::open`] opened; what has no end, and the open file of a program,
+    /// Overwrites what [`FileTarget::open`] opened; what has no end, and the open file of a program,
     /// which is not ours to cut, is added to. A pipe or a terminal without room is waited for, as by
     /// [`terminal::write_all`].
     ///
@@ -317,10 +317,10 @@ impl FileTarget {
 }
 
 /// Makes a directory and those above it that are not there yet (`mkdirat(2)`), and follows links as
-/// [`Target::find`] does.
+/// [`FileTarget::find`] does.
 ///
 /// # Errors
-/// As [`Target::find`]'s; the kernel's refusal.
+/// As [`FileTarget::find`]'s; the kernel's refusal.
 pub fn create_directories(path: &Path) -> io::Result<()> {
     let mut paths: Vec<&Path> = path.ancestors().collect();
     paths.reverse();
@@ -381,7 +381,7 @@ impl Drop for NewFile<'_> {
     }
 }
 
-/// Whether it is what [`Target::create`] chooses for the end of a name.
+/// Whether it is what [`FileTarget::create`] chooses for the end of a name.
 fn is_chosen(end: &[u8]) -> bool {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     end.len() == CHOSEN_DIGITS && end.iter().all(is_digit)

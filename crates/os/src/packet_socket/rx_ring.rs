@@ -66,7 +66,7 @@ struct ReadPosition {
     left: u32,
 }
 
-/// A frame in the block that [`RxRing::block`] shows.
+/// A frame in the block that [`PacketRxRing::block`] shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxFrame {
     /// Its first byte, from the start of the block.
@@ -116,7 +116,7 @@ impl PacketRxRing {
     }
 
     /// Reads up to `most` frames of the block at hand into `see`, without waiting, and says how
-    /// many there were. They lie in [`RxRing::block`] and stay until the next call. A block that
+    /// many there were. They lie in [`PacketRxRing::block`] and stay until the next call. A block that
     /// was read to its end goes back to the kernel first.
     #[inline]
     pub fn read(&mut self, most: usize, see: impl FnMut(RxFrame)) -> usize {
@@ -145,7 +145,7 @@ impl PacketRxRing {
         seen
     }
 
-    /// The block that the last call of [`RxRing::read`] brought frames of; empty if there is none.
+    /// The block that the last call of [`PacketRxRing::read`] brought frames of; empty if there is none.
     #[inline]
     pub fn block(&self) -> &[u8] {
         if self.place.is_none() {

@@ -233,7 +233,7 @@ impl ReceiveRing {
         Ok(())
     }
 
-    /// Address and length in bytes of all buffers; [`Received::offset`] counts from it.
+    /// Address and length in bytes of all buffers; [`ReceivedMessage::offset`] counts from it.
     ///
     /// The bytes reported by the last [`ReceiveRing::receive`] are readable until its next call or
     /// the end of the ring. They are not written until then. The others are the kernel's.
@@ -355,7 +355,7 @@ impl ReceiveRing {
         self.armed = pushed.is_ok();
     }
 
-    /// As [`Ring::enter`], but in whatever thread.
+    /// As [`UringQueues::enter`], but in whatever thread.
     fn enter(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
         match self.ring.enter(want, timeout) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {

@@ -79,7 +79,7 @@ impl XdpSender {
     }
 
     /// Lends a free frame to `write`, which answers how many bytes of it are to be sent, and puts
-    /// it into the ring; [`Sender::publish`] shows it to the kernel. False if none is free.
+    /// it into the ring; [`XdpSender::publish`] shows it to the kernel. False if none is free.
     #[inline]
     pub fn push(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> bool {
         if !self.transmitter.has_room() {

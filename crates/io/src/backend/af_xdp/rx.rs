@@ -7,9 +7,9 @@
 
 use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
 use super::interface::XdpInterface;
-use super::out::Out;
 use super::port_counts::PortCounts;
 use super::steering::FlowSteering;
+use super::tx_queue::Out;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::carrier::outlast;

@@ -43,7 +43,7 @@ impl ProgramProgress {
     }
 }
 
-/// Offsets of [`Counts`] in the map.
+/// Offsets of [`ProgramCounts`] in the map.
 const DATA_FLOW: i16 = 0;
 const DATA_ROUNDS: i16 = 8;
 const END_FLOW: i16 = 16;
@@ -130,7 +130,7 @@ pub(super) struct Recipe<'a> {
     pub(super) stamp: Option<Clock>,
     /// The rate that it keeps; none makes a frame at each run.
     pub(super) pace: Option<ProgramPace<'a>>,
-    /// A [`mpps_os::bpf::ArrayMap`] of one [`Counts`].
+    /// A [`mpps_os::bpf::ArrayMap`] of one [`ProgramCounts`].
     pub(super) counts: BorrowedFd<'a>,
     /// A [`mpps_os::bpf::DeviceMap`] whose slot 0 is the interface.
     pub(super) devices: BorrowedFd<'a>,

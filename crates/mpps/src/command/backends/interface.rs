@@ -1,11 +1,11 @@
-//! `mpps backends IF`: every technique, and whether this interface has it.
+//! `mpps backends IF`: every receive path, and whether this interface has it.
 
 use super::BackendsObject;
 use crate::failure;
 use crate::output::{self, OutputStream};
 use anyhow::Result;
-use mpps_host::technique::{TechniqueFacts, Usable};
-use mpps_host::{Spreading, TECHNIQUES, Technique, TechniqueVerdict};
+use mpps_host::receive_path::{PathFacts, Usable};
+use mpps_host::{PathVerdict, RECEIVE_PATHS, ReceivePath, Spreading};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Attach, CopyMode, RxConfig};
 use mpps_report::{Block, Column, Row, Style, Table, Text};
@@ -13,14 +13,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::Ipv4Addr;
 
-/// The techniques that `--try` tries, and how.
+/// The receive paths that `--try` tries, and how.
 const TRIALS: [(&str, Attach, CopyMode); 3] = [
     ("AF_XDP generic", Attach::Generic, CopyMode::Copy),
     ("AF_XDP native", Attach::Native, CopyMode::Copy),
     ("AF_XDP zero-copy", Attach::Native, CopyMode::ZeroCopy),
 ];
 
-/// Every technique, judged for an interface.
+/// Every receive path, judged for an interface.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct OfInterface {
     /// [`BackendsObject::SCHEMA`].
@@ -29,11 +29,11 @@ pub struct OfInterface {
     version: &'static str,
     /// The interface that was asked about.
     interface: String,
-    /// Every technique, those that take least first.
+    /// Every receive path, those that take least first.
     #[schemars(length(min = 1))]
     techniques: Vec<Judged>,
     /// The facts behind the verdicts.
-    facts: TechniqueFacts,
+    facts: PathFacts,
     /// How its packets are spread over its receive queues.
     spreading: Spreading,
 }
@@ -41,8 +41,8 @@ pub struct OfInterface {
 impl OfInterface {
     /// Judges them by what is known of the interface, and by trying those that can be tried.
     pub(super) fn judge(name: &str, tries: bool) -> Result<Self> {
-        let facts = TechniqueFacts::gather(name)?;
-        let judged = TECHNIQUES.iter().map(|one| Judged::new(one, &facts));
+        let facts = PathFacts::gather(name)?;
+        let judged = RECEIVE_PATHS.iter().map(|one| Judged::new(one, &facts));
         let mut techniques: Vec<Judged> = judged.collect();
         if tries {
             let warning =
@@ -71,7 +71,7 @@ impl OfInterface {
     }
 }
 
-/// One technique, judged for the interface.
+/// One receive path, judged for the interface.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Judged {
     /// Its name.
@@ -82,19 +82,19 @@ struct Judged {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     tried: bool,
     #[serde(flatten)]
-    verdict: TechniqueVerdict,
+    verdict: PathVerdict,
 }
 
 impl Judged {
-    fn new(technique: &Technique, facts: &TechniqueFacts) -> Self {
-        let verdict = technique.assess(facts);
-        let verdict = match technique.backend {
+    fn new(path: &ReceivePath, facts: &PathFacts) -> Self {
+        let verdict = path.assess(facts);
+        let verdict = match path.backend {
             Some(name) => with_backend(verdict, name),
             None => verdict,
         };
         Self {
-            technique: technique.name,
-            backend: technique.backend,
+            technique: path.name,
+            backend: path.backend,
             tried: false,
             verdict,
         }
@@ -135,7 +135,7 @@ impl Judged {
 
 /// Combines the verdict of the host with that of this build. The build's lack comes first, because
 /// other remedies do not help before it is fixed. If the host has no remedy, its verdict stays.
-fn with_backend(verdict: TechniqueVerdict, name: &str) -> TechniqueVerdict {
+fn with_backend(verdict: PathVerdict, name: &str) -> PathVerdict {
     let never = verdict.usable == Usable::No && verdict.remedy.is_none();
     let (why, remedy) = match backend::find(name).map(|backend| (backend.probe)()) {
         _ if never => return verdict,
@@ -143,7 +143,7 @@ fn with_backend(verdict: TechniqueVerdict, name: &str) -> TechniqueVerdict {
         Ok(Support::No { why, remedy }) => (why, Some(remedy)),
         Err(_) => (format!("this build has no backend {name}"), None),
     };
-    TechniqueVerdict {
+    PathVerdict {
         usable: Usable::No,
         why,
         remedy,
@@ -204,7 +204,7 @@ fn spread(spreading: &Spreading) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpps_host::technique::{Copies, StackPart};
+    use mpps_host::receive_path::{Copies, StackPart};
     use mpps_report::Terminal;
 
     fn row(usable: Usable, remedy: Option<&str>) -> Judged {
@@ -212,7 +212,7 @@ mod tests {
             technique: "AF_XDP native",
             backend: Some("af_xdp"),
             tried: false,
-            verdict: TechniqueVerdict {
+            verdict: PathVerdict {
                 usable,
                 why: "driver veth, xdp-features: basic, redirect; 4 receive queues".to_owned(),
                 remedy: remedy.map(str::to_owned),
@@ -237,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_are_techniques() {
+    fn what_is_tried_are_receive_paths() {
         for (name, ..) in TRIALS {
-            let of_name = |technique: &&Technique| technique.name == name;
-            let found = TECHNIQUES.iter().find(of_name).expect(name);
+            let of_name = |path: &&ReceivePath| path.name == name;
+            let found = RECEIVE_PATHS.iter().find(of_name).expect(name);
             assert_eq!(found.backend, Some("af_xdp"));
         }
     }

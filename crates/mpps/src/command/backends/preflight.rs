@@ -3,7 +3,7 @@
 use super::BackendsObject;
 use anyhow::Result;
 use mpps_host::preflight::{self, Expectation, Obstacle};
-use mpps_host::technique::TechniqueFacts;
+use mpps_host::receive_path::PathFacts;
 use mpps_os::text::ShellWord;
 use mpps_report::{Block, Column, Row, Style, Table, Text};
 use schemars::JsonSchema;
@@ -27,12 +27,12 @@ pub struct Preflight {
     #[schemars(length(min = 1))]
     checks: Vec<Expectation>,
     /// The facts behind the checks.
-    facts: TechniqueFacts,
+    facts: PathFacts,
 }
 
 impl Preflight {
     pub(super) fn read(name: &str) -> Result<Self> {
-        let facts = TechniqueFacts::gather(name)?;
+        let facts = PathFacts::gather(name)?;
         let checks = preflight::of_af_xdp(&facts);
         Ok(Self {
             schema: BackendsObject::SCHEMA,

@@ -1,6 +1,6 @@
 //! Which cells there are: experiments, servers, steps and body sizes.
 
-use super::paper::{self, Rate};
+use super::paper_2014::{self, Rate};
 use super::result::TcpCell;
 use super::server::{MeasuredServer, SERVERS};
 use mpps_http::{Switch, Switches};
@@ -163,7 +163,7 @@ fn moderation_sweep(choice: &CellChoice) -> Vec<PlannedCell> {
             (" alone", Switches::NONE, None),
             (" at 10 %", others, Some(LOW)),
         ] {
-            for (rate, says) in paper::MODERATION {
+            for (rate, says) in paper_2014::MODERATION {
                 let switches = match rate {
                     Rate::Off => others,
                     _ => others.with(Switch::Moderation),
@@ -194,7 +194,7 @@ fn reuse(choice: &CellChoice) -> Vec<PlannedCell> {
         let switches = [Switch::Moderation, Switch::Fds, Switch::Events];
         let mut steps = cumulative(2, server, &switches, choice);
         for (cell, switch) in steps.iter_mut().zip(switches).skip(1) {
-            cell.row.paper = Some(paper::step(switch).to_owned());
+            cell.row.paper = Some(paper_2014::step(switch).to_owned());
         }
         cells.extend(steps);
         cells.extend(skb_reuse(server, choice));
@@ -233,12 +233,12 @@ fn steps(
         cells.push(PlannedCell::new(3, server, "base", Switches::NONE, choice));
         let mut steps = cumulative(3, server, &Switch::ALL, choice);
         for (cell, switch) in steps.iter_mut().zip(Switch::ALL) {
-            let all = paper::all(server.name);
+            let all = paper_2014::all(server.name);
             cell.row.paper = match (server.is_ours(), switch, all) {
                 (true, Switch::Events, Some(all)) => {
-                    Some(format!("{}; {all}", paper::step(switch)))
+                    Some(format!("{}; {all}", paper_2014::step(switch)))
                 }
-                (true, ..) => Some(paper::step(switch).to_owned()),
+                (true, ..) => Some(paper_2014::step(switch).to_owned()),
                 (false, Switch::Moderation, all) => all.map(str::to_owned),
                 (false, ..) => None,
             };
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(count(&["3/nginx/base/16k"]), 1);
         assert_eq!(count(&["nginx/16k"]), 6);
         assert_eq!(count(&["16k/nginx"]), 0);
-        assert_eq!(count(&["1"]), 2 * 3 * paper::MODERATION.len());
+        assert_eq!(count(&["1"]), 2 * 3 * paper_2014::MODERATION.len());
         assert_eq!(
             count(&["3/nginx/base", "3/lighttpd/base/1k"]),
             BODIES.len() + 1

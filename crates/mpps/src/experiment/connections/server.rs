@@ -10,7 +10,7 @@ mod running;
 
 pub(super) use running::RunningServer;
 
-use super::deal::one_cpu;
+use super::cpu_split::one_cpu;
 use mpps_http::{Switch, Switches};
 use std::borrow::Cow;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! The lab that runs the cells: a server's host and a load's host, each with CPUs of its own.
 
-use super::deal::Deal;
+use super::cpu_split::Deal;
 use super::plan::PlannedCell;
 use super::process_tree::numbers;
 use super::server::{RunningServer, Setup};

@@ -1,12 +1,12 @@
 //! The climb: what runs, what a rung's repeats are as a result, and what is known at any moment.
 
-use super::beyond::Beyond;
-use super::point;
+use super::bench_rungs::Beyond;
+use super::lesson;
 use super::result::RungResult;
 use super::rung::Rung;
 use super::sample::RungSample;
 use super::sender::{SenderChoice, rung_sender};
-use crate::experiment::paths::{self, RowPlan};
+use crate::experiment::receive_paths::{self, RowPlan};
 use crate::measure::rounds::Case;
 use crate::output;
 use crate::signal::EndSignal;
@@ -52,7 +52,7 @@ impl fmt::Display for ClimbStep<'_> {
 #[derive(Debug)]
 pub(super) enum StepResult {
     Rung(Box<RungSample>),
-    Row(Box<paths::PathSample>),
+    Row(Box<receive_paths::PathSample>),
 }
 
 /// A climb under way.
@@ -63,7 +63,7 @@ pub(super) struct Climb<'a> {
     pub(super) schedule: ClimbSchedule,
     pub(super) choice: &'a SenderChoice,
     pub(super) beyond: &'a [Beyond],
-    pub(super) beyond_sender: &'a paths::PathSender,
+    pub(super) beyond_sender: &'a receive_paths::PathSender,
     /// True if drops can be counted by reason.
     pub(super) has_probe: bool,
     /// True if what the receiving host does is shown while a rate is taken.
@@ -151,7 +151,7 @@ impl Climb<'_> {
             ClimbStep::Row(_) => None,
         });
         let beyond = self.beyond.iter().map(Beyond::claim);
-        point::judge(&mut results, &claims.chain(beyond).collect::<Vec<_>>());
+        lesson::judge(&mut results, &claims.chain(beyond).collect::<Vec<_>>());
         results
     }
 

@@ -1,13 +1,13 @@
 //! From the plan of a climb to its result.
 
-use super::beyond::{self, Beyond};
+use super::bench_rungs::{self, Beyond};
 use super::climb::{Climb, ClimbSchedule, ClimbStep, StepResult};
 use super::probe_cost::drop_probe_ns;
 use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
 use super::rung::Rung;
 use super::selection::Selection;
 use super::sender::SenderChoice;
-use crate::experiment::paths::{self, Path, PathLab};
+use crate::experiment::receive_paths::{self, Path, PathLab};
 use crate::machine;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
@@ -53,10 +53,10 @@ pub(crate) fn run(
     labs.place(&mut layout);
     chosen.place(&labs);
     let mut result = beginning(&choice, session, &layout, labs.of(&layout)?)?;
-    let sender = beyond::sender(&choice)?;
+    let sender = bench_rungs::sender(&choice)?;
     let mut stages = Vec::new();
     if !chosen.beyond.is_empty() {
-        match beyond::stage(&sender, &layout, &session.interrupt) {
+        match bench_rungs::stage(&sender, &layout, &session.interrupt) {
             Ok(stage) => stages.push(stage),
             Err(error) => {
                 let note = format!("rungs beyond sockets are left out: {error:#}");
@@ -102,7 +102,7 @@ fn cases<'a>(
         Case::new(ClimbStep::Rung(Box::new(rung)), skipped)
     });
     let paths: Vec<Path> = beyond.iter().flat_map(Beyond::paths).copied().collect();
-    let rows = paths::cases(stages, &paths).into_iter();
+    let rows = receive_paths::cases(stages, &paths).into_iter();
     let rows = rows.map(|row| Case::new(ClimbStep::Row(row.plan), row.skipped));
     rungs.chain(rows).collect()
 }

@@ -1,6 +1,6 @@
 //! One experiment of the ladder: who sends, who receives and where, and who shares a CPU in it.
 
-use super::point::{Claim, Point};
+use super::lesson::{Claim, Point};
 use crate::measure::document::counted;
 use crate::udp::roles::{CpuLayout, QUEUES, distinct};
 use crate::udp::sender::LabSender;

@@ -1,6 +1,6 @@
 //! The table of the rungs: what each one sets up, what the article measured, and what it teaches.
 
-use super::point::Point;
+use super::lesson::Point;
 use super::rung::{Rung, RungReceiver, RungTracking};
 use super::sender::SenderChoice;
 use crate::udp::roles::{ARTICLE_PLACES, CpuLayout, distinct};

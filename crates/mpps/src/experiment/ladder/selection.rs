@@ -1,6 +1,6 @@
 //! Which rungs of the ladder are climbed.
 
-use super::beyond::{BEYOND, Beyond};
+use super::bench_rungs::{BEYOND, Beyond};
 use super::rung::Rung;
 use super::rungs::rungs;
 use super::sender::SenderChoice;

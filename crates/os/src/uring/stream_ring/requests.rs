@@ -99,7 +99,7 @@ macro_rules! on {
 
 impl StreamRing {
     /// Accepts a connection, or connections (accept(2)). Answered by
-    /// [`super::Outcome::Accepted`].
+    /// [`super::CompletedCall::Accepted`].
     pub fn accept(
         &mut self,
         token: u32,
@@ -136,7 +136,7 @@ impl StreamRing {
     /// Makes a socket in a slot and connects it, in one turn: socket(2), setsockopt(2), bind(2) if
     /// there is a source, connect(2). The first data carries the acknowledgement of the handshake,
     /// and a close that of the reply, as with [`crate::tcp::TcpStream::connect`]. Answered by
-    /// [`super::Outcome::Dialled`]. None if no slot is free.
+    /// [`super::CompletedCall::Dialled`]. None if no slot is free.
     ///
     /// The options are no parts of a chain. The kernel reads each unlinked request, and the first
     /// of a chain, while it takes them from the queue. It reads a later part of a chain when its
@@ -189,7 +189,7 @@ impl StreamRing {
     }
 
     /// Receives into one of the ring's buffers, which is taken only when there is something (recv(2),
-    /// `IOSQE_BUFFER_SELECT`). Answered by [`super::Outcome::Received`]: nothing is the end of the
+    /// `IOSQE_BUFFER_SELECT`). Answered by [`super::CompletedCall::Received`]: nothing is the end of the
     /// stream, `ENOBUFS` that all buffers are taken.
     #[inline]
     pub fn receive(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
@@ -201,7 +201,7 @@ impl StreamRing {
     }
 
     /// Receives into this buffer, which must be on the heap: one of a ring's is given back, and
-    /// the answer is `EINVAL`. Answered by [`super::Outcome::Received`].
+    /// the answer is `EINVAL`. Answered by [`super::CompletedCall::Received`].
     pub fn receive_into(
         &mut self,
         token: u32,
@@ -221,7 +221,7 @@ impl StreamRing {
     }
 
     /// Sends a part of shared bytes (send(2), never `SIGPIPE`). Answered by
-    /// [`super::Outcome::Sent`], with `EMSGSIZE` for 2 GiB and more.
+    /// [`super::CompletedCall::Sent`], with `EMSGSIZE` for 2 GiB and more.
     #[inline]
     pub fn send(
         &mut self,
@@ -239,7 +239,7 @@ impl StreamRing {
         self.request(token, PendingRequest::Send(bytes), entry)
     }
 
-    /// Sends what is in a buffer, from a byte on. Answered by [`super::Outcome::Sent`], with the
+    /// Sends what is in a buffer, from a byte on. Answered by [`super::CompletedCall::Sent`], with the
     /// buffer; `EINVAL` for another ring's, `EMSGSIZE` for 2 GiB and more.
     pub fn send_buffer(
         &mut self,
@@ -264,8 +264,8 @@ impl StreamRing {
     }
 
     /// Sends all of it, and receives the answer into one of the ring's buffers, in one chain.
-    /// Answered by one [`super::Outcome::Received`], which also says why nothing could be sent
-    /// (`EMSGSIZE` for 2 GiB and more). The socket must stay open until then, see [`Socket`].
+    /// Answered by one [`super::CompletedCall::Received`], which also says why nothing could be sent
+    /// (`EMSGSIZE` for 2 GiB and more). The socket must stay open until then, see [`RingSocket`].
     ///
     /// The receive waits at once and does not look first (`IORING_RECVSEND_POLL_FIRST`, Linux
     /// 5.19): no answer can have come yet. It can be cancelled only after a wait, when the second
@@ -305,7 +305,7 @@ impl StreamRing {
     }
 
     /// Sends all of it and closes the socket, in one chain. Answered by one
-    /// [`super::Outcome::Ended`]; the socket is closed in any case. Nothing is sent of 2 GiB and
+    /// [`super::CompletedCall::Ended`]; the socket is closed in any case. Nothing is sent of 2 GiB and
     /// more (`EMSGSIZE`).
     ///
     /// The last packet waits for the close, and so carries the FIN (`tcp_send_fin`,
@@ -348,7 +348,7 @@ impl StreamRing {
     }
 
     /// Reads a part of a file into a buffer (pread(2)), which must be on the heap: one of a ring's
-    /// is given back, and the answer is `EINVAL`. Answered by [`super::Outcome::Read`]: nothing is
+    /// is given back, and the answer is `EINVAL`. Answered by [`super::CompletedCall::Read`]: nothing is
     /// the end of the file.
     ///
     /// There is no request for sendfile(2), and splice(2) never runs in the thread that asks but
@@ -374,7 +374,7 @@ impl StreamRing {
         self.request(token, PendingRequest::Read { file, buffer }, entry)
     }
 
-    /// Ends one direction or both (shutdown(2)). Answered by [`super::Outcome::ShutDown`].
+    /// Ends one direction or both (shutdown(2)). Answered by [`super::CompletedCall::ShutDown`].
     pub fn shutdown(&mut self, token: u32, socket: &RingSocket, how: Shutdown) -> RequestKey {
         let how = match how {
             Shutdown::Read => libc::SHUT_RD,
@@ -385,9 +385,9 @@ impl StreamRing {
         self.request(token, PendingRequest::Shutdown, entry)
     }
 
-    /// Closes a socket (close(2)). Answered by [`super::Outcome::Closed`]. Requests about it that
+    /// Closes a socket (close(2)). Answered by [`super::CompletedCall::Closed`]. Requests about it that
     /// are not over hold it open: a multishot or a waiting one must be over, or be cancelled, and
-    /// a chain must have been answered, see [`Socket`].
+    /// a chain must have been answered, see [`RingSocket`].
     #[inline]
     pub fn close(&mut self, token: u32, socket: RingSocket) -> RequestKey {
         let socket = self.take_number(socket);
@@ -395,7 +395,7 @@ impl StreamRing {
     }
 
     /// Closes a socket with a RST, which throws away what was not sent yet (`SO_LINGER` of zero,
-    /// socket(7); Linux 6.7). Answered by [`super::Outcome::Closed`]. As with
+    /// socket(7); Linux 6.7). Answered by [`super::CompletedCall::Closed`]. As with
     /// [`StreamRing::close`], a chain about it must have been answered.
     pub fn reset(&mut self, token: u32, socket: RingSocket) -> RequestKey {
         let socket = self.take_number(socket);
@@ -415,7 +415,7 @@ impl StreamRing {
     }
 
     /// Waits until there is something to receive, or the peer has gone (poll(2)). Answered by
-    /// [`super::Outcome::Ready`].
+    /// [`super::CompletedCall::Ready`].
     pub fn poll_readable(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         let events = libc::POLLIN as u32;
         let entry = on!(self.number(socket), fd => opcode::PollAdd::new(fd, events).build());
@@ -423,7 +423,7 @@ impl StreamRing {
     }
 
     /// Asks how many bytes the peer has not acknowledged (`SIOCOUTQ` of tcp(7), Linux 6.7).
-    /// Answered by [`super::Outcome::Unsent`].
+    /// Answered by [`super::CompletedCall::Unsent`].
     pub fn unsent(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         let entry =
             on!(self.number(socket), fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
@@ -439,7 +439,7 @@ impl StreamRing {
     }
 
     /// Asks for a further descriptor of a socket, for what no request does (Linux 6.8 for a slot).
-    /// Answered by [`super::Outcome::Lent`]. While it is open, a close ends no connection.
+    /// Answered by [`super::CompletedCall::Lent`]. While it is open, a close ends no connection.
     pub fn lend(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         self.lend_number(token, self.number(socket))
     }

@@ -1,7 +1,7 @@
 //! The paper's second table: what a rate of polls gives and takes, at a low load and at full.
 
 use super::{cpu, microseconds, named, rate, us};
-use crate::experiment::connections::paper;
+use crate::experiment::connections::paper_2014;
 use crate::experiment::connections::result::{TcpCell, TcpFigures, TcpLabResult, body};
 use crate::measure::document::{firsts, together};
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
@@ -60,7 +60,7 @@ pub(super) fn table(result: &TcpLabResult) -> Vec<Block> {
             .rows
             .push(Row::new([Text::new().strong(*server).into()]));
         table.rows.extend(own.iter().map(|one| {
-            let paper = paper::trade(&one.cell.step).unwrap_or_default();
+            let paper = paper_2014::trade(&one.cell.step).unwrap_or_default();
             let figures = [
                 latency(one.low.latency_p50_us_median),
                 latency(one.low.latency_p99_us_median),

@@ -1,12 +1,12 @@
 //! Rungs beyond recvmmsg: io_uring, what takes packets before the stack does, and the ceiling, run by
 //! the code of `mpps bench`.
 
-use super::point::{Claim, Point};
+use super::lesson::{Claim, Point};
 use super::result::RungResult;
 use super::sender::{SenderChoice, rung_sender};
 use super::setup::PAYLOAD_BYTES;
-use crate::experiment::paths::result::BenchRow;
-use crate::experiment::paths::{self, NapiPlace, PATHS, Path, PathLab};
+use crate::experiment::receive_paths::result::BenchRow;
+use crate::experiment::receive_paths::{self, NapiPlace, PATHS, Path, PathLab};
 use crate::signal::EndSignal;
 use crate::udp::TakenBy;
 use crate::udp::limit::{self, Limit};
@@ -118,7 +118,7 @@ impl Beyond {
     pub(super) fn result(
         &self,
         rows: &[BenchRow],
-        sender: &paths::PathSender,
+        sender: &receive_paths::PathSender,
         choice: &SenderChoice,
     ) -> Option<RungResult> {
         let is_own = |row: &&BenchRow| {
@@ -208,17 +208,21 @@ fn notes(best: &BenchRow, own: &[&BenchRow], taken_by: TakenBy) -> Vec<String> {
 }
 
 /// The sender of these rungs: as asked for, or otherwise the kernel's generator if available.
-pub(super) fn sender(choice: &SenderChoice) -> Result<paths::PathSender> {
+pub(super) fn sender(choice: &SenderChoice) -> Result<receive_paths::PathSender> {
     match choice.asked {
-        true => Ok(paths::PathSender::asked(choice.sender, 1, PAYLOAD_BYTES)),
-        false => paths::PathSender::choose(GeneratorChoice::Auto, 1, PAYLOAD_BYTES),
+        true => Ok(receive_paths::PathSender::asked(
+            choice.sender,
+            1,
+            PAYLOAD_BYTES,
+        )),
+        false => receive_paths::PathSender::choose(GeneratorChoice::Auto, 1, PAYLOAD_BYTES),
     }
 }
 
 /// The two hosts of these rungs: the generator on the queue's CPU, which takes the packets in soft
 /// interrupts there, and the application on its own.
 pub(super) fn stage<'a>(
-    sender: &'a paths::PathSender,
+    sender: &'a receive_paths::PathSender,
     layout: &CpuLayout,
     interrupt: &'a EndSignal,
 ) -> Result<PathLab<'a>> {

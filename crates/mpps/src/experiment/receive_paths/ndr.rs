@@ -8,7 +8,7 @@ mod site;
 
 pub(crate) use document::document;
 
-use super::live::FarTraffic;
+use super::far_traffic::FarTraffic;
 use super::path::{Fixed, NapiPlace, Path};
 use super::remote::Remote;
 use super::sample::PathSample as Taken;

@@ -1,7 +1,7 @@
 //! Paths over traffic that `mpps send` on another host sends: it is run anew for each trial, and its
 //! totals are the other half of the ledger.
 
-use super::live::FarTraffic;
+use super::far_traffic::FarTraffic;
 use super::path::{Path, PathTaker};
 use super::sample::{Cost, PathSample};
 use super::throttle::Throttled;

@@ -1,6 +1,6 @@
 //! Every way to receive packets on Linux, and whether this host and this interface can.
 //!
-//! The table has the techniques of this program and those of others that one might choose instead.
+//! The table has the receive paths of this program and those of others that one might choose instead.
 //! A verdict rests on [facts](Facts) that were read from the host, and says which.
 
 mod bypass;
@@ -13,8 +13,7 @@ mod xdp;
 mod tests;
 
 pub use facts::{
-    Filters, Function, HostFacts, HugePages, KernelAnswer, NicFacts, TechniqueFacts,
-    VirtualFunctions,
+    Filters, Function, HostFacts, HugePages, KernelAnswer, NicFacts, PathFacts, VirtualFunctions,
 };
 use mpps_os::text::{Foreign, ShellWord};
 
@@ -28,17 +27,17 @@ use serde::Serialize;
 
 /// One way to receive packets.
 #[derive(Clone, Copy)]
-pub struct Technique {
+pub struct ReceivePath {
     /// Its name.
     pub name: &'static str,
     /// The backend of this program that uses it, where there is one.
     pub backend: Option<&'static str>,
-    assess: fn(&TechniqueFacts) -> TechniqueVerdict,
+    assess: fn(&PathFacts) -> PathVerdict,
 }
 
-/// Whether a technique can be used on an interface, and what speaks for that.
+/// Whether a receive path can be used on an interface, and what speaks for that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct TechniqueVerdict {
+pub struct PathVerdict {
     /// Whether it can be used now.
     pub usable: Usable,
     /// The evidence.
@@ -51,7 +50,7 @@ pub struct TechniqueVerdict {
     pub copies: Copies,
 }
 
-/// Whether a technique can be used.
+/// Whether a receive path can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Usable {
@@ -63,7 +62,7 @@ pub enum Usable {
     Unknown,
 }
 
-/// The part of the kernel's own network stack that a technique takes.
+/// The part of the kernel's own network stack that a receive path takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StackPart {
@@ -87,43 +86,43 @@ pub enum Copies {
     Copy,
     /// Never: the card writes to the program's memory.
     ZeroCopy,
-    /// As the technique does that receives on it.
+    /// As the receive path does that receives on it.
     Depends,
 }
 
-pub(crate) const AF_XDP_GENERIC: Technique =
-    Technique::new("AF_XDP generic", Some("af_xdp"), xdp::generic);
-pub(crate) const AF_XDP_NATIVE: Technique =
-    Technique::new("AF_XDP native", Some("af_xdp"), xdp::native);
-pub(crate) const AF_XDP_ZERO_COPY: Technique =
-    Technique::new("AF_XDP zero-copy", Some("af_xdp"), xdp::zero_copy);
+pub(crate) const AF_XDP_GENERIC: ReceivePath =
+    ReceivePath::new("AF_XDP generic", Some("af_xdp"), xdp::generic);
+pub(crate) const AF_XDP_NATIVE: ReceivePath =
+    ReceivePath::new("AF_XDP native", Some("af_xdp"), xdp::native);
+pub(crate) const AF_XDP_ZERO_COPY: ReceivePath =
+    ReceivePath::new("AF_XDP zero-copy", Some("af_xdp"), xdp::zero_copy);
 
-/// Every technique, those that take least first.
-pub static TECHNIQUES: &[Technique] = &[
-    Technique::new("recv", Some("recv"), socket::recv),
-    Technique::new("recvmmsg", Some("recvmmsg"), socket::recvmmsg),
-    Technique::new("GRO", Some("recvmmsg"), socket::gro),
-    Technique::new("busy polling", Some("recvmmsg"), socket::busy_poll),
-    Technique::new("io_uring", Some("io_uring"), socket::io_uring),
-    Technique::new("packet_mmap", Some("packet_mmap"), socket::packet_mmap),
-    Technique::new("pcap", Some("pcap"), socket::pcap),
+/// Every receive path, those that take least first.
+pub static RECEIVE_PATHS: &[ReceivePath] = &[
+    ReceivePath::new("recv", Some("recv"), socket::recv),
+    ReceivePath::new("recvmmsg", Some("recvmmsg"), socket::recvmmsg),
+    ReceivePath::new("GRO", Some("recvmmsg"), socket::gro),
+    ReceivePath::new("busy polling", Some("recvmmsg"), socket::busy_poll),
+    ReceivePath::new("io_uring", Some("io_uring"), socket::io_uring),
+    ReceivePath::new("packet_mmap", Some("packet_mmap"), socket::packet_mmap),
+    ReceivePath::new("pcap", Some("pcap"), socket::pcap),
     AF_XDP_GENERIC,
     AF_XDP_NATIVE,
     AF_XDP_ZERO_COPY,
-    Technique::new("bifurcated driver", Some("af_xdp"), queue::bifurcated),
-    Technique::new("SR-IOV VF", None, queue::virtual_function),
-    Technique::new("PF_RING", None, bypass::pf_ring),
-    Technique::new("netmap", None, bypass::netmap),
-    Technique::new("OpenOnload/EF_VI", None, bypass::onload),
-    Technique::new("Snabb", None, bypass::snabb),
-    Technique::new("DPDK", Some("dpdk"), bypass::dpdk),
+    ReceivePath::new("bifurcated driver", Some("af_xdp"), queue::bifurcated),
+    ReceivePath::new("SR-IOV VF", None, queue::virtual_function),
+    ReceivePath::new("PF_RING", None, bypass::pf_ring),
+    ReceivePath::new("netmap", None, bypass::netmap),
+    ReceivePath::new("OpenOnload/EF_VI", None, bypass::onload),
+    ReceivePath::new("Snabb", None, bypass::snabb),
+    ReceivePath::new("DPDK", Some("dpdk"), bypass::dpdk),
 ];
 
-impl Technique {
+impl ReceivePath {
     const fn new(
         name: &'static str,
         backend: Option<&'static str>,
-        assess: fn(&TechniqueFacts) -> TechniqueVerdict,
+        assess: fn(&PathFacts) -> PathVerdict,
     ) -> Self {
         Self {
             name,
@@ -133,7 +132,7 @@ impl Technique {
     }
 
     /// Whether it can be used with what is known of this host and interface.
-    pub fn assess(&self, facts: &TechniqueFacts) -> TechniqueVerdict {
+    pub fn assess(&self, facts: &PathFacts) -> PathVerdict {
         let verdict = (self.assess)(facts);
         let why = Foreign(&verdict.why).to_string();
         let verdict = verdict.because(why);
@@ -141,7 +140,7 @@ impl Technique {
         if nic.up || verdict.usable != Usable::Yes {
             return verdict;
         }
-        TechniqueVerdict {
+        PathVerdict {
             usable: Usable::No,
             why: format!("{} is down", Foreign(&nic.name)),
             remedy: Some(format!("ip link set dev {} up", ShellWord::new(&nic.name))),
@@ -150,15 +149,15 @@ impl Technique {
     }
 }
 
-impl fmt::Debug for Technique {
+impl fmt::Debug for ReceivePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Technique")
+        f.debug_struct("ReceivePath")
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }
 
-impl TechniqueVerdict {
+impl PathVerdict {
     fn yes(why: impl Into<String>, takes: StackPart, copies: Copies) -> Self {
         Self {
             usable: Usable::Yes,

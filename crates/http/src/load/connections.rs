@@ -1,7 +1,7 @@
 //! The connections of one thread, without their sockets: the state of each, its next step, and its
 //! outcome.
 //!
-//! An engine reports the events of a socket and gets a [`Step`]. Everything that is counted is
+//! An engine reports the events of a socket and gets a [`LoadStep`]. Everything that is counted is
 //! counted here, so that engines cannot count differently.
 
 use super::pace::StartPace;

@@ -1,6 +1,6 @@
 //! From the arguments of a comparison to its result.
 
-use super::live::FarTraffic;
+use super::far_traffic::FarTraffic;
 use super::ndr::{self, Hunt};
 use super::overload;
 use super::path::{Fixed, NapiPlace, Path};

@@ -4,14 +4,14 @@ use mpps_os::capability::CAP_NET_ADMIN;
 use mpps_os::text::ShellWord;
 
 use super::facts::Filters;
-use super::{Copies, KernelAnswer, StackPart, TechniqueFacts, TechniqueVerdict, xdp};
+use super::{Copies, KernelAnswer, PathFacts, PathVerdict, StackPart, xdp};
 
 /// The driver keeps the card, and gives one queue with one flow away.
-pub(super) fn bifurcated(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn bifurcated(facts: &PathFacts) -> PathVerdict {
     let (nic, host) = (&facts.nic, &facts.host);
     let name = ShellWord::new(&nic.name);
     let zero_copy = nic.xdp("xsk-zerocopy");
-    let verdict = TechniqueVerdict::yes(
+    let verdict = PathVerdict::yes(
         "",
         StackPart::Queue,
         if zero_copy {
@@ -71,9 +71,9 @@ pub(super) fn bifurcated(facts: &TechniqueFacts) -> TechniqueVerdict {
     // The queue is of use only to what can receive from one: AF_XDP.
     let receiver = xdp::native(facts);
     if receiver.usable != super::Usable::Yes {
-        return TechniqueVerdict {
+        return PathVerdict {
             why: format!("{why}; but {}", receiver.why),
-            ..TechniqueVerdict {
+            ..PathVerdict {
                 takes: StackPart::Queue,
                 ..receiver
             }
@@ -83,9 +83,9 @@ pub(super) fn bifurcated(facts: &TechniqueFacts) -> TechniqueVerdict {
 }
 
 /// The card shows a second one of itself, which can be taken while the first stays.
-pub(super) fn virtual_function(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn virtual_function(facts: &PathFacts) -> PathVerdict {
     let nic = &facts.nic;
-    let verdict = TechniqueVerdict::yes("", StackPart::VirtualFunction, Copies::Depends);
+    let verdict = PathVerdict::yes("", StackPart::VirtualFunction, Copies::Depends);
     match nic.virtual_functions {
         None => {
             let device = match &nic.function {

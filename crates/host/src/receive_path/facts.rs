@@ -1,4 +1,4 @@
-//! Facts about a host that decide which techniques it has.
+//! Facts about a host that decide which receive paths it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::{NetworkCard, virtio_feature};
+use crate::parent_interfaces;
 use crate::root::Root;
 use crate::setting::FILTERS;
-use crate::uppers;
 use crate::{HostError, HostResult};
 
-/// Kernel modules that stand for a technique. `/sys/module` has those that are built in as well,
+/// Kernel modules that stand for a receive path. `/sys/module` has those that are built in as well,
 /// if they have parameters.
 const MODULES: [&str; 13] = [
     "igb_uio",
@@ -32,7 +32,7 @@ const MODULES: [&str; 13] = [
     "vfio_pci",
 ];
 
-/// Devices that stand for a technique, and programs and libraries that belong to one.
+/// Devices that stand for a receive path, and programs and libraries that belong to one.
 const FILES: [&str; 11] = [
     "dev/netmap",
     "dev/onload",
@@ -55,7 +55,7 @@ const VIRTIO_F_ACCESS_PLATFORM: usize = 33;
 
 /// All that is known of a host and one of its interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct TechniqueFacts {
+pub struct PathFacts {
     /// The host.
     pub host: HostFacts,
     /// The interface.
@@ -229,12 +229,12 @@ impl<T> KernelAnswer<T> {
     }
 }
 
-impl TechniqueFacts {
+impl PathFacts {
     /// Asks the host, and the interface in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::Impossible`] for an interface that is not there, with those that are;
-    /// [`Error::Kernel`] where not even a list of interfaces can be had.
+    /// [`HostError::Impossible`] for an interface that is not there, with those that are;
+    /// [`HostError::Kernel`] where not even a list of interfaces can be had.
     pub fn gather(interface: &str) -> HostResult<Self> {
         Ok(Self {
             nic: NicFacts::gather(interface)?,
@@ -392,9 +392,10 @@ impl NicFacts {
     /// The device is looked up on its bus, because `/sys/class/net` may be that of another network
     /// namespace, where the name is another interface's.
     pub(super) fn with_device(mut self, root: &Root, bus: &str) -> Self {
-        let defaults = uppers::of_default_routes(root);
+        let defaults = parent_interfaces::of_default_routes(root);
         let mut defaults = defaults.iter();
-        self.default_route = defaults.any(|upper| uppers::carries_in(root, &self.name, upper));
+        self.default_route =
+            defaults.any(|upper| parent_interfaces::carries_in(root, &self.name, upper));
         // The name of a bus without a PCI device must not become another path.
         if bus.is_empty() || bus.contains('/') {
             return self;

@@ -1,6 +1,6 @@
 //! Where the trials of a search are run: in a lab, or between this host and another one.
 
-use super::super::live::FarTraffic;
+use super::super::far_traffic::FarTraffic;
 use super::super::path::Path;
 use super::super::remote::Remote;
 use super::super::sample::PathSample;

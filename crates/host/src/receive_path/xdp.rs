@@ -4,7 +4,7 @@ use mpps_os::capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_
 use mpps_os::text::ShellWord;
 
 use super::socket::queues;
-use super::{Copies, KernelAnswer, NicFacts, StackPart, TechniqueFacts, TechniqueVerdict, Usable};
+use super::{Copies, KernelAnswer, NicFacts, PathFacts, PathVerdict, StackPart, Usable};
 
 /// The largest MTU whose frame fits one page beside the room that XDP needs, as in veth. Other
 /// drivers have buffers of 2 or 3 KiB, or of a page. No driver shows this before it is asked to
@@ -16,8 +16,8 @@ const SINGLE_PIECE_MTU_BYTES: u32 = 3818;
 /// The MTU of Ethernet, whose frames fit into every driver's buffers.
 pub(crate) const ETHERNET_MTU_BYTES: u32 = 1500;
 
-pub(super) fn generic(facts: &TechniqueFacts) -> TechniqueVerdict {
-    let verdict = TechniqueVerdict::yes(
+pub(super) fn generic(facts: &PathFacts) -> PathVerdict {
+    let verdict = PathVerdict::yes(
         "works behind any driver; the kernel makes its own buffer for each packet first",
         StackPart::Flow,
         Copies::Copy,
@@ -25,9 +25,9 @@ pub(super) fn generic(facts: &TechniqueFacts) -> TechniqueVerdict {
     obstacle(facts, verdict.clone()).unwrap_or(verdict)
 }
 
-pub(super) fn native(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn native(facts: &PathFacts) -> PathVerdict {
     let nic = &facts.nic;
-    let verdict = TechniqueVerdict::yes(
+    let verdict = PathVerdict::yes(
         format!("{}, {}; {}", driver(facts), features(facts), queues(facts)),
         StackPart::Flow,
         Copies::Copy,
@@ -69,7 +69,7 @@ pub(super) fn native(facts: &TechniqueFacts) -> TechniqueVerdict {
 }
 
 /// The verdict on a driver whose behaviour at this MTU is unknown until it is tried.
-fn untold_mtu(facts: &TechniqueFacts, verdict: TechniqueVerdict, does: &str) -> TechniqueVerdict {
+fn untold_mtu(facts: &PathFacts, verdict: PathVerdict, does: &str) -> PathVerdict {
     let mtu_bytes = facts.nic.mtu_bytes;
     verdict.unknown(
         format!(
@@ -90,9 +90,9 @@ pub(crate) fn shorter_packets(nic: &NicFacts) -> String {
     format!("ip link set dev {name} mtu {ETHERNET_MTU_BYTES}")
 }
 
-pub(super) fn zero_copy(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn zero_copy(facts: &PathFacts) -> PathVerdict {
     let nic = &facts.nic;
-    let verdict = TechniqueVerdict {
+    let verdict = PathVerdict {
         copies: Copies::ZeroCopy,
         ..native(facts)
     };
@@ -119,7 +119,7 @@ pub(super) fn zero_copy(facts: &TechniqueFacts) -> TechniqueVerdict {
 }
 
 /// The first obstacle for any kind of AF_XDP; none if there is none.
-fn obstacle(facts: &TechniqueFacts, verdict: TechniqueVerdict) -> Option<TechniqueVerdict> {
+fn obstacle(facts: &PathFacts, verdict: PathVerdict) -> Option<PathVerdict> {
     let host = &facts.host;
     if !host.since(5, 9) {
         let why = format!("XDP links need Linux 5.9, this is {}", host.kernel);
@@ -164,14 +164,14 @@ fn obstacle(facts: &TechniqueFacts, verdict: TechniqueVerdict) -> Option<Techniq
     None
 }
 
-pub(super) fn driver(facts: &TechniqueFacts) -> String {
+pub(super) fn driver(facts: &PathFacts) -> String {
     match facts.nic.driver.as_str() {
         "" => format!("{} has no driver", facts.nic.name),
         driver => format!("driver {driver}"),
     }
 }
 
-pub(super) fn features(facts: &TechniqueFacts) -> String {
+pub(super) fn features(facts: &PathFacts) -> String {
     match &facts.nic.xdp_features {
         KernelAnswer::Is(features) if features.is_empty() => "xdp-features: none".to_owned(),
         KernelAnswer::Is(features) => format!("xdp-features: {}", features.join(", ")),

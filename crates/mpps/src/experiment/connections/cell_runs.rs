@@ -1,7 +1,7 @@
 //! All runs of all cells, interleaved, and what they give together.
 
 use super::best::best;
-use super::deal::Deal;
+use super::cpu_split::Deal;
 use super::plan::PlannedCell;
 use super::result::{ConnectionLedger, ServerFacts, TcpCell, TcpLabBody, TcpLabResult};
 use super::sample::{CPU_METHOD, CellSample};

@@ -3,17 +3,17 @@
 use mpps_os::capability::{CAP_NET_RAW, CAP_SYS_ADMIN};
 use mpps_os::text::ShellWord;
 
-use super::{Copies, KernelAnswer, StackPart, TechniqueFacts, TechniqueVerdict, Usable};
+use super::{Copies, KernelAnswer, PathFacts, PathVerdict, StackPart, Usable};
 
-fn plain(why: impl Into<String>) -> TechniqueVerdict {
-    TechniqueVerdict::yes(why, StackPart::Nothing, Copies::Copy)
+fn plain(why: impl Into<String>) -> PathVerdict {
+    PathVerdict::yes(why, StackPart::Nothing, Copies::Copy)
 }
 
-pub(super) fn recv(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn recv(facts: &PathFacts) -> PathVerdict {
     plain(format!("sockets work on any interface; {}", queues(facts)))
 }
 
-pub(super) fn recvmmsg(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn recvmmsg(facts: &PathFacts) -> PathVerdict {
     plain(format!(
         "Linux {} has recvmmsg(2); {}",
         facts.host.kernel,
@@ -21,7 +21,7 @@ pub(super) fn recvmmsg(facts: &TechniqueFacts) -> TechniqueVerdict {
     ))
 }
 
-pub(super) fn gro(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn gro(facts: &PathFacts) -> PathVerdict {
     let name = ShellWord::new(&facts.nic.name);
     let verdict = plain(
         "rx-gro is on: datagrams of one flow and one size come as a train, if they have checksums",
@@ -42,7 +42,7 @@ pub(super) fn gro(facts: &TechniqueFacts) -> TechniqueVerdict {
     }
 }
 
-pub(super) fn busy_poll(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn busy_poll(facts: &PathFacts) -> PathVerdict {
     let nic = &facts.nic;
     let verdict = plain("");
     if facts.host.busy_poll == Some(false) {
@@ -69,7 +69,7 @@ pub(super) fn busy_poll(facts: &TechniqueFacts) -> TechniqueVerdict {
     }
 }
 
-pub(super) fn io_uring(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn io_uring(facts: &PathFacts) -> PathVerdict {
     let host = &facts.host;
     let verdict = plain(format!(
         "Linux {}{}",
@@ -101,7 +101,7 @@ pub(super) fn io_uring(facts: &TechniqueFacts) -> TechniqueVerdict {
     }
 }
 
-pub(super) fn packet_mmap(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn packet_mmap(facts: &PathFacts) -> PathVerdict {
     let verdict = tap(facts, "sudo mpps recv --backend packet_mmap ADDR:PORT");
     match facts.host.without_tcx() {
         Some(lacking) if verdict.usable == Usable::Yes => {
@@ -112,12 +112,12 @@ pub(super) fn packet_mmap(facts: &TechniqueFacts) -> TechniqueVerdict {
     }
 }
 
-pub(super) fn pcap(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn pcap(facts: &PathFacts) -> PathVerdict {
     tap(facts, "sudo mpps recv --backend pcap ADDR:PORT")
 }
 
 /// AF_PACKET, which libpcap uses as well.
-fn tap(facts: &TechniqueFacts, command: &str) -> TechniqueVerdict {
+fn tap(facts: &PathFacts, command: &str) -> PathVerdict {
     let verdict = plain("AF_PACKET is there; the kernel still handles every packet itself");
     if !facts.host.has_file("/proc/net/packet") {
         return verdict.no("/proc/net/packet is not there", "modprobe af_packet");
@@ -128,7 +128,7 @@ fn tap(facts: &TechniqueFacts, command: &str) -> TechniqueVerdict {
     verdict
 }
 
-pub(crate) fn queues(facts: &TechniqueFacts) -> String {
+pub(crate) fn queues(facts: &PathFacts) -> String {
     match facts.nic.rx_queues {
         1 => "1 receive queue".to_owned(),
         queues => format!("{queues} receive queues"),

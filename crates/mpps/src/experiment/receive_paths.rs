@@ -1,7 +1,7 @@
 //! Every way to receive, over the same traffic, in one table.
 //!
-//! A `Stage` is a lab with a task on each CPU. A `Path` is one way to receive. A run of a path on a
-//! stage gives a `Sample`, and its repeats give a row. `comparison` has every path on every stage.
+//! A `PathLab` is a lab with a task on each CPU. A `Path` is one way to receive. A run of a path on a
+//! stage gives a `PathSample`, and its repeats give a row. `comparison` has every path on every stage.
 //! `overload` offers more than a path can take. `spread` brings the traffic by more and more
 //! queues. `live` takes the traffic of another host, and `remote` makes that host send for each
 //! trial. `ndr` runs the trials that `search` asks for. `search` is MLRsearch without I/O.
@@ -9,7 +9,7 @@
 mod advice;
 mod comparison;
 mod document;
-mod live;
+mod far_traffic;
 /// The highest rate without loss of each path.
 pub mod ndr;
 mod overload;

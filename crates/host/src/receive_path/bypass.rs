@@ -3,7 +3,7 @@
 use mpps_os::capability::CAP_SYS_ADMIN;
 use mpps_os::text::ShellWord;
 
-use super::{Copies, StackPart, TechniqueFacts, TechniqueVerdict};
+use super::{Copies, PathFacts, PathVerdict, StackPart};
 
 /// PCI numbers of vendors (pci.ids).
 const INTEL: u16 = 0x8086;
@@ -17,9 +17,9 @@ const BINDING_MODULES: [(&str, &str); 3] = [
     ("igb_uio", "igb_uio"),
 ];
 
-pub(super) fn pf_ring(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn pf_ring(facts: &PathFacts) -> PathVerdict {
     // Without a licence for its zero-copy drivers it copies.
-    let verdict = TechniqueVerdict::yes(
+    let verdict = PathVerdict::yes(
         "module pf_ring is loaded; a libpcap built for it uses it (--backend pcap)",
         StackPart::Nothing,
         Copies::Copy,
@@ -34,8 +34,8 @@ pub(super) fn pf_ring(facts: &TechniqueFacts) -> TechniqueVerdict {
     )
 }
 
-pub(super) fn netmap(facts: &TechniqueFacts) -> TechniqueVerdict {
-    let verdict = TechniqueVerdict::yes(
+pub(super) fn netmap(facts: &PathFacts) -> PathVerdict {
+    let verdict = PathVerdict::yes(
         "/dev/netmap is there; a libpcap built for it uses it (--backend pcap)",
         StackPart::Nic,
         Copies::ZeroCopy,
@@ -54,9 +54,9 @@ pub(super) fn netmap(facts: &TechniqueFacts) -> TechniqueVerdict {
     )
 }
 
-pub(super) fn onload(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn onload(facts: &PathFacts) -> PathVerdict {
     let (host, name) = (&facts.host, &facts.nic.name);
-    let verdict = TechniqueVerdict::yes("", StackPart::Flow, Copies::ZeroCopy);
+    let verdict = PathVerdict::yes("", StackPart::Flow, Copies::ZeroCopy);
     let vendor = facts.nic.function.as_ref().map(|function| function.vendor);
     let loaded = host.has_module("onload") || host.has_file("/dev/onload");
     if vendor == Some(SOLARFLARE) {
@@ -86,8 +86,8 @@ pub(super) fn onload(facts: &TechniqueFacts) -> TechniqueVerdict {
     }
 }
 
-pub(super) fn snabb(facts: &TechniqueFacts) -> TechniqueVerdict {
-    let verdict = TechniqueVerdict::yes("", StackPart::Nic, Copies::ZeroCopy);
+pub(super) fn snabb(facts: &PathFacts) -> PathVerdict {
+    let verdict = PathVerdict::yes("", StackPart::Nic, Copies::ZeroCopy);
     let Some(function) = &facts.nic.function else {
         return verdict.never(card(facts));
     };
@@ -115,9 +115,9 @@ pub(super) fn snabb(facts: &TechniqueFacts) -> TechniqueVerdict {
     verdict.because(format!("{program}, {}{}", card(facts), warning(facts)))
 }
 
-pub(super) fn dpdk(facts: &TechniqueFacts) -> TechniqueVerdict {
+pub(super) fn dpdk(facts: &PathFacts) -> PathVerdict {
     let (host, nic) = (&facts.host, &facts.nic);
-    let mut verdict = TechniqueVerdict::yes("", StackPart::Nic, Copies::ZeroCopy);
+    let mut verdict = PathVerdict::yes("", StackPart::Nic, Copies::ZeroCopy);
     let Some(function) = &nic.function else {
         let arguments = format!("--no-pci --vdev=net_af_packet0,iface={}", nic.name);
         let why = format!(
@@ -125,7 +125,7 @@ pub(super) fn dpdk(facts: &TechniqueFacts) -> TechniqueVerdict {
             card(facts),
             ShellWord::new(&arguments)
         );
-        return TechniqueVerdict::yes(why, StackPart::Nothing, Copies::Copy);
+        return PathVerdict::yes(why, StackPart::Nothing, Copies::Copy);
     };
     if !host.capable(CAP_SYS_ADMIN) {
         return verdict.no("this process has no CAP_SYS_ADMIN", "run as root");
@@ -169,14 +169,14 @@ pub(super) fn dpdk(facts: &TechniqueFacts) -> TechniqueVerdict {
     )
 }
 
-fn no_huge_pages(verdict: &TechniqueVerdict) -> TechniqueVerdict {
+fn no_huge_pages(verdict: &PathVerdict) -> PathVerdict {
     verdict
         .clone()
         .no("HugePages_Total is 0", "sysctl vm.nr_hugepages=512")
 }
 
 /// The card's PCI numbers, in words.
-fn card(facts: &TechniqueFacts) -> String {
+fn card(facts: &PathFacts) -> String {
     match &facts.nic.function {
         Some(function) => format!(
             "{} is PCI {:04x}:{:04x}",
@@ -191,7 +191,7 @@ fn card(facts: &TechniqueFacts) -> String {
 }
 
 /// To take the card that carries the host's traffic is to lose the host.
-fn warning(facts: &TechniqueFacts) -> String {
+fn warning(facts: &PathFacts) -> String {
     if facts.nic.default_route {
         format!(
             "; {} has the default route, which would be lost",

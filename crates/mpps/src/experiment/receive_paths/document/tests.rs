@@ -1,7 +1,7 @@
 //! Checks the report of a comparison, at every width and in every medium.
 
 use super::*;
-use crate::experiment::paths::result::SpreadRow;
+use crate::experiment::receive_paths::result::SpreadRow;
 use mpps_report::Terminal;
 
 const WIDTHS: [usize; 6] = [40, 60, 72, 100, 160, 250];

@@ -6,21 +6,21 @@ use super::facts::Filters;
 use super::*;
 use crate::root::fixture;
 
-type Verdicts = BTreeMap<&'static str, TechniqueVerdict>;
+type Verdicts = BTreeMap<&'static str, PathVerdict>;
 
-fn facts(tree: &str, bus: &str, nic: NicFacts, initial: bool) -> TechniqueFacts {
+fn facts(tree: &str, bus: &str, nic: NicFacts, initial: bool) -> PathFacts {
     let tree = fixture::tree(tree);
     let host = HostFacts {
         initial_user_namespace: initial,
         ..HostFacts::from_root(&tree.root)
     };
     let nic = nic.with_device(&tree.root, bus);
-    TechniqueFacts { host, nic }
+    PathFacts { host, nic }
 }
 
 /// The verdicts. The interface is judged under two more names: words are the same but for the name,
 /// and a name that a user chose is clean, and quoted in commands.
-fn verdicts(facts: &TechniqueFacts) -> Verdicts {
+fn verdicts(facts: &PathFacts) -> Verdicts {
     let (usual, hostile) = ("usual0", "a;$(id)\x1b]0;b'");
     let [one, other] = [usual, hostile].map(|name| {
         let mut facts = facts.clone();
@@ -29,8 +29,8 @@ fn verdicts(facts: &TechniqueFacts) -> Verdicts {
     });
     let word = ShellWord::new(hostile).to_string();
     let shown = Foreign(hostile).to_string();
-    for technique in TECHNIQUES {
-        let (one, other) = (technique.assess(&one), technique.assess(&other));
+    for path in RECEIVE_PATHS {
+        let (one, other) = (path.assess(&one), path.assess(&other));
         let remedy = one.remedy.map(|remedy| remedy.replace(usual, &word));
         assert_eq!(other.remedy, remedy);
         // One word has the name inside.
@@ -42,9 +42,9 @@ fn verdicts(facts: &TechniqueFacts) -> Verdicts {
             .replace(&inside, &ShellWord::new(&inside_other).to_string());
         assert_eq!(other.why, why.replace(usual, &shown));
     }
-    TECHNIQUES
+    RECEIVE_PATHS
         .iter()
-        .map(|technique| (technique.name, technique.assess(facts)))
+        .map(|path| (path.name, path.assess(facts)))
         .collect()
 }
 
@@ -52,7 +52,7 @@ fn refused<T>(what: &str) -> KernelAnswer<T> {
     KernelAnswer::Refused(format!("{what}: Operation not supported (os error 95)"))
 }
 
-fn intel() -> TechniqueFacts {
+fn intel() -> PathFacts {
     let nic = NicFacts {
         name: "eth2".to_owned(),
         driver: "ixgbe".to_owned(),
@@ -72,7 +72,7 @@ fn intel() -> TechniqueFacts {
     facts(tree, "0000:03:00.0", nic, true)
 }
 
-fn solarflare() -> TechniqueFacts {
+fn solarflare() -> PathFacts {
     let nic = NicFacts {
         name: "sf0".to_owned(),
         driver: "sfc".to_owned(),
@@ -92,7 +92,7 @@ fn solarflare() -> TechniqueFacts {
     facts(tree, "0000:81:00.0", nic, true)
 }
 
-fn virtio() -> TechniqueFacts {
+fn virtio() -> PathFacts {
     let nic = NicFacts {
         name: "eth0".to_owned(),
         driver: "virtio_net".to_owned(),
@@ -112,7 +112,7 @@ fn virtio() -> TechniqueFacts {
     facts(tree, "0000:00:03.0", nic, true)
 }
 
-fn veth() -> TechniqueFacts {
+fn veth() -> PathFacts {
     let nic = NicFacts {
         name: "near".to_owned(),
         driver: "veth".to_owned(),
@@ -380,7 +380,7 @@ fn a_virtual_card_has_zero_copy_only_where_it_reaches_memory_as_others_do() {
 #[test]
 fn taking_from_a_tap_needs_a_newer_kernel_than_the_tap() {
     let mut facts = virtio();
-    let of = |facts: &TechniqueFacts| verdicts(facts)["packet_mmap"].clone();
+    let of = |facts: &PathFacts| verdicts(facts)["packet_mmap"].clone();
     assert!(!of(&facts).why.contains("--take"), "{:?}", of(&facts));
     facts.host.kernel = "6.1.0-56-amd64".to_owned();
     let old = of(&facts);
@@ -394,26 +394,26 @@ fn taking_from_a_tap_needs_a_newer_kernel_than_the_tap() {
 #[test]
 fn a_bare_machine_panics_nowhere() {
     let all = verdicts(&facts("", "../..", NicFacts::default(), false));
-    assert_eq!(all.len(), TECHNIQUES.len());
+    assert_eq!(all.len(), RECEIVE_PATHS.len());
     assert!(all.values().all(|verdict| !verdict.why.is_empty()));
 }
 
 #[test]
 fn loopback_here_has_verdicts() {
-    let facts = TechniqueFacts::gather("lo").expect("every namespace has one");
+    let facts = PathFacts::gather("lo").expect("every namespace has one");
     assert!(
         verdicts(&facts)
             .values()
             .all(|verdict| !verdict.why.is_empty())
     );
     serde_json::to_string(&facts).expect("plain data");
-    let error = TechniqueFacts::gather("mpps-nowhere").expect_err("no such interface");
+    let error = PathFacts::gather("mpps-nowhere").expect_err("no such interface");
     assert!(error.to_string().contains("this host has"), "{error}");
     assert!(error.to_string().contains("lo"), "{error}");
 }
 
 #[test]
 fn the_table_has_no_twins() {
-    let names: std::collections::BTreeSet<&str> = TECHNIQUES.iter().map(|t| t.name).collect();
-    assert_eq!(names.len(), TECHNIQUES.len());
+    let names: std::collections::BTreeSet<&str> = RECEIVE_PATHS.iter().map(|t| t.name).collect();
+    assert_eq!(names.len(), RECEIVE_PATHS.len());
 }

@@ -1,7 +1,7 @@
 //! Goodput against offered load, and early drops over more and more queues.
 
 use super::{of_peak, or_dash, repeats};
-use crate::experiment::paths::result::{OverloadCurve, OverloadPoint, SpreadRow};
+use crate::experiment::receive_paths::result::{OverloadCurve, OverloadPoint, SpreadRow};
 use crate::measure::document::{equation, together};
 use crate::measure::samples::extremes;
 use mpps_report::{
