@@ -6,6 +6,7 @@ mod layers;
 mod length;
 mod links;
 mod modules;
+mod names;
 mod opening;
 mod permission;
 mod quotes;
@@ -26,6 +27,7 @@ pub(crate) const RULES: &[TidyRule] = &[
     ("opening", opening::check),
     ("modules", modules::check),
     ("circles", circles::check),
+    ("names", names::check),
     ("words", words::check),
     ("habits", habits::check),
     ("whitespace", whitespace::check),

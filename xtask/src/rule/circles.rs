@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const LAYERED: &str = "crates/mpps/";
 
 /// Experiments that use another one: the last rungs of the ladder are rows of the path comparison.
-const TOGETHER: &[(&str, &str)] = &[("ladder", "paths")];
+const TOGETHER: &[(&str, &str)] = &[("ladder", "receive_paths")];
 
 /// The words of a path.
 type ModulePath = Vec<String>;
