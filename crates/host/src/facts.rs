@@ -2,8 +2,17 @@
 
 mod card;
 mod conntrack;
+pub mod cpu;
+pub mod fingerprint;
+pub mod interface_facts;
+pub mod parent_interfaces;
 mod process;
 mod quota;
+pub mod receive_path;
+pub mod rss;
+pub mod socket_buffer;
+pub mod spreading;
+pub mod sysctl;
 
 pub use card::NetworkCard;
 pub(crate) use card::virtio_feature;
@@ -14,7 +23,7 @@ use process::{Owners, find_owners};
 pub use quota::Quota;
 
 use crate::root::Root;
-use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology, sysctl};
+use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology};
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;

@@ -8,6 +8,9 @@
 //! ever computed as "the rest" so that the sum comes out right. It is signed: a negative value
 //! means that something was counted twice or was not ours.
 
+pub mod account;
+pub mod host_pair;
+
 use mpps_os::text::Foreign;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

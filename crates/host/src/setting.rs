@@ -8,19 +8,25 @@
 //! is.
 
 pub(crate) mod applied;
+pub mod carve_out;
 mod change;
 mod defer_lists;
 mod edit;
 #[cfg(test)]
 pub(crate) mod fake;
+pub mod hashing;
 mod host;
 pub(crate) mod journal;
 mod leftover;
+pub mod moderation;
 mod of_queue;
 mod outcome;
 mod owner;
+pub mod preflight;
 mod primitive;
 mod queues;
+pub mod skb_defer;
+pub mod tune;
 mod untracked;
 
 pub use applied::Applied;
@@ -35,5 +41,5 @@ pub use leftover::{Leftover, leftovers};
 pub(crate) use of_queue::OfQueue;
 pub use outcome::{Undone, UndoneStep};
 pub use owner::{Life, Owner};
-pub(crate) use primitive::{FEATURES, FILTERS, SKB_DEFER_MAX, coalescings};
+pub(crate) use primitive::{FEATURES, SKB_DEFER_MAX, coalescings};
 pub use primitive::{Setting, Value};

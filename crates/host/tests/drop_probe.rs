@@ -8,7 +8,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use mpps_host::drop_probe::UNKNOWN_NAMESPACE;
+use mpps_host::counters::drop_probe::UNKNOWN_NAMESPACE;
 use mpps_host::{DropFilter, DropProbe};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};

@@ -4,7 +4,7 @@ mod guard;
 mod prove;
 
 use crate::common::{Ended, Running, mpps, run};
-use mpps_host::tune::{Tunables, TuneGoal, TunePlan};
+use mpps_host::setting::tune::{Tunables, TuneGoal, TunePlan};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_trial::{Need, Trial, trials};

@@ -103,7 +103,7 @@ fn upwards(
 }
 
 /// Leaves out code that is compiled for tests only.
-fn without_tests(tokens: &[Token]) -> Vec<&Token> {
+pub(super) fn without_tests(tokens: &[Token]) -> Vec<&Token> {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < tokens.len() {

@@ -37,7 +37,10 @@ pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
                 Some(other) => findings.push(TidyFinding::new(
                     path,
                     name.line,
-                    format!("{} is also a type of {other}: say its domain in its name", name.text),
+                    format!(
+                        "{} is also a type of {other}: say its domain in its name",
+                        name.text
+                    ),
                 )),
                 None => {
                     first.insert(name.text.clone(), path.to_owned());
@@ -55,9 +58,15 @@ mod tests {
     #[test]
     fn a_name_that_recurs_is_found_and_one_of_a_test_is_not() {
         let files = [
-            ("crates/a/src/lib.rs", "pub struct Plan;\nimpl Iterator for Plan {\n type Item = u8;\n}\n"),
+            (
+                "crates/a/src/lib.rs",
+                "pub struct Plan;\nimpl Iterator for Plan {\n type Item = u8;\n}\n",
+            ),
             ("crates/b/src/lib.rs", "\nenum Plan {}\nstruct Other;\n"),
-            ("crates/b/src/c.rs", "#[cfg(test)]\nmod tests {\n struct Other;\n}\n"),
+            (
+                "crates/b/src/c.rs",
+                "#[cfg(test)]\nmod tests {\n struct Other;\n}\n",
+            ),
             ("crates/b/tests/d.rs", "struct Plan;\n"),
             ("bench/peers/src/e.rs", "struct Plan;\n"),
         ];

@@ -2,11 +2,11 @@
 
 use super::{Check, Finding, Observed};
 use crate::Station;
-use crate::driver_counters::Meaning;
+use crate::counters::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "allowance",
-    reads: "driver counters such as ena's `pps_allowance_exceeded` (crates/host/src/driver_counters.tsv); \
+    reads: "driver counters such as ena's `pps_allowance_exceeded` (crates/host/src/counters/driver_counters.tsv); \
             the kernel's `rx-hw-drop-ratelimits` of each receive queue",
     speaks: "the cloud or hypervisor dropped or queued packets beyond what the machine may have",
     run,

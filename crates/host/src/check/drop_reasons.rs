@@ -167,7 +167,7 @@ pub(super) fn named() -> impl Iterator<Item = (&'static str, Fate)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drop_reason::DropReasons;
+    use crate::counters::drop_reason::DropReasons;
     use mpps_os::bpf::btf::Btf;
 
     #[test]

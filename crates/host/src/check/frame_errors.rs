@@ -2,11 +2,11 @@
 
 use super::{Check, Finding, Observed};
 use crate::Station;
-use crate::driver_counters::Meaning;
+use crate::counters::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "frame_errors",
-    reads: "driver counters (crates/host/src/driver_counters.tsv), or `rx_crc_errors` and \
+    reads: "driver counters (crates/host/src/counters/driver_counters.tsv), or `rx_crc_errors` and \
             `rx_frame_errors` of each interface",
     speaks: "an interface received damaged frames",
     run,

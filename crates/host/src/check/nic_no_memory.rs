@@ -2,11 +2,11 @@
 
 use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
-use crate::driver_counters::Meaning;
+use crate::counters::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_no_memory",
-    reads: "driver counters (crates/host/src/driver_counters.tsv)",
+    reads: "driver counters (crates/host/src/counters/driver_counters.tsv)",
     speaks: "a driver found no memory for packets",
     run,
 };

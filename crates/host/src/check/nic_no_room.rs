@@ -2,12 +2,12 @@
 
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
-use crate::driver_counters::Meaning;
+use crate::counters::driver_counters::Meaning;
 use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_no_room",
-    reads: "driver counters (crates/host/src/driver_counters.tsv), the kernel's own, or `rx_missed_errors` \
+    reads: "driver counters (crates/host/src/counters/driver_counters.tsv), the kernel's own, or `rx_missed_errors` \
             and `rx_fifo_errors`; ring size; `time_squeeze` (softnet_stat)",
     speaks: "an interface had no descriptor or no room for packets",
     run,

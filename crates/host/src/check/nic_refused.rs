@@ -2,12 +2,12 @@
 
 use super::{Check, Confidence, Evidence, Finding, Observed, xdp_socket};
 use crate::Station;
-use crate::driver_counters::Meaning;
+use crate::counters::driver_counters::Meaning;
 use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "nic_refused",
-    reads: "driver counters (crates/host/src/driver_counters.tsv), less what XDP and AF_XDP sockets dropped",
+    reads: "driver counters (crates/host/src/counters/driver_counters.tsv), less what XDP and AF_XDP sockets dropped",
     speaks: "a card or driver dropped packets: too long, no rule, ring error, or no memory",
     run,
 };

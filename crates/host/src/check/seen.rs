@@ -1,8 +1,8 @@
 //! The input of the checks: a host at two moments.
 
 use super::Evidence;
-use crate::driver_counters::{self, Meaning};
-use crate::drop_probe::DropCount;
+use crate::counters::driver_counters::{self, Meaning};
+use crate::counters::drop_probe::DropCount;
 use crate::facts::{Busy, Observation, Process};
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::UdpEntry;

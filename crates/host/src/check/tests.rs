@@ -9,7 +9,7 @@ mod sockets;
 
 use self::sockets::starved;
 use super::*;
-use crate::drop_probe::DropCount;
+use crate::counters::drop_probe::DropCount;
 use crate::facts::{Conntrack, Observation, Process, ThreadTime};
 use crate::{Ledger, LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
 use mpps_os::netlink::link::NetlinkLink;

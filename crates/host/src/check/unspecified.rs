@@ -6,7 +6,7 @@ use super::{
     Evidence, Observed, address, bad_header, checksum, firewall, fragments, ip_discards,
     reverse_path,
 };
-use crate::driver_counters::Meaning;
+use crate::counters::driver_counters::Meaning;
 
 pub(super) const REASON: &str = NOT_SPECIFIED;
 

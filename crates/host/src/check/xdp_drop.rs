@@ -2,11 +2,11 @@
 
 use super::{Check, Finding, Observed, xdp_socket};
 use crate::Station;
-use crate::driver_counters::Meaning;
+use crate::counters::driver_counters::Meaning;
 
 pub(super) const CHECK: Check = Check {
     name: "xdp_drop",
-    reads: "driver counters of XDP drops (crates/host/src/driver_counters.tsv), summed over queues; drop \
+    reads: "driver counters of XDP drops (crates/host/src/counters/driver_counters.tsv), summed over queues; drop \
             reason `XDP` of generic mode",
     speaks: "an XDP program dropped packets",
     run,

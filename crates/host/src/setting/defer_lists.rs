@@ -1,4 +1,4 @@
-//! The lists of packet buffers that a CPU is to free for another one (see [`crate::skb_defer`]).
+//! The lists of packet buffers that a CPU is to free for another one (see [`crate::setting::skb_defer`]).
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mpps_os::{CallError, CallResult, sched};
 
-use crate::cpu::Topology;
+use crate::facts::cpu::Topology;
 
 /// The longest wait for a byte over loopback, which comes at once.
 const PATIENCE: Duration = Duration::from_secs(2);

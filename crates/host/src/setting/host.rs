@@ -13,12 +13,13 @@ use mpps_os::{CallError, CallResult};
 
 use super::defer_lists;
 use super::of_queue::OfQueue;
-use super::primitive::{FILTERS, OF_QUEUES, SKB_DEFER_MAX, Setting, Value, coalescings, hash_flow};
+use super::primitive::{OF_QUEUES, SKB_DEFER_MAX, Setting, Value, coalescings, hash_flow};
 use super::untracked::PortPackets;
+use crate::facts::receive_path::facts::FILTERS;
+use crate::facts::rss::hexadecimal;
+use crate::facts::sysctl;
 use crate::facts::{NetworkCard, virtio_feature};
 use crate::root::Root;
-use crate::rss::hexadecimal;
-use crate::sysctl;
 
 /// A virtio card can wait before it interrupts, all of it or each queue apart
 /// (include/uapi/linux/virtio_net.h).
@@ -297,7 +298,7 @@ impl SettingHost for LiveKernel {
                 rss::reset_indirection(interface)
             }
             (Setting::RssTable, Value::Numbers(table)) => rss::set_indirection(interface, table),
-            (Setting::RssKey, Value::Text(letters)) => match crate::rss::key(letters) {
+            (Setting::RssKey, Value::Text(letters)) => match crate::facts::rss::key(letters) {
                 Ok(key) => rss::set_key(interface, &key),
                 Err(_) => Err(unfit(interface)),
             },

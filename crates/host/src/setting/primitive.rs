@@ -13,10 +13,8 @@ use mpps_os::ethtool::{QUEUES_MAX, hash_fields};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{HostError, sysctl};
-
-/// The kernel's name for the switch that `ethtool -K` calls `ntuple` (net/ethtool/common.c).
-pub(crate) const FILTERS: &str = "rx-ntuple-filter";
+use crate::HostError;
+use crate::facts::sysctl;
 
 /// The features that a plan switches, by the kernel's names for them.
 pub(crate) const FEATURES: [&str; 3] = ["rx-lro", "rx-gro-hw", "rx-gro"];
@@ -169,7 +167,7 @@ impl Setting {
         match self {
             Self::File { name } => form_of_file(name).is_some_and(|form| form(text)),
             Self::SkbDefer | Self::Channels | Self::RxRing | Self::Sysctl { .. } => is_number(text),
-            Self::RssKey => crate::rss::key(text).is_ok(),
+            Self::RssKey => crate::facts::rss::key(text).is_ok(),
             Self::HashFields { .. } => hash_fields::fields(text).is_some(),
             Self::Affinity { .. } => text.is_empty() || text.parse::<CpuList>().is_ok(),
             Self::Filters | Self::Feature { .. } | Self::Untracked { .. } => {

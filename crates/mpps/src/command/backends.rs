@@ -7,7 +7,7 @@ use super::CommandEnding;
 use crate::args::BackendsArgs;
 use anyhow::Result;
 use interface::OfInterface;
-use mpps_host::receive_path::HostFacts;
+use mpps_host::facts::receive_path::HostFacts;
 use mpps_io::backend::{Backend, Support};
 use mpps_io::{BACKENDS, Layer};
 use mpps_report::{self as report, Block, Column, Table, Text};

@@ -5,7 +5,7 @@ use crate::args::LedgerArgs;
 use crate::input;
 use crate::udp::traffic::{RecvTotal, SendTotal, document, join};
 use anyhow::{Context, Result};
-use mpps_host::account::SEQUENCE_NUMBERS;
+use mpps_host::ledger::account::SEQUENCE_NUMBERS;
 
 /// Joins what a sender and a receiver wrote; status 1 if something is unaccounted for.
 pub(super) fn run(args: &LedgerArgs) -> Result<CommandEnding> {

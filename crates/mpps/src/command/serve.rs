@@ -5,7 +5,8 @@ use crate::args::ServeArgs;
 use crate::machine::interface_at;
 use crate::program::serve::ServePlan;
 use anyhow::{Context, Result, bail, ensure};
-use mpps_host::{Moderation, Throttle, Topology, sysctl};
+use mpps_host::facts::sysctl;
+use mpps_host::{Moderation, Throttle, Topology};
 use mpps_http::{Close, Engine, Limits, ServeConfig, ServedContent, Switch, Task};
 use mpps_os::user::{self, User};
 

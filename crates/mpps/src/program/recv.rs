@@ -14,7 +14,7 @@ use crate::signal::EndSignal;
 use crate::udp::screens::{ScreenLook, Screens};
 use crate::udp::traffic::{CarvedOut, RECV_SCHEMA, RecvCarveOut, RecvInterval};
 use anyhow::{Context, Result};
-use mpps_host::preflight::Settings;
+use mpps_host::setting::preflight::Settings;
 use mpps_host::{Applied, Snapshot, SocketBuffer, irq_suspension};
 use mpps_io::{
     Backend, FinishedWorker, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport,

@@ -21,7 +21,7 @@ use crate::value::{self, Named, one_of};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use mpps_host::carries;
-use mpps_host::tune::{Aim, Tunables, TuneGoal, TunePlan, stages};
+use mpps_host::setting::tune::{Aim, Tunables, TuneGoal, TunePlan, stages};
 use mpps_os::netlink::link;
 use mpps_os::netlink::route;
 use std::fs;
@@ -254,7 +254,9 @@ fn inherited() -> Option<String> {
 
 /// Refuses what would cut the session that runs it, unless that is allowed.
 fn check_link(plan: &TunePlan, is_allowed: bool) -> Result<()> {
-    let bounces = plan.risks().contains(&mpps_host::tune::Risk::LinkBounce);
+    let bounces = plan
+        .risks()
+        .contains(&mpps_host::setting::tune::Risk::LinkBounce);
     if is_allowed || !bounces {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Fills the account of a run: the only place that does, so that arrival and departure are decided
 //! in one way, by what the kernel granted.
 
-use mpps_host::account::full_buffers;
+use mpps_host::ledger::account::full_buffers;
 use mpps_host::{Account, Arrival, Delta, Departure, PacketRoute, RingDrop};
 use mpps_io::{Layer, Property, Refusals, RxCaps, RxDrop, RxReport, TxCaps, TxReport};
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use super::screens::ScreenWatch;
 use super::sender::PORT;
 use crate::signal::EndSignal;
 use anyhow::{Context, Result};
-use mpps_host::drop_probe::{DropFilter, DropProbe, DropProbeError};
+use mpps_host::counters::drop_probe::{DropFilter, DropProbe, DropProbeError};
 use mpps_host::{CpuBusy, Delta, DropCount, Ledger, PacketRoute, ProcStat, Quota, Snapshot};
 use mpps_io::{
     Inspect, Property, Rx, RxCaps, RxReport, RxTask, RxWorker, Stop, Tx, TxReport, TxTask,

@@ -3,7 +3,7 @@
 use super::super::drop_reasons::{Fate, named};
 use super::counts::{LOST, look};
 use super::*;
-use crate::drop_probe::UNKNOWN_NAMESPACE;
+use crate::counters::drop_probe::UNKNOWN_NAMESPACE;
 
 fn sent(reason: &str) -> DropCount {
     DropCount {

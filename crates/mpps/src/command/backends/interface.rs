@@ -4,7 +4,7 @@ use super::BackendsObject;
 use crate::failure;
 use crate::output::{self, OutputStream};
 use anyhow::Result;
-use mpps_host::receive_path::{PathFacts, Usable};
+use mpps_host::facts::receive_path::{PathFacts, Usable};
 use mpps_host::{PathVerdict, RECEIVE_PATHS, ReceivePath, Spreading};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Attach, CopyMode, RxConfig};
@@ -204,7 +204,7 @@ fn spread(spreading: &Spreading) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpps_host::receive_path::{Copies, StackPart};
+    use mpps_host::facts::receive_path::{Copies, StackPart};
     use mpps_report::Terminal;
 
     fn row(usable: Usable, remedy: Option<&str>) -> Judged {

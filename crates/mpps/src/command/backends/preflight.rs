@@ -2,8 +2,8 @@
 
 use super::BackendsObject;
 use anyhow::Result;
-use mpps_host::preflight::{self, Expectation, Obstacle};
-use mpps_host::receive_path::PathFacts;
+use mpps_host::facts::receive_path::PathFacts;
+use mpps_host::setting::preflight::{self, Expectation, Obstacle};
 use mpps_os::text::ShellWord;
 use mpps_report::{Block, Column, Row, Style, Table, Text};
 use schemars::JsonSchema;

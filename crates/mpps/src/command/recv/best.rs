@@ -3,7 +3,7 @@
 use crate::failure::flags::IO;
 use anyhow::{Result, bail};
 use mpps_host::RECEIVE_PATHS;
-use mpps_host::receive_path::{PathFacts, Usable};
+use mpps_host::facts::receive_path::{PathFacts, Usable};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Backend, RxConfig};
 use mpps_os::netlink::link;

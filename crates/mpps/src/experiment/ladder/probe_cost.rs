@@ -5,7 +5,7 @@ use crate::signal::EndSignal;
 use crate::udp::labs::Labs;
 use crate::udp::sender::PORT;
 use anyhow::Result;
-use mpps_host::drop_probe::{DropFilter, DropProbe};
+use mpps_host::counters::drop_probe::{DropFilter, DropProbe};
 use mpps_io::{Stop, TxConfig, TxTask, TxWorker, backend};
 use mpps_lab::{Lab, address};
 use mpps_os::sched;

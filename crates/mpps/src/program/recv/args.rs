@@ -5,7 +5,7 @@ use crate::program::ring::{RING_HEADING, RingArgs};
 use crate::value::{self, Named, one_of};
 use clap::{ArgAction, Args};
 use mpps_host::CpuList;
-use mpps_host::rss::RssFlow;
+use mpps_host::facts::rss::RssFlow;
 use mpps_io::{Fanout, Wait};
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use mpps_host::hashing::{fields_of_card, key_of_card};
-use mpps_host::rss::{self, ENTRIES, Hashed, MICROSOFT_KEY, Symmetry};
+use mpps_host::facts::rss::{self, ENTRIES, Hashed, MICROSOFT_KEY, Symmetry};
+use mpps_host::setting::hashing::{fields_of_card, key_of_card};
 use mpps_host::{Hashing, Moment, Observation, Spreading};
 use mpps_os::ethtool::ntuple;
 use mpps_os::netlink::link;

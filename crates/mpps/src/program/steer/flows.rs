@@ -17,7 +17,7 @@ use crate::udp::far_sender;
 use crate::value;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use mpps_host::rss::RssFlow;
+use mpps_host::facts::rss::RssFlow;
 use mpps_host::{QueuePackets, Snapshot};
 use mpps_io::{Rx, RxConfig, Wait, backend, wire};
 use mpps_report::Quantity;

@@ -6,7 +6,7 @@ use super::remedy::{QueuePort, Remedy, ports, remedies};
 use super::verified::Verified;
 use anyhow::Result;
 use mpps_host::CpuList;
-use mpps_host::rss::{self, Hashed, RssFlow, Symmetry};
+use mpps_host::facts::rss::{self, Hashed, RssFlow, Symmetry};
 use mpps_os::text::ShellWord;
 use mpps_report::{Block, Cell, Column, Quantity, Row, Style, Table, Text, grouped};
 use schemars::JsonSchema;

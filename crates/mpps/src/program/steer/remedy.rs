@@ -2,7 +2,7 @@
 
 use super::card::SteeringCard;
 use super::flows::Flows;
-use mpps_host::rss::{self, Hashed, KEY_BYTES, RssFlow, Toeplitz};
+use mpps_host::facts::rss::{self, Hashed, KEY_BYTES, RssFlow, Toeplitz};
 use mpps_os::text::ShellWord;
 use schemars::JsonSchema;
 use serde::Serialize;

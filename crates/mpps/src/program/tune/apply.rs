@@ -7,7 +7,7 @@ use crate::output;
 use crate::program::lines::{LOOK, OutputLines};
 use crate::signal::EndSignal;
 use anyhow::{Context, Result, anyhow, ensure};
-use mpps_host::tune::{TunePlan, Tuned};
+use mpps_host::setting::tune::{TunePlan, Tuned};
 use mpps_os::text::Foreign;
 use std::thread;
 use std::time::{Duration, Instant};

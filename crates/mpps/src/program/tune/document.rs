@@ -2,7 +2,7 @@
 
 use super::proof::{Compared, Effect, Proof, ProofResult};
 use crate::measure::document::{LOST, RunHead, document_of, rates};
-use mpps_host::tune::TuneGoal;
+use mpps_host::setting::tune::TuneGoal;
 use mpps_report::{Block, Column, Document, Quantity, Row, Table, Text};
 use std::path::Path;
 

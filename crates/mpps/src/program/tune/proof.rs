@@ -5,7 +5,7 @@ use crate::measure::envelope::{Envelope, EnvelopeBody};
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::runs::Runs;
-use mpps_host::tune::TuneGoal;
+use mpps_host::setting::tune::TuneGoal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

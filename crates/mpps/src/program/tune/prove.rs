@@ -13,7 +13,7 @@ use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::Fingerprint;
-use mpps_host::tune::{TunePlan, Tuned};
+use mpps_host::setting::tune::{TunePlan, Tuned};
 use mpps_os::text::ShellWord;
 
 /// The change of the first row.

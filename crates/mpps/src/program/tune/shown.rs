@@ -1,6 +1,6 @@
 //! A plan as people and programs read it.
 
-use mpps_host::tune::{PlannedStep, Risk, StageVerdict, Tunables, TuneGoal, TunePlan};
+use mpps_host::setting::tune::{PlannedStep, Risk, StageVerdict, Tunables, TuneGoal, TunePlan};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use crate::signal::{EndSignal, Interrupted};
 use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, offered_at};
 use crate::udp::{RATE_DEFINITION, runs};
 use anyhow::{Context, Result, bail, ensure};
-use mpps_host::tune::TuneGoal;
+use mpps_host::setting::tune::TuneGoal;
 use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Scope, Snapshot, Station};
 use mpps_io::{Inspect, RxConfig, Wait, await_carrier, backend};
 use mpps_os::netlink::{address, link, sock_diag};

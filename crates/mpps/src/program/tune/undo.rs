@@ -4,7 +4,7 @@ use crate::measure::outcome::CommandEnding;
 use crate::output::{self, OutputStream};
 use crate::program::lines::OutputLines;
 use anyhow::{Result, ensure};
-use mpps_host::tune::is_of_plan;
+use mpps_host::setting::tune::is_of_plan;
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
 

@@ -5,7 +5,7 @@ use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use crate::udp::account;
 use crate::udp::waited::{PollTotal, RingFillDepth};
-use mpps_host::account::reassembled;
+use mpps_host::ledger::account::reassembled;
 use mpps_host::{Ledger, Quota};
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
 

@@ -2,7 +2,7 @@
 
 use super::{FlowTotal, RecvTotal, SendTotal};
 use crate::udp::account::{ReceiverCounts, SenderCounts, account};
-use mpps_host::account::SEQUENCE_NUMBERS;
+use mpps_host::ledger::account::SEQUENCE_NUMBERS;
 use mpps_host::{Arrival, Delta, Ledger, PacketRoute, RingDrop, Station, Undecided};
 use mpps_io::{RxDrop, RxReport};
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Commands that make another host send named flows.
 
 use anyhow::{Result, ensure};
-use mpps_host::rss::RssFlow;
+use mpps_host::facts::rss::RssFlow;
 
 /// Datagrams a second: few enough for a tap, which takes a flow's only one for missing if it loses that.
 const RATE: u32 = 10_000;

@@ -1,0 +1,318 @@
+//! A host that is looked at again and again: what each look saw since the one before.
+
+use crate::HostResult;
+use crate::check::{DoctorRequest, Observed};
+use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe};
+use crate::facts::{HostPart, Moment, Observation, OwnerSearch};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
+use mpps_os::text::Foreign;
+use std::time::Instant;
+
+/// Owners of sockets are looked for again this many times as long after a search as that took, so that
+/// searching takes 2 % of a CPU at most, on a host with however many processes.
+const OWNERS_PAUSE: u32 = 50;
+
+/// Looks at the calling thread's network namespace, and at its machine.
+#[derive(Debug)]
+pub struct Watch {
+    /// The one interface in question; none for all that there are.
+    interface: Option<String>,
+    asked: DoctorRequest,
+    probe: Option<DropProbe>,
+    namespace: u32,
+    notes: Vec<String>,
+    /// When the owners of sockets are looked for again.
+    owners_due: Instant,
+    /// False if they are not looked for.
+    has_owners: bool,
+    first: WatchLook,
+    before: WatchLook,
+    after: WatchLook,
+}
+
+/// One look.
+#[derive(Debug, Clone, Default)]
+struct WatchLook {
+    facts: Observation,
+    drops: Option<Vec<DropCount>>,
+}
+
+impl Watch {
+    /// Looks for the first time. Where the kernel's drop reasons cannot be watched, a note says why.
+    ///
+    /// # Errors
+    /// As [`Observation::take`].
+    pub fn begin(interface: Option<String>, asked: DoctorRequest) -> HostResult<Self> {
+        let ports = asked.port.map_or(0..=u16::MAX, |port| port..=port);
+        let mut notes = Vec::new();
+        let probe = DropProbe::attach(&DropFilter { ports });
+        let probe = probe.inspect_err(|error| {
+            let remedy = error.remedy();
+            notes.push(format!(
+                "the kernel's drop reasons are not seen: {error}; {remedy}"
+            ));
+        });
+        let namespace = NetNamespace::current()?.inode();
+        let mut watch = Self {
+            interface,
+            asked,
+            probe: probe.ok(),
+            namespace,
+            notes,
+            owners_due: Instant::now(),
+            has_owners: true,
+            first: WatchLook::default(),
+            before: WatchLook::default(),
+            after: WatchLook::default(),
+        };
+        if let Some(name) = &watch.interface {
+            link::index(name)?;
+        }
+        let began = Instant::now();
+        watch.after.facts = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
+        watch.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
+        watch.after.drops = watch.drops();
+        watch.first = watch.after.clone();
+        Ok(watch)
+    }
+
+    /// From now on looks at no process, unless one was asked for: owners of sockets are not known.
+    pub fn leave_out_owners(&mut self) {
+        self.has_owners = self.asked.pid.is_some();
+    }
+
+    /// Looks once more.
+    ///
+    /// # Errors
+    /// As [`Observation::take`].
+    pub fn look(&mut self) -> HostResult<()> {
+        self.look_while(&|| true)
+    }
+
+    /// The same. When `goes_on` says no, a search for owners of sockets ends soon, and those that were
+    /// known before are taken; of processes only those are still read whose sockets dropped.
+    ///
+    /// # Errors
+    /// As [`Observation::take`].
+    pub fn look_while(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
+        self.look_by(goes_on, |known, is_due| match is_due {
+            false => OwnerSearch::Known(known),
+            true => OwnerSearch::Whole(Some(known)),
+        })
+    }
+
+    /// The same for a caller that reports only losses. Processes whose sockets lost nothing are not
+    /// read.
+    ///
+    /// # Errors
+    /// As [`Observation::take`].
+    pub fn look_at_losses(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
+        self.look_by(goes_on, |known, _| OwnerSearch::Losses(known))
+    }
+
+    fn look_by(
+        &mut self,
+        goes_on: &dyn Fn() -> bool,
+        search: for<'a> fn(&'a Observation, bool) -> OwnerSearch<'a>,
+    ) -> HostResult<()> {
+        let began = Instant::now();
+        let is_due = began >= self.owners_due;
+        let drops = self.drops();
+        let known = &self.after.facts;
+        let owners = match self.has_owners {
+            false => OwnerSearch::None,
+            true => search(known, is_due),
+        };
+        let known = (!is_due).then_some(known);
+        let facts = self.take(Moment::Later(known), owners, goes_on)?;
+        // A search that had to end early is due again at once.
+        if is_due && goes_on() {
+            self.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
+        }
+        self.before = std::mem::replace(&mut self.after, WatchLook { facts, drops });
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        moment: Moment<'_>,
+        owners: OwnerSearch<'_>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> HostResult<Observation> {
+        let interface = self.interface.as_deref().map(|name| [name]);
+        let is_first = matches!(moment, Moment::First);
+        let part = HostPart {
+            interfaces: interface.as_ref().map(|name| &name[..]),
+            port: self.asked.port,
+            has_process: self.asked.pid.is_some(),
+            owners,
+            first: (!is_first).then_some(&self.first.facts),
+            goes_on,
+        };
+        Observation::take_part(moment, &part)
+    }
+
+    /// The host between the last look and the look before it.
+    pub fn seen(&self) -> Observed<'_> {
+        self.between(&self.before)
+    }
+
+    /// The host between the first look and the last one.
+    pub fn seen_in_all(&self) -> Observed<'_> {
+        self.between(&self.first)
+    }
+
+    fn between<'a>(&'a self, before: &'a WatchLook) -> Observed<'a> {
+        let drops = before.drops.as_deref().zip(self.after.drops.as_deref());
+        let drops = drops.map(|(before, after)| (before, after, self.namespace));
+        Observed::new(&before.facts, &self.after.facts, drops, self.asked.clone())
+    }
+
+    /// Notes on everything that could not be seen, and why.
+    pub fn notes(&self) -> Vec<String> {
+        let of_looks = [&self.before, &self.after].map(|look| look.facts.notes.iter());
+        let all = self.notes.iter().chain(of_looks.into_iter().flatten());
+        let mut notes: Vec<String> = Vec::new();
+        for note in all {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        let missed = self.probe.as_ref().map(DropProbe::overflowed);
+        notes.extend(
+            missed
+                .and_then(std::result::Result::ok)
+                .filter(|&missed| missed > 0)
+                .map(|missed| {
+                    format!("{missed} drops or more are missing in the kernel's drop reasons")
+                }),
+        );
+        notes
+    }
+
+    /// Why nothing is known of the one interface in question, if it did not stay.
+    pub fn undecided(&self) -> Option<String> {
+        let name = self.interface.as_deref()?;
+        undecided(name, &self.first.facts, &self.after.facts)
+    }
+
+    /// The interfaces that the last look looked at.
+    pub fn interfaces(&self) -> Vec<String> {
+        if let Some(name) = &self.interface {
+            return vec![name.clone()];
+        }
+        let links = self.after.facts.links.iter();
+        links.map(|link| link.name.clone()).collect()
+    }
+
+    /// The counts of the probe. If it cannot be read, it is given up with a note.
+    fn drops(&mut self) -> Option<Vec<DropCount>> {
+        let counts = self.probe.as_ref()?.counts();
+        let counts = counts.inspect_err(|error| {
+            self.notes
+                .push(format!("the kernel's drop reasons are not seen: {error}"));
+        });
+        if counts.is_err() {
+            self.probe = None;
+        }
+        counts.ok()
+    }
+}
+
+/// Why nothing is known of an interface that did not stay between two moments. It was renamed, or
+/// it has gone. A new interface under its name is another interface.
+fn undecided(name: &str, first: &Observation, after: &Observation) -> Option<String> {
+    let index = |facts: &Observation| facts.snapshot.links.get(name).map(|link| link.index);
+    let (was, is) = (index(first), index(after));
+    if was.is_some() && was == is {
+        return None;
+    }
+    let same = after.links.iter().find(|link| Some(link.index) == was);
+    let became = match same.map(|link| &*link.name) {
+        None => "went".to_owned(),
+        Some(new) if new == name => "did not answer".to_owned(),
+        Some(new) => format!("was renamed to {}", Foreign(new)),
+    };
+    let name = Foreign(name);
+    Some(format!(
+        "what was lost at {name} is not known: it {became} during the look"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mpps_os::netlink::link::NetlinkLink;
+
+    /// These interfaces. `eth0` is looked at if it answers.
+    fn host(links: &[(&str, u32)], answers: bool) -> Observation {
+        let mut facts = Observation::default();
+        for &(name, index) in links {
+            let (mut link, mut counted) = (NetlinkLink::default(), crate::LinkSnapshot::default());
+            (link.name, link.index, counted.index) = (name.to_owned(), index, index);
+            facts.links.push(link);
+            if name == "eth0" && answers {
+                facts.snapshot.links.insert(name.to_owned(), counted);
+            }
+        }
+        facts
+    }
+
+    #[test]
+    fn an_interface_that_did_not_stay_is_told() {
+        let first = host(&[("lo", 1), ("eth0", 2)], true);
+        for (links, answers, expected) in [
+            (&[("lo", 1), ("eth0", 2)][..], true, None),
+            (&[("eth0", 2), ("new", 3)], true, None),
+            (&[("lo", 1)], true, Some("it went")),
+            (&[("lo", 1), ("eth0", 3)], true, Some("it went")),
+            (&[("eth0", 2)], false, Some("it did not answer")),
+            (&[("eth1", 2)], true, Some("it was renamed to eth1")),
+            (
+                &[("eth1", 2), ("eth0", 3)],
+                true,
+                Some("it was renamed to eth1"),
+            ),
+            (&[("\x1b", 2)], true, Some("it was renamed to \u{fffd}")),
+        ] {
+            let said = undecided("eth0", &first, &host(links, answers));
+            let words = expected.map(|became| {
+                format!("what was lost at eth0 is not known: {became} during the look")
+            });
+            assert_eq!(said, words, "{links:?}");
+        }
+        // It went in the first look.
+        assert!(undecided("eth0", &host(&[], true), &host(&[], true)).is_some());
+    }
+
+    #[test]
+    fn owners_that_are_left_out_are_not_looked_for() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback is there");
+        let port = socket.local_addr().expect("it is bound").port();
+        let own = |watch: &Watch| {
+            watch
+                .seen()
+                .after
+                .processes
+                .contains_key(&std::process::id())
+        };
+        for pid in [None, Some(std::process::id())] {
+            let asked = DoctorRequest {
+                port: Some(port),
+                pid,
+                ..DoctorRequest::default()
+            };
+            let mut watch = Watch::begin(Some("lo".to_owned()), asked).expect("it may look");
+            watch.look().expect("it may look again");
+            assert!(own(&watch));
+            watch.leave_out_owners();
+            watch.look().expect("it may look again");
+            assert_eq!(
+                own(&watch),
+                pid.is_some(),
+                "a process that was asked for is looked at"
+            );
+        }
+    }
+}

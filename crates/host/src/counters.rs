@@ -1,0 +1,13 @@
+//! The counters of a host at one moment, and their differences.
+
+pub mod delta;
+pub(crate) mod driver_counters;
+pub mod drop_probe;
+pub mod drop_reason;
+pub(crate) mod link_counters;
+pub mod proc_stat;
+pub(crate) mod queue_packets;
+pub mod snapshot;
+pub mod snmp;
+pub mod softnet;
+pub(crate) mod tcp_trouble;

@@ -1,0 +1,256 @@
+//! Drivers' own counters of packets that were lost before the network stack got them.
+//!
+//! There is no rule for the names of these counters: the file `driver_counters.tsv` names them driver by
+//! driver, each with the place in Linux where it stands.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// Drivers and counters, a line each; what the columns are, its head says.
+const FILE: &str = include_str!("driver_counters.tsv");
+/// The name for the kernel's counters of any driver; see [`crate::counters::queue_packets::by_kernel`].
+const ANY: &str = "*";
+
+/// The fate of the packets that a counter counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// No descriptor was free, or the card's own memory was full.
+    NoRoom,
+    /// The driver had no memory for them.
+    NoMemory,
+    /// The cloud or the hypervisor held them back.
+    Allowance,
+    /// They came damaged.
+    Damaged,
+    /// The card or the driver dropped them for other causes.
+    Refused,
+    /// A program at XDP dropped them.
+    Xdp,
+}
+
+#[derive(Debug)]
+struct CounterMeaning {
+    driver: &'static str,
+    /// The counter's name, with `*` for a number.
+    counter: &'static str,
+    meaning: Meaning,
+}
+
+static LINES: LazyLock<Vec<CounterMeaning>> =
+    LazyLock::new(|| FILE.lines().filter_map(line).collect());
+
+/// The lines of each driver: they are looked up for each of a thousand interfaces.
+static BY_DRIVER: LazyLock<BTreeMap<&str, Vec<&CounterMeaning>>> = LazyLock::new(|| {
+    let mut lines: BTreeMap<&str, Vec<&CounterMeaning>> = BTreeMap::new();
+    for line in LINES.iter() {
+        lines.entry(line.driver).or_default().push(line);
+    }
+    lines
+});
+
+/// Driver, counter, meaning, source; none for a head or a remark.
+fn line(text: &'static str) -> Option<CounterMeaning> {
+    let mut columns = text.split('\t');
+    Some(CounterMeaning {
+        driver: columns.next()?,
+        counter: columns.next()?,
+        meaning: match columns.next()? {
+            "no_room" => Meaning::NoRoom,
+            "no_memory" => Meaning::NoMemory,
+            "allowance" => Meaning::Allowance,
+            "damaged" => Meaning::Damaged,
+            "refused" => Meaning::Refused,
+            "xdp" => Meaning::Xdp,
+            _ => return None,
+        },
+    })
+}
+
+/// The counters of a driver that have this meaning and count different packets. For an unknown
+/// driver, or one without such counters, those that the kernel keeps for it.
+pub(crate) fn of<'a>(
+    driver: &str,
+    meaning: Meaning,
+    counters: impl Iterator<Item = &'a str> + Clone,
+) -> Vec<&'a str> {
+    let of = |driver: &str| -> Vec<&'a str> {
+        let lines = BY_DRIVER.get(driver).into_iter().flatten();
+        let lines = lines.filter(|line| line.meaning == meaning);
+        let patterns: Vec<&str> = lines.map(|line| line.counter).collect();
+        if patterns.is_empty() {
+            return Vec::new();
+        }
+        let named = |name: &&str| {
+            patterns
+                .iter()
+                .any(|pattern| is(name.trim_start(), pattern))
+        };
+        counters.clone().filter(named).collect()
+    };
+    let own = of(driver);
+    if own.is_empty() { of(ANY) } else { own }
+}
+
+/// Returns true if a name matches a pattern. A `*` in the pattern is a number. The name may end in
+/// `#2` and so on, as [`crate::LinkSnapshot`] numbers counters of one name.
+fn is(name: &str, pattern: &str) -> bool {
+    let name = match name.rsplit_once('#') {
+        Some((name, number)) if number.parse::<u32>().is_ok() => name,
+        _ => name,
+    };
+    let Some((before, after)) = pattern.split_once('*') else {
+        return name == pattern;
+    };
+    let number = name
+        .strip_prefix(before)
+        .and_then(|rest| rest.strip_suffix(after));
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counters of drivers that show no loss, or that a line of the file counts already.
+    const LEFT_OUT: [(&str, &str); 24] = [
+        ("rx_missed_errors", "igb: part of rx_fifo_errors"),
+        ("rx_queue_*_drops", "igb: part of rx_fifo_errors"),
+        ("rx_long_length_errors", "part of rx_length_errors"),
+        ("rx_short_length_errors", "part of rx_length_errors"),
+        ("rx_frame_errors", "the same as rx_align_errors"),
+        ("rx_errors", "the sum of the damaged"),
+        ("rx_over_errors", "the drivers leave it at zero"),
+        ("rx_no_buffer_count", "stored late, and not lost"),
+        ("dropped_smbus", "for the management processor"),
+        ("rx_queue_*_csum_err", "given to the stack as they are"),
+        ("rx_csum_offload_errors", "given to the stack as they are"),
+        ("rx_queue_*_alloc_failed", "tried again"),
+        ("alloc_rx_buff_failed", "tried again"),
+        ("rx_dma_failed", "tried again"),
+        (
+            "uncorr_ecc_errors",
+            "events of the card's memory, no packets",
+        ),
+        ("corr_ecc_errors", "events of the card's memory, no packets"),
+        ("rx*_drops", "virtio_net: part of rx_drops"),
+        ("rx_xdp_drops", "virtio_net: the sum of its queues"),
+        ("rx*_xdp_drops", "an XDP program's, for all drivers"),
+        ("err", "vmxnet3: part of `drv dropped rx total`"),
+        ("fcs", "vmxnet3: part of `drv dropped rx total`"),
+        ("rx buf alloc fail", "vmxnet3: tried again"),
+        ("hdr err", "vmxnet3: of what it sends"),
+        ("xdp xmit err", "vmxnet3: of what it sends"),
+    ];
+
+    #[test]
+    fn each_line_has_a_known_meaning_and_a_source() {
+        let lines: Vec<&str> = FILE.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(lines.len(), LINES.len(), "one of them has no meaning");
+        for (at, text) in lines.iter().enumerate() {
+            let columns: Vec<&str> = text.split('\t').collect();
+            assert_eq!(columns.len(), 4, "{text}");
+            let is_place = columns[3].contains(".c ") || columns[3].contains(".yaml");
+            assert!(is_place && !columns[1].trim().is_empty(), "{text}");
+            let same = |other: &&str| {
+                other
+                    .split('\t')
+                    .take(2)
+                    .eq(columns.iter().take(2).copied())
+            };
+            assert!(!lines[..at].iter().any(same), "twice: {text}");
+        }
+        for driver in [
+            "virtio_net",
+            "veth",
+            "e1000e",
+            "igb",
+            "igc",
+            "ixgbe",
+            "i40e",
+            "ice",
+            "iavf",
+            "mlx5_core",
+            "mlx4_en",
+            "bnxt_en",
+            "ena",
+            "gve",
+            "mana",
+            "hv_netvsc",
+            "vmxnet3",
+            "sfc",
+            "tg3",
+            "r8169",
+        ] {
+            assert!(LINES.iter().any(|line| line.driver == driver), "{driver}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_numbers_and_nothing_else() {
+        for (name, pattern, expected) in [
+            ("rx0_xdp_drops", "rx*_xdp_drops", true),
+            ("rx12_xdp_drops#3", "rx*_xdp_drops", true),
+            ("rx_xdp_drops", "rx*_xdp_drops", false),
+            ("rx+1_xdp_drops", "rx*_xdp_drops", false),
+            ("pkts rx OOB#2", "pkts rx OOB", true),
+            ("pkts rx OOB#x", "pkts rx OOB", false),
+            ("[3]: rx_discards", "[*]: rx_discards", true),
+        ] {
+            assert_eq!(is(name, pattern), expected, "{name}");
+        }
+    }
+
+    /// The counters that these drivers printed in a machine. `LEFT_OUT` has those that the file
+    /// omits, and why.
+    #[test]
+    fn no_loss_that_a_recorded_driver_prints_is_unknown() {
+        for (driver, tree) in [
+            ("igb", include_str!("../../tests/fixtures/driver-igb.txt")),
+            (
+                "e1000e",
+                include_str!("../../tests/fixtures/driver-e1000e.txt"),
+            ),
+            (
+                "virtio_net",
+                include_str!("../../tests/fixtures/driver-virtio_net.txt"),
+            ),
+            (
+                "vmxnet3",
+                include_str!("../../tests/fixtures/driver-vmxnet3.txt"),
+            ),
+        ] {
+            let names = tree
+                .lines()
+                .filter_map(|line| line.strip_prefix("ethtool-S: "));
+            let names = names.filter_map(|line| Some(line.split_once(" = ")?.0));
+            let known: Vec<&CounterMeaning> =
+                LINES.iter().filter(|line| line.driver == driver).collect();
+            let mut unknown: Vec<&str> = names
+                .clone()
+                .filter(|name| {
+                    let name = name.to_ascii_lowercase();
+                    let words = [
+                        "drop",
+                        "miss",
+                        "err",
+                        "fail",
+                        "no_buffer",
+                        "oob",
+                        "fifo",
+                        "discard",
+                    ];
+                    !name.contains("tx") && words.iter().any(|word| name.contains(word))
+                })
+                .filter(|name| !known.iter().any(|line| is(name, line.counter)))
+                .filter(|name| !LEFT_OUT.iter().any(|(pattern, _)| is(name, pattern)))
+                .collect();
+            unknown.dedup();
+            assert_eq!(unknown, [""; 0], "{driver}");
+            let printed =
+                |line: &&&CounterMeaning| names.clone().any(|name| is(name, line.counter));
+            assert!(known.iter().any(|line| printed(&line)), "{driver}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Losses between two hosts with known interfaces: in the sender's queue, and on the way between
+//! the interfaces.
+
+use super::{Account, Departure, PacketRoute, link, loss, snmp, total, unsigned};
+use crate::counters::delta::LinkDelta;
+use crate::{Delta, Ledger, Loss, Scope, Station};
+
+impl<'a> Account<'a> {
+    /// Enters the drops of the sender's queueing discipline. It reports some drops to the socket,
+    /// which counts them too (`SndbufErrors`). fq_codel is an exception: it drops older packets of
+    /// the flow instead of the new one. It reports nothing (`fq_codel_enqueue` in
+    /// net/sched/sch_fq_codel.c).
+    pub(super) fn enter_queue(&self, ledger: &mut Ledger) {
+        let PacketRoute::Cards { sender, .. } = self.route else {
+            return;
+        };
+        let link = self.sender.and_then(|delta| delta.links.get(sender));
+        let dropped = unsigned(link.and_then(|link| link.qdisc_drops).unwrap_or(0));
+        // A device without a queue reports its driver's drops to the socket (`__dev_queue_xmit` in
+        // net/core/dev.c). Those packets were in no queue.
+        let by_driver = unsigned(link.map_or(0, |link| link.counters.tx_dropped));
+        let in_queue = self.sndbuf_errors().saturating_sub(by_driver);
+        let (told, less) = match self.departure {
+            Departure::Socket => (in_queue, " less Udp.SndbufErrors"),
+            _ => (total(self.refused.values().copied()), " less the refused"),
+        };
+        ledger.lose(Loss {
+            reason: "dropped by the sender's queueing discipline".to_owned(),
+            source: format!("{sender} qdisc dropped{}", if told > 0 { less } else { "" }),
+            scope: Scope::Interface,
+            by_difference: told > 0,
+            exact: !self.gso,
+            ..loss(Station::Sender, dropped.saturating_sub(told))
+        });
+    }
+
+    /// Enters the packets that left one card and did not reach the other, if both cards count. This
+    /// is not a remainder. The run's own figures only decide whether the counters can be trusted.
+    pub(super) fn enter_gap(&self, ledger: &mut Ledger) {
+        let PacketRoute::Cards { sender, receiver } = self.route else {
+            return;
+        };
+        let link = |delta: Option<&'a Delta>, name| delta.and_then(|delta| delta.links.get(name));
+        let (Some(out), Some(into)) = (link(self.sender, sender), link(self.receiver, receiver))
+        else {
+            return;
+        };
+        // Neighbour discovery and the like need not reach the other card.
+        let (sent, received, only) = match (to_one_host(out, "tx"), to_one_host(into, "rx")) {
+            (Some(sent), Some(received)) => (sent, received, " to one host"),
+            _ => {
+                let (sent, received) = (out.counters.tx_packets, into.counters.rx_packets);
+                (unsigned(sent), unsigned(received), "")
+            }
+        };
+        let no_room = into.no_room().into_iter().map(|(_, count)| count);
+        let missed = no_room.chain([into.counters.rx_crc_errors]).map(unsigned);
+        let arrived = total(missed.chain([received]));
+        let gap = sent.saturating_sub(arrived);
+        if gap == 0 {
+            return;
+        }
+        if let Some(doubt) = self.doubt(gap, arrived, [sender, receiver]) {
+            ledger.note(doubt);
+            return;
+        }
+        let ours = self.offered.saturating_sub(ledger.lost_at(Station::Sender));
+        let foreign = sent.saturating_sub(ours);
+        if foreign > 0 {
+            ledger.note(format!(
+                "{sender} also sent {foreign} packets that are not of this run: as many of the {gap} \
+                 that {receiver} did not receive may be of others"
+            ));
+        }
+        let beside = self.came_beside(into, arrived);
+        if beside > 0 {
+            ledger.note(format!(
+                "{beside} packets more reached the receiver's IP than {receiver} received: another interface \
+                 had them, and as many of the {gap} that {receiver} did not receive may be such ones"
+            ));
+        }
+        // They may have been for a third host, or have come after all.
+        let doubtful = foreign.saturating_add(beside);
+        if gap <= doubtful {
+            return;
+        }
+        ledger.lose(Loss {
+            reason: "lost between the two NICs".to_owned(),
+            source: format!(
+                "packets{only}: {sender} sent {sent}, {receiver} received or missed {arrived}"
+            ),
+            scope: Scope::Interface,
+            by_difference: true,
+            exact: !self.may_be_trains() && doubtful == 0,
+            ..loss(Station::Wire, gap)
+        });
+    }
+
+    /// Packets that IP received and this interface did not, at least: a host takes its addresses on every
+    /// interface. Where IP gets merged packets there may be more.
+    fn came_beside(&self, into: &LinkDelta, arrived: u64) -> u64 {
+        let here = unsigned(into.counters.rx_packets).max(arrived);
+        let own = link(self.receiver, "lo", |link| link.rx_packets);
+        let all = ["Ip.InReceives", "Ip6.InReceives"].map(|name| snmp(self.receiver, name));
+        total(all).saturating_sub(total([here, own]))
+    }
+
+    /// Why the counters of the two cards do not say how many datagrams were lost between them.
+    fn doubt(&self, gap: u64, arrived: u64, [sender, receiver]: [&str; 2]) -> Option<String> {
+        let fragments = ["Ip.FragCreates", "Ip6.FragCreates"].map(|name| snmp(self.sender, name));
+        if fragments != [0, 0] {
+            return Some(format!(
+                "{gap} packets were lost between the two NICs, and some are fragments: how many \
+                 datagrams that are is not known"
+            ));
+        }
+        if !self.receiver_saw_all() {
+            return Some(format!(
+                "{receiver} counts {gap} packets less than {sender}, but the receiver did not read its \
+                 counters before the sender began and after it ended, by the clocks of both hosts: \
+                 what was lost between the two NICs is not known"
+            ));
+        }
+        let behind = total(self.ring_drops.iter().map(|drop| drop.count));
+        let at_sockets = self.at_sockets().0;
+        let behind = total([self.delivered, self.queued, at_sockets, behind]);
+        (arrived < behind).then(|| {
+            format!(
+                "{receiver} counts fewer packets than came through it: its driver does not count them \
+                 all, and what was lost between the two NICs is not known"
+            )
+        })
+    }
+
+    /// True if the receiver's counters were read before the sender's and again after them. The clocks
+    /// of two hosts may differ by as much as their NTP allows.
+    fn receiver_saw_all(&self) -> bool {
+        let taken = |delta: Option<&Delta>| delta.map_or([0; 2], |delta| delta.taken_unix_ns);
+        let ([began, ended], [from, to]) = (taken(self.sender), taken(self.receiver));
+        to > 0 && from <= began && ended <= to
+    }
+}
+
+/// Frames that are not for all hosts of the link or a group, as igb, igc, e1000 and e1000e count them.
+/// The three counters are read by one call, so that they are of one moment.
+fn to_one_host(link: &LinkDelta, way: &str) -> Option<u64> {
+    let counter = |what: &str| link.driver.get(&format!("{way}_{what}")).copied();
+    let to_many = counter("multicast")?.saturating_add(counter("broadcast")?);
+    Some(unsigned(counter("packets")?.saturating_sub(to_many)))
+}

@@ -1,0 +1,250 @@
+//! Queues: their number, their length, and how packets are spread over them.
+
+use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
+use crate::facts::rss::{MICROSOFT_KEY, hexadecimal};
+use crate::setting::preflight;
+use crate::setting::{Setting, Value};
+use mpps_os::text::ShellWord;
+
+/// Descriptors of a ring: 1 ms at 4 million packets a second; a longer ring leaves the cache before it
+/// helps.
+const RING: u32 = 4096;
+
+pub(super) const CHANNELS: TuneStage = TuneStage {
+    name: "channels",
+    source: "ethtool(8) -L; Documentation/networking/scaling.rst, \"RSS Configuration\"",
+    risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
+    by_queue: false,
+    judge: channels,
+};
+
+pub(super) const RINGS: TuneStage = TuneStage {
+    name: "rings",
+    source: "ethtool(8) -G; rx_missed_errors of Documentation/networking/statistics.rst",
+    risks: &[Risk::LinkBounce, Risk::Loss],
+    by_queue: false,
+    judge: rings,
+};
+
+pub(super) const FIELDS: TuneStage = TuneStage {
+    name: "rss-fields",
+    source: "ethtool(8) -N rx-flow-hash; Documentation/networking/scaling.rst",
+    risks: &[Risk::Reordering],
+    by_queue: false,
+    judge: fields,
+};
+
+pub(super) const KEY: TuneStage = TuneStage {
+    name: "rss-key",
+    source: "ethtool(8) -X hkey; Documentation/networking/scaling.rst",
+    risks: &[Risk::Reordering],
+    by_queue: false,
+    judge: key,
+};
+
+pub(super) const TABLE: TuneStage = TuneStage {
+    name: "rss-table",
+    source: "ethtool(8) -X",
+    risks: &[Risk::Reordering],
+    by_queue: true,
+    judge: table,
+};
+
+pub(super) const RULES: TuneStage = TuneStage {
+    name: "flow-rules",
+    source: "ethtool(8) -N; Documentation/networking/scaling.rst, \"aRFS\"",
+    risks: &[],
+    by_queue: false,
+    judge: rules,
+};
+
+pub(super) const FUNCTIONS: TuneStage = TuneStage {
+    name: "sr-iov",
+    source: "Documentation/PCI/pci-iov-howto.rst; igb_disable_sriov, ixgbe_disable_sriov",
+    risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
+    by_queue: false,
+    judge: functions,
+};
+
+/// A queue for each core of the card's node: two hyper-threads share what a queue needs most, and a
+/// CPU of another node reads each packet from afar.
+///
+/// The kernel refuses fewer channels than a user's table names. So such a table comes first.
+fn channels(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let Some(now) = tunables.channels().filter(|_| tunables.channels_max > 0) else {
+        return (
+            Wanted::Impossible,
+            "its driver has no combined channels".to_owned(),
+        );
+    };
+    let cores = tunables.near_cores().len().max(1);
+    let most = match aim.goal {
+        TuneGoal::AfXdp => preflight::channels_for_af_xdp(&tunables.driver, tunables.channels_max),
+        _ => tunables.channels_max,
+    };
+    let wanted = u32::try_from(cores).unwrap_or(u32::MAX).min(most.max(1));
+    let node = match tunables.node {
+        Some(node) => format!(" of node {node}, where it sits"),
+        None => String::new(),
+    };
+    let limit = match most == tunables.channels_max {
+        true => String::new(),
+        false => format!(", and with more than {most} its driver refuses AF_XDP"),
+    };
+    let why = format!(
+        "{now} of at most {} channels; there are {cores} cores{node}{limit}",
+        tunables.channels_max
+    );
+    let mut settings = vec![(Setting::Channels, Value::text(wanted))];
+    if let Some(Value::Numbers(table)) = tunables.value(&Setting::RssTable) {
+        let of = |queues: u32| -> Vec<u32> { (0..queues).cycle().take(table.len()).collect() };
+        if table.iter().any(|queue| *queue >= wanted) && *table != of(now.max(1)) {
+            settings.insert(0, (Setting::RssTable, Value::Numbers(of(wanted))));
+        }
+    }
+    (Wanted::Settings(settings), why)
+}
+
+/// Programs that take their own rings' sizes from the card's want a power of two, which is what the kernel
+/// allows there (`xsk_init_queue`).
+fn rings(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let Some(now) = tunables.number(&Setting::RxRing) else {
+        return (
+            Wanted::Impossible,
+            "its driver does not show its rings".to_owned(),
+        );
+    };
+    // A longer ring was set by the administrator, and stays.
+    let mut wanted = RING.min(tunables.rx_ring_max);
+    if aim.goal == TuneGoal::AfXdp && wanted > 0 {
+        wanted = 1 << wanted.ilog2();
+    }
+    let wanted = wanted.max(now);
+    let why = format!(
+        "{now} of at most {} descriptors; {RING} last 1 ms at 4 Mpps, a CPU's usual pause",
+        tunables.rx_ring_max
+    );
+    (
+        Wanted::Settings(vec![(Setting::RxRing, Value::text(wanted))]),
+        why,
+    )
+}
+
+fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    if tunables.queues() < 2 {
+        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+    }
+    if aim.goal == TuneGoal::Tcp {
+        return (
+            Wanted::NotNeeded,
+            "drivers hash the ports of TCP by themselves".to_owned(),
+        );
+    }
+    let kinds = ["udp4", "udp6"].map(|flow| Setting::HashFields {
+        flow: flow.to_owned(),
+    });
+    let told: Vec<&Setting> = kinds
+        .iter()
+        .filter(|kind| tunables.value(kind).is_some())
+        .collect();
+    if told.is_empty() {
+        return (
+            Wanted::Impossible,
+            "its driver does not show which fields it hashes".to_owned(),
+        );
+    }
+    let wanted = told
+        .into_iter()
+        .map(|kind| (kind.clone(), Value::text("sdfn")));
+    let why =
+        "without the ports all flows between two hosts come by one queue; with them the later \
+               fragments of a datagram come by another queue than its first"
+            .to_owned();
+    (Wanted::Settings(wanted.collect()), why)
+}
+
+/// A Toeplitz hash with a key of zeros is 0 for every flow. `mpps steer` knows the flows, and finds
+/// the other key that spreads them best.
+fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let Some(Value::Text(now)) = tunables.value(&Setting::RssKey) else {
+        let why = "its driver does not show the key of its hash";
+        return (Wanted::Impossible, why.to_owned());
+    };
+    if tunables.queues() < 2 {
+        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+    }
+    let bytes = now.split(':');
+    let length = bytes.clone().count();
+    if bytes.clone().any(|byte| byte != "00") {
+        let why = format!(
+            "its key of {length} bytes is not all zeros; zeros would give all flows one hash"
+        );
+        return (Wanted::Settings(Vec::new()), why);
+    }
+    let key: Vec<u8> = MICROSOFT_KEY.into_iter().cycle().take(length).collect();
+    let key = Value::Text(hexadecimal(&key));
+    let why = "its key is all zeros, which gives all flows one hash; this is the key of Microsoft's \
+               verification suite";
+    (
+        Wanted::Settings(vec![(Setting::RssKey, key)]),
+        why.to_owned(),
+    )
+}
+
+fn table(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+    let Some(Value::Numbers(now)) = tunables.value(&Setting::RssTable) else {
+        return (Wanted::Impossible, "its driver has no RSS table".to_owned());
+    };
+    let used = now.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let queues = tunables.queues();
+    if queues < 2 || now.is_empty() {
+        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+    }
+    let why = format!("its table sends packets to {used} of {queues} queues");
+    if used == queues as usize {
+        return (Wanted::Settings(Vec::new()), why);
+    }
+    let even: Vec<u32> = (0..queues).cycle().take(now.len()).collect();
+    (
+        Wanted::Settings(vec![(Setting::RssTable, Value::Numbers(even))]),
+        why,
+    )
+}
+
+/// A rule and a table without the queue live as long as the program that reads the queue, which makes
+/// and removes them itself.
+fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let no = |why: &str| (Wanted::NotNeeded, why.to_owned());
+    if aim.goal != TuneGoal::AfXdp {
+        return no("the hash spreads packets over all queues, and sockets read all");
+    }
+    if tunables.queues() < 2 {
+        return no("it has one receive queue");
+    }
+    let port = aim.port.map_or("PORT".to_owned(), |port| port.to_string());
+    let mut command = format!("mpps recv ADDR:{port} --backend af_xdp --queue-carve-out");
+    let mut why =
+        "a queue with only these packets leaves the others to the kernel; recv makes that and \
+                   puts it back"
+            .to_owned();
+    if tunables.value(&Setting::Filters).is_none() {
+        command += &format!(" --flow SOURCE:PORT-ADDR:{port}");
+        why += "; its driver takes no rules, so that the flows are to be named";
+    }
+    (Wanted::ByHand(vec![command]), why)
+}
+
+fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+    let no = |why: &str| (Wanted::NotNeeded, why.to_owned());
+    if tunables.functions_max == 0 {
+        return (Wanted::Impossible, "it has no virtual functions".to_owned());
+    }
+    if aim.goal != TuneGoal::AfXdp {
+        return no("only who takes a whole interface from the kernel needs one of its own");
+    }
+    let why = "AF_XDP on a virtual function leaves the interface itself to the kernel; by hand, because igb \
+               and ixgbe then choose the number of queues anew, and again when it goes";
+    let name = ShellWord::new(&tunables.interface);
+    let command = format!("echo 1 > /sys/class/net/{name}/device/sriov_numvfs");
+    (Wanted::ByHand(vec![command]), why.to_owned())
+}
