@@ -412,7 +412,10 @@ mod tests {
             let cells = table.rows.iter().flat_map(|row| &row.cells);
             for cell in cells {
                 let Cell::Text(text) = cell else { continue };
-                for letter in text.words().chars().filter(|letter| letter.is_alphanumeric()) {
+                // A letter that is drawn as nothing (U+FFA0) is replaced.
+                let words = text.words();
+                let drawn = words.chars().map(crate::wrap::harmless);
+                for letter in drawn.filter(|letter| letter.is_alphanumeric()) {
                     let at = all.iter().position(|known| *known == letter);
                     prop_assert!(at.is_some(), "{letter} is lost");
                     all.swap_remove(at.unwrap_or_default());
