@@ -1,7 +1,7 @@
 //! Every way to receive packets on Linux, and whether this host and this interface can.
 //!
 //! The table has the receive paths of this program and those of others that one might choose instead.
-//! A verdict rests on [facts](Facts) that were read from the host, and says which.
+//! A verdict rests on [facts](PathFacts) that were read from the host, and says which.
 
 mod bypass;
 pub(crate) mod facts;

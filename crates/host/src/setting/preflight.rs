@@ -1,6 +1,6 @@
 //! Predicts the effects of AF_XDP on an interface before it is used.
 //!
-//! It is a pure function of [facts](Facts) read from the host and of data about the driver. It
+//! It is a pure function of [facts](PathFacts) read from the host and of data about the driver. It
 //! attaches no program and needs no right.
 
 mod drivers;

@@ -125,7 +125,7 @@ impl Connection {
     /// Takes bytes that arrived. At most one reply comes out; the rest of what was pipelined waits
     /// inside.
     ///
-    /// While a reply is being sent nothing comes out but [`Step::Receive`], which then means
+    /// While a reply is being sent nothing comes out but [`ServeStep::Receive`], which then means
     /// nothing new.
     pub(crate) fn receive(
         &mut self,
@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// The peer closed its side. Its earlier requests are still answered: [`Step::Receive`] says
+    /// The peer closed its side. Its earlier requests are still answered: [`ServeStep::Receive`] says
     /// that a reply is on its way, and nothing more is to be received.
     pub(crate) fn end(&mut self) -> ServeStep {
         self.is_ended = true;

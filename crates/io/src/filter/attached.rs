@@ -39,7 +39,7 @@ impl FlowProgram {
     ///
     /// # Errors
     ///
-    /// The kernel's refusals: see [`Program::load`] and [`Link::xdp`].
+    /// The kernel's refusals: see [`Program::load`] and [`BpfLink::xdp`].
     pub fn attach(
         interface_index: u32,
         filter: &FlowFilter,

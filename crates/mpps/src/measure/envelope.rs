@@ -20,7 +20,7 @@ pub trait EnvelopeBody: DeserializeOwned {
 /// One result: where, when and how it was measured, and what was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Envelope<T> {
-    /// [`Body::SCHEMA`].
+    /// [`EnvelopeBody::SCHEMA`].
     pub schema: String,
     /// The machine and its settings.
     pub fingerprint: Fingerprint,

@@ -49,7 +49,7 @@ pub struct StreamOptions {
     /// Completions that may wait for their turn; the kernel keeps more than that elsewhere, at a
     /// price.
     pub completions: u32,
-    /// Slots that the kernel chooses ([`Placement::Chosen`]).
+    /// Slots that the kernel chooses ([`DescriptorKind::Chosen`]).
     pub slots: u32,
     /// Slots for [`StreamRing::dial`], which the ring chooses.
     pub dial_slots: u32,

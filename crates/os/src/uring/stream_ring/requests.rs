@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 /// The number of completions that belong to no request.
 pub(super) const NOBODY: u64 = u64::MAX;
-/// The parts of [`Held::Dial`] after the socket and its options. One of them is the last.
+/// The parts of [`PendingRequest::Dial`] after the socket and its options. One of them is the last.
 pub(super) const STAGE_BIND: u32 = 1;
 const STAGE_CONNECT: u32 = 2;
-/// The second part of [`Held::SendAndClose`].
+/// The second part of [`PendingRequest::SendAndClose`].
 pub(super) const STAGE_CLOSE: u32 = 1;
 
-/// The second part of [`Held::Exchange`].
+/// The second part of [`PendingRequest::Exchange`].
 pub(super) const STAGE_RECEIVE: u32 = 1;
 
 /// The number of another ring's slot: as a descriptor it is -1, which the kernel answers with
@@ -472,7 +472,7 @@ impl StreamRing {
         }
     }
 
-    /// The socket of [`Held::SendAndClose`]; none if that is over.
+    /// The socket of [`PendingRequest::SendAndClose`]; none if that is over.
     fn number_of(&mut self, request: RequestKey) -> Option<i64> {
         match self.pending.find(request.key)?.1 {
             PendingRequest::SendAndClose { socket, .. } if request.ring == self.id => Some(*socket),
@@ -509,7 +509,7 @@ impl StreamRing {
         )
     }
 
-    /// The second half of [`Held::SendAndClose`], when the first one has failed.
+    /// The second half of [`PendingRequest::SendAndClose`], when the first one has failed.
     pub(super) fn close_after(&mut self, request: PendingKey, socket: i64) {
         self.push(&[close(socket).user_data(request.stage(STAGE_CLOSE))]);
     }
