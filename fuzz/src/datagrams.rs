@@ -1,6 +1,6 @@
 //! Fuzzed input from the network.
 
-use mpps::program::steer::frames_of_capture;
+use mpps::command::steer::frames_of_capture;
 use mpps_io::{FlowTable, Stamp, wire};
 
 /// Payloads of any content: each begins with its length, in one byte.

@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn kinds_are_told_apart() {
         let args = "/// Show it\n// A note\n#[arg(long)]\nlet a = \"two words\";\n";
-        let kinds: Vec<_> = lines("crates/mpps/src/args.rs", args)
+        let kinds: Vec<_> = lines("crates/mpps/src/command.rs", args)
             .iter()
             .map(|line| line.kind)
             .collect();

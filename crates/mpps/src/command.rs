@@ -1,33 +1,100 @@
 //! One file per subcommand; here is what they share: the way in and the way out.
 
 mod backends;
+mod bench;
 mod compare;
 mod completions;
+pub mod doctor;
 mod engine;
 mod generate;
+pub(crate) mod help;
 mod lab;
 mod ledger;
 mod load;
+mod ndr;
+mod placement;
 mod recv;
 mod report;
 mod send;
 mod serve;
+pub mod steer;
+mod switches;
+pub mod top;
+pub mod tune;
 mod undo;
 
 pub use backends::BackendsObject;
 
-use crate::args::{Cli, Subcommands, help};
 use crate::failure;
 use crate::measure::outcome::{CommandEnding, ended};
 use crate::output::{self, OutputStream};
+use crate::program::recv::RecvArgs;
+use crate::program::send::SendArgs;
 use crate::signal::{self, Interrupted};
 use anyhow::{Context, Result, ensure};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, FromArgMatches};
+use clap::{Command, FromArgMatches, Parser, Subcommand};
 use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
 use mpps_os::RENAME;
 use std::process::ExitCode;
+
+/// Receive millions of packets per second on Linux, and account for every packet
+#[derive(Debug, Parser)]
+#[command(
+    name = "mpps",
+    bin_name = "mpps",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Subcommands {
+    /// Measure receive rates step by step, on two virtual hosts in this machine
+    Lab(lab::LabArgs),
+    /// Compare receive paths on the same traffic
+    Bench(bench::BenchArgs),
+    /// Find the highest rate of each receive path within a loss goal
+    Ndr(ndr::NdrArgs),
+    /// Find the best CPU for the receiver
+    Placement(placement::PlacementArgs),
+    /// Show where this host drops packets, why, and how to fix it
+    Doctor(doctor::DoctorArgs),
+    /// Show queues, CPUs, sockets and losses of this host, live
+    Top(top::TopArgs),
+    /// Receive UDP and count it
+    Recv(RecvArgs),
+    /// Send UDP at a given rate, or as fast as possible
+    Send(SendArgs),
+    /// Serve HTTP to many short connections
+    Serve(serve::ServeArgs),
+    /// Load a web server with many short connections
+    Load(load::LoadArgs),
+    /// Check that UDP packets sent equal packets received plus counted losses
+    Ledger(ledger::LedgerArgs),
+    /// Compare two results of `mpps lab`; separate change from noise
+    Compare(compare::CompareArgs),
+    /// Show a result file as text, page, picture or Markdown
+    Report(report::ReportArgs),
+    /// List receive and send paths, and which an interface supports
+    Backends(backends::BackendsArgs),
+    /// Show the queue, interrupt and CPU of each flow, and how to spread flows
+    Steer(steer::SteerArgs),
+    /// Plan, apply, measure and undo settings of a network interface
+    Tune(tune::TuneArgs),
+    /// Restore settings that a killed run left changed (not those of `mpps tune`)
+    Undo(undo::UndoArgs),
+    /// Print the completions of a shell
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages and the completions of all shells
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
+}
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -195,4 +262,31 @@ fn pinned(pin: Option<&CpuList>) -> Result<Vec<usize>> {
     };
     Topology::read()?.check(pin).context("--pin")?;
     Ok(pin.0.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    proptest! {
+        #[test]
+        fn no_command_line_panics(
+            words in proptest::collection::vec(
+                prop_oneof![
+                    "\\PC{0,8}",
+                    "(send|recv|lab|serve|load|--without|fds,events|--moderation|-k|--pin|--size|--threads|-v|--json|--only|0-3,9|127.0.0.1:1)",
+                ],
+                0..6,
+            ),
+        ) {
+            let _ = help::command().try_get_matches_from(std::iter::once("mpps".to_owned()).chain(words));
+        }
+    }
 }

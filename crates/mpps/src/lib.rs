@@ -3,10 +3,8 @@
 //! Programs that want to receive packets use the `mpps-io` crate; this one is the instrument.
 #![forbid(unsafe_code)]
 
-/// The arguments of the command line, checked in one conversion.
-mod args;
 /// One file per subcommand.
-mod command;
+pub mod command;
 /// The measurements: the ladder, the receive paths, connections.
 pub mod experiment;
 /// Messages for failures, with their remedies.

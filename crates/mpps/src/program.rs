@@ -2,10 +2,8 @@
 
 /// The results of `serve` and `load`, as `--json` writes them.
 pub mod connections;
-/// Problems of this host, whichever program it runs.
-pub mod doctor;
 /// Which host is looked at.
-mod host;
+pub(crate) mod host;
 /// Where the UDP of this host goes.
 pub mod ledger;
 /// Lines that a program prints while it runs.
@@ -17,16 +15,10 @@ pub(crate) mod meter;
 /// Receives UDP and counts it.
 pub(crate) mod recv;
 /// Arguments about rings over an interface.
-mod ring;
+pub(crate) mod ring;
 /// UDP as fast as asked or possible.
 pub(crate) mod send;
 /// An HTTP/1.1 server for many short connections.
 pub(crate) mod serve;
-/// Which queue of a card a flow goes to.
-pub mod steer;
-/// This host's packets on one page.
-pub mod top;
-/// Settings that suit what an interface receives.
-pub mod tune;
 /// A process that keeps the rights which a program gives up.
 pub(crate) mod undo_helper;

@@ -9,14 +9,14 @@ use mpps::experiment::placement::Placements;
 use mpps::experiment::receive_paths::ndr::result::NdrBody;
 use mpps::experiment::receive_paths::result::BenchBody;
 
+use mpps::command::doctor::Diagnosis;
+use mpps::command::steer::SteerObject;
+use mpps::command::top::{self, TopObject};
+use mpps::command::tune::{Proofs, TuneObject};
 use mpps::measure::envelope::EnvelopeBody;
 use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
-use mpps::program::doctor::Diagnosis;
 use mpps::program::ledger::{self, LedgerObject};
-use mpps::program::steer::SteerObject;
-use mpps::program::top::{self, TopObject};
-use mpps::program::tune::{Proofs, TuneObject};
 use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
 use mpps_trial::{Need, Trial, trials};
 use schemars::JsonSchema;

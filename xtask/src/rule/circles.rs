@@ -87,7 +87,7 @@ fn upwards(
         ([from], [to]) => {
             let layer = |name: &str| LAYERS.iter().find(|(layer, _)| *layer == name);
             let (_, may) = layer(from)?;
-            let is_above = layer(to).is_some() || to == "command" || to == "args";
+            let is_above = layer(to).is_some() || to == "command";
             is_above && !may.contains(&to.as_str())
         }
         ([within, from], [_, to]) if within == "experiment" => {

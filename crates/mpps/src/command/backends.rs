@@ -4,8 +4,9 @@ mod interface;
 mod preflight;
 
 use super::CommandEnding;
-use crate::args::BackendsArgs;
+use crate::program::lines::JsonArgs;
 use anyhow::Result;
+use clap::Args;
 use interface::OfInterface;
 use mpps_host::facts::receive_path::HostFacts;
 use mpps_io::backend::{Backend, Support};
@@ -14,6 +15,24 @@ use mpps_report::{self as report, Block, Column, Table, Text};
 use preflight::Preflight;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+/// Arguments of `mpps backends`.
+#[derive(Debug, Args)]
+pub(crate) struct BackendsArgs {
+    /// List the receive paths that this interface supports, also those that mpps itself lacks
+    #[arg(value_name = "IF")]
+    pub(crate) interface: Option<String>,
+    /// Test AF_XDP on queue 0 of IF in the modes zero-copy, copy and generic, without taking packets.
+    /// Needs root. Some cards lose their link for seconds
+    #[arg(long = "try", requires = "interface")]
+    pub(crate) tries: bool,
+    /// Predict how BACKEND will work on the interface. Attaches nothing and needs no rights
+    #[arg(long = "for", value_name = "BACKEND", value_parser = ["af_xdp"],
+        requires = "interface", conflicts_with = "tries")]
+    pub(crate) goal: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
 
 /// Result of `mpps backends --json`: without an interface the backends of this build and the host;
 /// with one every technique, judged for it, and the facts that the judgement rests on; with `--for` what

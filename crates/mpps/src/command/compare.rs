@@ -1,12 +1,24 @@
 //! `mpps compare A.json B.json`.
 
 use super::CommandEnding;
-use crate::args::CompareArgs;
 use crate::experiment::ladder::compare::compare;
 use crate::experiment::ladder::result::LabResult;
 use crate::input;
+use crate::program::lines::JsonArgs;
 use anyhow::{Context, Result};
-use std::path::Path;
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `mpps compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The earlier result
+    pub(crate) a: PathBuf,
+    /// The later result
+    pub(crate) b: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
 
 /// Compares two results; status 1 if the second is worse, or lacks what the first measured.
 pub(super) fn run(args: &CompareArgs) -> Result<CommandEnding> {

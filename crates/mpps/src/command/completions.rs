@@ -3,13 +3,22 @@
 //! The shell itself lists the interfaces and network namespaces of the host.
 
 use super::CommandEnding;
-use crate::args::{CompletionsArgs, help};
+use super::help;
 use crate::output::{self, OutputStream};
 use anyhow::{Context, Result};
+use clap::Args;
 use clap::Command;
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 use mpps_io::BACKENDS;
+
+/// Arguments of `mpps completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL", value_parser = ["bash", "fish", "zsh"])]
+    pub(crate) shell: String,
+}
 
 /// How a shell lists the interfaces, and the network namespaces.
 const INTERFACES: &str = "command ls /sys/class/net";

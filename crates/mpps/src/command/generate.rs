@@ -1,17 +1,28 @@
 //! `mpps generate`: the manual pages and the completions of shells, made from the arguments
 //! themselves. It is for those who make packages: `--help` does not show it.
 
+use super::help::{self, CommandHelp};
 use super::{CommandEnding, completions};
-use crate::args::GenerateArgs;
-use crate::args::help::{self, CommandHelp};
 use crate::output::file::OutputFile;
 use anyhow::{Context, Result};
+use clap::Args;
 use clap::Command;
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use mpps_os::file::create_directories;
 use std::io;
+use std::path::PathBuf;
+
+/// Arguments of `mpps generate`.
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// The folder of the files
+    pub(crate) folder: PathBuf,
+    /// The date at the foot of the manual pages, as in 2026-11-24
+    #[arg(long)]
+    pub(crate) date: String,
+}
 
 /// Writes all files into the folder, which is made if need be.
 pub(super) fn run(args: &GenerateArgs) -> Result<CommandEnding> {

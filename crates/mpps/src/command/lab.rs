@@ -3,7 +3,8 @@
 mod tcp;
 
 use super::CommandEnding;
-use crate::args::{LabArgs, Ladder, UdpLadderArgs};
+mod args;
+
 use crate::experiment::ladder::run::{LadderPlan, run as run_ladder};
 use crate::experiment::ladder::{ClimbSchedule, Selection, SenderChoice, document};
 use crate::machine::become_able;
@@ -14,6 +15,8 @@ use crate::signal::EndSignal;
 use crate::udp::labs::config;
 use crate::udp::roles::CpuLayout;
 use anyhow::{Context, Result};
+pub(super) use args::LabArgs;
+use args::{Ladder, UdpLadderArgs};
 use mpps_host::Topology;
 use mpps_lab::{Delivery, Lab};
 use mpps_os::process::ContainedChild;

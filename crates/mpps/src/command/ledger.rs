@@ -1,11 +1,28 @@
 //! `mpps ledger`: of this host, or `mpps ledger SEND.json RECV.json`: both ends of a run in one.
 
 use super::CommandEnding;
-use crate::args::LedgerArgs;
 use crate::input;
+use crate::program::ledger::LiveLedgerArgs;
+use crate::program::lines::JsonArgs;
 use crate::udp::traffic::{RecvTotal, SendTotal, document, join};
 use anyhow::{Context, Result};
+use clap::Args;
 use mpps_host::ledger::account::SEQUENCE_NUMBERS;
+use std::path::PathBuf;
+
+/// Arguments of `mpps ledger`.
+#[derive(Debug, Args)]
+pub(crate) struct LedgerArgs {
+    /// Join this result of `mpps send --json=FILE` with RECV
+    #[arg(requires = "recv", conflicts_with_all = ["port", "pid", "netns", "interval", "count"])]
+    pub(crate) send: Option<PathBuf>,
+    /// The result of `mpps recv --json=FILE`
+    pub(crate) recv: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveLedgerArgs,
+}
 
 /// Joins what a sender and a receiver wrote; status 1 if something is unaccounted for.
 pub(super) fn run(args: &LedgerArgs) -> Result<CommandEnding> {

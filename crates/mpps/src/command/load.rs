@@ -1,11 +1,13 @@
 //! `mpps load`: arguments → plan.
 
 use super::{CommandEnding, engine};
-use crate::args::LoadArgs;
+mod args;
+
 use crate::output::file::optional;
 use crate::output::{self, OutputStream};
 use crate::program::load::{LoadPlan, ab, document::document};
 use anyhow::{Context, Result, ensure};
+pub(super) use args::LoadArgs;
 use mpps_host::Topology;
 use mpps_http::{LoadConfig, Task, Url};
 use mpps_report::page;

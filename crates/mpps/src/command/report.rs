@@ -1,7 +1,8 @@
 //! `mpps report FILE.json`.
 
 use super::CommandEnding;
-use crate::args::ReportArgs;
+use crate::command::doctor::{self, Diagnosis, DoctorResult};
+use crate::command::tune::{self, ProofResult, Proofs};
 use crate::experiment::connections::result::{TcpLabBody, TcpLabResult};
 use crate::experiment::ladder::result::{LAB_SCHEMA, LabResult};
 use crate::experiment::placement::{self, PlacementResult, Placements};
@@ -15,14 +16,30 @@ use crate::input;
 use crate::measure::envelope::{EnvelopeBody, SchemaOnly};
 use crate::output::{self, OutputStream, file::optional};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
-use crate::program::doctor::{self, Diagnosis, DoctorResult};
-use crate::program::tune::{self, ProofResult, Proofs};
 use crate::program::{load, serve};
 use crate::udp::traffic::{RECV_SCHEMA, RecvTotal, SEND_SCHEMA, SendTotal, document as traffic};
 use anyhow::{Context, Result, anyhow, ensure};
+use clap::Args;
 use mpps_report::Document;
 use serde_json::{Deserializer, Value};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `mpps report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Result file of lab, lab tcp, bench, ndr, placement, doctor, load, serve, recv or send; - reads
+    /// standard input
+    pub(crate) file: PathBuf,
+    /// Write a page to FILE instead of text to standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the first bar chart to FILE as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print Markdown
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
 
 /// Makes the document of a result file. `files` names the file, as a kind and a path.
 type Read = fn(text: &str, files: &[(&str, &Path)]) -> Result<Document>;

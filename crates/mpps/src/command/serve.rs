@@ -1,10 +1,12 @@
 //! `mpps serve`: arguments → plan.
 
 use super::{CommandEnding, engine};
-use crate::args::ServeArgs;
+mod args;
+
 use crate::machine::interface_at;
 use crate::program::serve::ServePlan;
 use anyhow::{Context, Result, bail, ensure};
+pub(super) use args::{CLOSE, ServeArgs};
 use mpps_host::facts::sysctl;
 use mpps_host::{Moderation, Throttle, Topology};
 use mpps_http::{Close, Engine, Limits, ServeConfig, ServedContent, Switch, Task};

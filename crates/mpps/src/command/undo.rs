@@ -1,16 +1,34 @@
 //! `mpps undo`: puts back the settings that a killed run left behind.
 
 use super::CommandEnding;
-use crate::args::UndoArgs;
+use super::tune;
 use crate::failure;
 use crate::output::{self, OutputStream};
-use crate::program::{tune, undo_helper};
+use crate::program::undo_helper;
 use anyhow::{Context, Result};
+use clap::Args;
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::text::ShellWord;
 use std::io;
 use std::path::Path;
+
+/// Arguments of `mpps undo`.
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Restore settings in every network namespace, not only in this one
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) all: bool,
+    /// List changed settings without restoring them, also those of live runs
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Make a change that comes by standard input, and put it back at its end
+    #[arg(long, hide = true, conflicts_with_all = ["all", "list"])]
+    pub(crate) keep: bool,
+    /// Wait for the end of that process, which started this one, and put back what it tuned
+    #[arg(long, value_name = "PID", hide = true, conflicts_with_all = ["all", "list", "keep"])]
+    pub(crate) after: Option<u32>,
+}
 
 /// Undoes, or lists, every journal of this user.
 pub(super) fn run(args: &UndoArgs) -> Result<CommandEnding> {

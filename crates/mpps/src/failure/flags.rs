@@ -102,7 +102,7 @@ pub(super) fn text_of(cause: &(dyn std::error::Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::help;
+    use crate::command::help;
     use std::fs;
     use std::path::{Path, PathBuf};
 

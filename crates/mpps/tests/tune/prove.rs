@@ -2,7 +2,7 @@
 
 use super::Place;
 use crate::common::{self, Ended, Running, mpps, run};
-use mpps::program::tune::Proofs;
+use mpps::command::tune::Proofs;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;

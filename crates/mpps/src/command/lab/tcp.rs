@@ -1,7 +1,7 @@
 //! `mpps lab tcp`: the experiments of the 2014 paper.
 
 use super::CommandEnding;
-use crate::args::TcpLadderArgs;
+use super::args::TcpLadderArgs;
 use crate::command::ended;
 use crate::experiment::connections::{
     CellChoice, CellSchedule, Deal, PlannedCell, cells, document::document, run as run_cells,

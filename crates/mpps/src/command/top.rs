@@ -5,10 +5,10 @@ mod exporter;
 mod pane;
 mod screen;
 
-use super::host::{HostArgs, PaceArgs};
-use super::lines::{JsonArgs, OutputLines};
 use crate::measure::outcome::CommandEnding;
 use crate::output;
+use crate::program::host::{HostArgs, PaceArgs};
+use crate::program::lines::{JsonArgs, OutputLines};
 use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Context, Result, bail};

@@ -1,6 +1,6 @@
 //! Arguments of `mpps load`.
 
-use super::serve::CLOSE;
+use crate::command::serve::CLOSE;
 use crate::program::lines::JsonArgs;
 use crate::value::{self, one_of};
 use clap::Args;

@@ -80,7 +80,7 @@ impl SwitchArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Subcommands};
+    use crate::command::{Cli, Subcommands};
     use clap::Parser;
 
     fn parsed(words: &[&str]) -> Option<SwitchArgs> {

@@ -366,7 +366,7 @@ pub(super) mod tests {
     use mpps_host::{Ledger, Loss, Scope, Station};
 
     /// A page with something wrong in each of its tables.
-    pub(in crate::program::top) fn page() -> Overview {
+    pub(in crate::command::top) fn page() -> Overview {
         let mut ledger = Ledger::new(352_000, 350_000, 0);
         ledger.lose(Loss {
             station: Station::Socket,

@@ -1,6 +1,6 @@
 //! Arguments of `mpps serve`.
 
-use super::SwitchArgs;
+use crate::command::switches::SwitchArgs;
 use crate::program::lines::JsonArgs;
 use crate::value::{self, Named, one_of};
 use clap::Args;
@@ -96,7 +96,7 @@ pub(crate) struct LimitArgs {
 }
 
 /// The side that closes a connection, and how.
-pub(super) const CLOSE: &[Named<Close>] = &[
+pub(in crate::command) const CLOSE: &[Named<Close>] = &[
     (
         "server",
         "The server, after a reply that announces it; the server keeps TIME_WAIT",
