@@ -181,7 +181,7 @@ fn usage(error: &clap::Error) -> String {
         .collect();
     let program = help::command();
     let (path, command) = called(&program, &words);
-    let meant = meant(error, command);
+    let meant = meant(error, command, &words);
     let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
     format!("mpps: {told}{meant}; `{path} --help` lists the options")
 }
@@ -199,11 +199,17 @@ fn called<'a>(program: &'a Command, words: &[String]) -> (String, &'a Command) {
 }
 
 /// The one word that a misspelt command, option or value is closest to.
-fn meant(error: &clap::Error, command: &Command) -> Option<String> {
+fn meant(error: &clap::Error, command: &Command, words: &[String]) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     };
+    let foreign = text(ContextKind::InvalidSubcommand).or_else(|| text(ContextKind::InvalidArg));
+    if let Some(file) = foreign
+        && words.windows(2).any(|pair| pair == ["--json", &file])
+    {
+        return Some(format!("--json={file}"));
+    }
     // Each word with what it stands for.
     let itself = |name: String| (name.clone(), name);
     let (wrong, known): (String, Vec<(String, String)>) = match error.kind() {

@@ -48,7 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-const FILES: [&str; 5] = ["bench", "--json", "data.json", "--html", "page.html"];
+const FILES: [&str; 4] = ["bench", "--json=data.json", "--html", "page.html"];
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory can be had")
@@ -526,14 +526,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 fn searched(options: &[&str], run: impl Fn(&mut Command) -> Ended) -> NdrRow {
     let directory = directory();
     let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
-    command.args([
-        "--loss",
-        "20%",
-        "--json",
-        "data.json",
-        "--html",
-        "page.html",
-    ]);
+    command.args(["--loss", "20%", "--json=data.json", "--html", "page.html"]);
     run(command.args(options).current_dir(&directory)).fine();
     let mut result = ndr_result(&directory);
     assert!(result.complete, "{result:?}");
@@ -563,7 +556,7 @@ fn ndr_keeps_what_it_has_and_says_why_the_rest_did_not_run() {
     let mut command = mpps(&["ndr", "recv", "xdp_drop/packet-untouched"]);
     // Rules are refused at once, and the receiver's search does not end.
     command.args(["--throttle", "20k", "--repeat", "1000", "--limit", "60m"]);
-    command.args(["--json", "data.json", "--html", "page.html"]);
+    command.args(["--json=data.json", "--html", "page.html"]);
     common::interrupted(command.current_dir(&directory), || {
         if !directory.path().join("data.json").exists() {
             return false;

@@ -251,7 +251,8 @@ fn a_file_that_is_no_total_is_named() {
 fn an_output_that_cannot_be_written_is_named() {
     let directory = tempfile::tempdir().expect("a directory can be had");
     for option in ["--json", "--html"] {
-        let arguments = ["lab", "--quick", "--only", "1", option, "/nosuch/result"];
+        let option = format!("{option}=/nosuch/result");
+        let arguments = ["lab", "--quick", "--only", "1", &option];
         let ended = run(mpps(&arguments).current_dir(&directory));
         expect_refusal(&ended, &["/nosuch/result"]);
         // Not the other one's either, which could be opened.

@@ -53,7 +53,7 @@ fn directory() -> TempDir {
 
 /// Climbs in a directory, with names of its own for the files.
 fn climb(directory: &TempDir, arguments: &[&str]) -> Ended {
-    let mut command = mpps(&["lab", "--json", "data.json", "--html", "page.html"]);
+    let mut command = mpps(&["lab", "--json=data.json", "--html", "page.html"]);
     run(command.args(arguments).current_dir(directory))
 }
 
@@ -431,7 +431,7 @@ fn interrupted_it_keeps_what_it_has() {
         "1,2",
     ]);
     command
-        .args(["--json", "data.json", "--html", "page.html"])
+        .args(["--json=data.json", "--html", "page.html"])
         .current_dir(&directory);
     common::interrupted(&mut command, || {
         if !directory.path().join("data.json").exists() {
@@ -449,7 +449,7 @@ fn interrupted_it_keeps_what_it_has() {
 /// A rung that is printed is in the file, whatever comes after.
 fn killed_it_keeps_what_it_has() {
     let directory = directory();
-    let mut command = mpps(&["lab", "--quick", "--json", "data.json"]);
+    let mut command = mpps(&["lab", "--quick", "--json=data.json"]);
     command
         .args(["--html", "page.html"])
         .current_dir(&directory);
@@ -470,7 +470,7 @@ fn who_reads_no_more_ends_only_its_printing() {
     let directory = directory();
     let (reader, writer) = std::io::pipe().expect("a pipe can be had");
     drop(reader);
-    let mut command = mpps(&["lab", "--json", "data.json", "--html", "page.html"]);
+    let mut command = mpps(&["lab", "--json=data.json", "--html", "page.html"]);
     command.args(["--quick", "--only", "1"]).stdout(writer);
     let ended = command.current_dir(&directory).output().expect("it starts");
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
@@ -577,8 +577,7 @@ fn an_ordinary_user_has_a_lab() {
         "--quick",
         "--only",
         "1,2",
-        "--json",
-        "data.json",
+        "--json=data.json",
         "--html",
         "page.html",
     ]);
@@ -603,7 +602,7 @@ fn an_ordinary_user_has_a_lab() {
 fn a_pid_namespace_without_kernel_threads_has_a_lab() {
     const SAID: &str = "this PID namespace shows 0 of";
     let climb = ["--only", "2,4a", "--seconds", "0.1", "--repeat", "1"];
-    let program = [env!("CARGO_BIN_EXE_mpps"), "lab", "--json", "data.json"];
+    let program = [env!("CARGO_BIN_EXE_mpps"), "lab", "--json=data.json"];
     // With a /proc of its own, and with that of the namespace around it.
     for contained in [&[][..], &["--mount-proc"], &["--pid"]] {
         let directory = directory();
@@ -657,7 +656,7 @@ fn without_its_sysctls_it_is_silent() {
     assert!(!is_v6 || said(&silent) == Some(0), "{silent:#?}");
 
     let climb = ["--only", "2", "--seconds", "0.1", "--repeat", "1"];
-    contained(&[&climb[..], &["--json", "data.json", "--html", "page.html"]].concat());
+    contained(&[&climb[..], &["--json=data.json", "--html", "page.html"]].concat());
     let result = result(&directory);
     let ledgers: Vec<_> = result.rungs[0].runs.ledgers().collect();
     assert!(!ledgers.is_empty());

@@ -24,7 +24,8 @@ pub(crate) struct Series<const QUICK_MS: u64 = 350> {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
     /// Write JSON to FILE instead of ./COMMAND.json; without FILE, to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "-")]
     json: Option<PathBuf>,
     /// Write the HTML page to FILE instead of ./COMMAND.html
     #[arg(long, value_name = "FILE")]

@@ -227,7 +227,7 @@ fn a_result_is_kept_if_its_place_is_taken_during_the_run() {
     assert_eq!(names(directory).len(), 3, "{:?}", names(directory));
     // The page does not depend on the data. A failed write to a device keeps no copy of the data.
     fs::remove_file(directory.join("lab.html")).expect("it is there");
-    let ended = shell(directory, "$MPPS lab --quick --only 1 --json /dev/full");
+    let ended = shell(directory, "$MPPS lab --quick --only 1 --json=/dev/full");
     expect_refusal(&ended, &["cannot write /dev/full"]);
     assert!(!ended.err.contains("the result is in"), "{ended:#?}");
     assert!(text(&directory.join("lab.html")).contains("mpps lab"));
@@ -279,7 +279,7 @@ pub(crate) fn a_link_of_another_user_is_not_followed() {
         (&["lab.html"], "lab --quick --only 1", "--html"),
         (
             &["a", "b"],
-            "lab --quick --only 1 --json b/precious",
+            "lab --quick --only 1 --json=b/precious",
             "--json",
         ),
         (&["a", "b"], "bench --quick --html b/../b/new", "--html"),
@@ -368,7 +368,7 @@ fn a_user_namespace_makes_no_link_trusted() {
             .contains(FACT)
     );
     // Through root's link, as it was found before there was a namespace.
-    let line = "lab --quick --only 1 --json lab.json";
+    let line = "lab --quick --only 1 --json=lab.json";
     as_nobody(line, &shared, "way/precious").fine();
     assert!(text(&precious).contains("mpps lab"));
     assert_eq!(names(&own), ["precious"]);

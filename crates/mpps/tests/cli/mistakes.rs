@@ -210,9 +210,19 @@ pub(crate) const MISTAKES: &[Mistake] = &[
         &["lab", "--only", "1,99"],
         &["--only 99", "mpps lab --list"],
     ),
+    misuse(
+        "json_without_an_equals_sign",
+        &["lab", "--json", "x.json"],
+        &["did you mean --json=x.json?"],
+    ),
+    misuse(
+        "json_of_bench_without_an_equals_sign",
+        &["bench", "--json", "x.json"],
+        &["did you mean --json=x.json?"],
+    ),
     mistake(
         "one_file_for_two",
-        &["lab", "--json", "x", "--html", "x"],
+        &["lab", "--json=x", "--html", "x"],
         &["--json", "--html", "same file"],
     ),
     mistake(
