@@ -56,11 +56,12 @@ mod way_out;
 mod xdp_drop;
 mod xdp_socket;
 
-pub use ledger::{ledger, losses};
+pub use ledger::ledger;
 use mpps_os::text::Foreign;
 pub use seen::{DoctorRequest, Observed, SeenSocket};
 
 use crate::Station;
+use crate::ledger::loss::LossKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -209,6 +210,11 @@ impl Finding {
         let evidence: Vec<_> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
         let count = Evidence::sum(&evidence);
         (count > 0).then(|| Self::noticed(seen, check, station, evidence).of(count, seen))
+    }
+
+    /// Begins a finding of a loss that counters of its own count; none if they did not grow.
+    fn counted(seen: &Observed, check: &Check, kind: &LossKind) -> Option<Self> {
+        Self::lost(seen, check, kind.station, seen.counters(kind.counters))
     }
 
     /// Begins a finding that costs time, or packets that nothing counts.

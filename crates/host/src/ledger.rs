@@ -10,6 +10,7 @@
 
 pub mod account;
 pub mod host_pair;
+pub mod loss;
 
 use mpps_os::text::Foreign;
 use schemars::JsonSchema;
@@ -28,7 +29,7 @@ pub enum Station {
     Wire,
     /// The per-CPU backlog queue (`netif_rx`, RPS).
     Backlog,
-    /// The receiving IP layer and the packet filter.
+    /// The receiving IP layer and the firewall.
     Ip,
     /// The receiving UDP layer, before a socket's queue.
     Udp,
@@ -390,7 +391,7 @@ mod tests {
         ledger.lose(loss(Station::Udp, "no socket on the port", 0));
         ledger.lose(Loss {
             by_difference: true,
-            ..loss(Station::Ip, "packet filter", 1_000)
+            ..loss(Station::Ip, "firewall", 1_000)
         });
         ledger.lose(Loss {
             exact: false,
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!(
             ledger.to_string(),
             "offered 3 412 882 + multicast copies 120 = delivered 3 400 112 + refused 7 (inexact) \
-             + packet filter 1 000 (by difference) + socket buffer full 12 770 + still queued 0 \
+             + firewall 1 000 (by difference) + socket buffer full 12 770 + still queued 0 \
              + UNACCOUNTED -887"
         );
         assert_eq!(

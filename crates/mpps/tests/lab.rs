@@ -663,10 +663,7 @@ fn without_its_sysctls_it_is_silent() {
     for ledger in ledgers {
         assert_eq!(ledger.unaccounted, 0, "{ledger}");
         assert!(
-            ledger
-                .losses
-                .iter()
-                .all(|loss| loss.reason != "packet filter"),
+            ledger.losses.iter().all(|loss| loss.reason != "firewall"),
             "{ledger}"
         );
     }

@@ -1,7 +1,7 @@
 //! Packets for an address that this host does not have.
 
 use super::{Check, Finding, Observed};
-use crate::Station;
+use crate::ledger::loss::ADDRESS;
 
 pub(super) const CHECK: Check = Check {
     name: "address",
@@ -10,10 +10,8 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const NAMES: &[&str] = &["Ip.InAddrErrors", "Ip6.InAddrErrors"];
-
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
+    let found = Finding::counted(seen, &CHECK, &ADDRESS).map(|found| {
         found.says(
             "packets came for an IP address that this host does not have",
             "ip address show: add the address that the senders use, or correct the route or the table of \

@@ -1,7 +1,7 @@
 //! Packets whose IP header is damaged.
 
 use super::{Check, Confidence, Finding, Observed};
-use crate::Station;
+use crate::ledger::loss::BAD_HEADER;
 
 pub(super) const CHECK: Check = Check {
     name: "bad_header",
@@ -10,11 +10,9 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const NAMES: &[&str] = &["Ip.InHdrErrors", "Ip6.InHdrErrors"];
-
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
-        let is_v6 = seen.grown(&NAMES[1..]) > 0;
+    let found = Finding::counted(seen, &CHECK, &BAD_HEADER).map(|found| {
+        let is_v6 = seen.grown(&BAD_HEADER.counters[1..]) > 0;
         // Of IPv6 whole headers are among them (ip6_rcv_core, ipv6_rthdr_rcv).
         let (intact, shown, confidence) = match is_v6 {
             true => (

@@ -1,7 +1,7 @@
 //! Datagrams with a wrong checksum.
 
 use super::{Check, Finding, Observed};
-use crate::Station;
+use crate::ledger::loss::CHECKSUM;
 
 pub(super) const CHECK: Check = Check {
     name: "checksum",
@@ -10,10 +10,8 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const NAMES: &[&str] = &["Udp.InCsumErrors", "Udp6.InCsumErrors"];
-
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
+    let found = Finding::counted(seen, &CHECK, &CHECKSUM).map(|found| {
         found.says(
             "datagrams came with a wrong checksum: a sender that makes packets itself, a device on the way, \
              or a card whose checksum offload is broken",

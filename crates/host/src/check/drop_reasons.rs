@@ -1,8 +1,9 @@
 //! Where the packets of each kernel drop reason also appear: in a counter, in a check, or nowhere.
 
 use super::seen::{COPIES, is_outward};
-use super::{
-    Evidence, Observed, address, bad_header, checksum, firewall, ip_discards, reverse_path,
+use super::{Evidence, Observed, firewall};
+use crate::ledger::loss::{
+    ADDRESS, BAD_HEADER, CHECKSUM, CUT_SHORT, DISCARDED, NO_ROUTE, REFUSED_BY_UDP, REVERSE_PATH,
 };
 
 /// Where the packets of a drop reason also appear.
@@ -29,12 +30,6 @@ use Fate::{Checked, Counted, Delivered, Explains, Harmless, Outward, Uncounted};
 /// The kernel's name for no reason (`SKB_DROP_REASON_NOT_SPECIFIED`).
 pub(super) const NOT_SPECIFIED: &str = "NOT_SPECIFIED";
 
-/// Packets that UDP counts only as errors: [`Observed::counter`] computes these counters.
-pub(super) const UDP_ERRORS: &[&str] = &[
-    "Udp.InErrors beyond its parts",
-    "Udp6.InErrors beyond its parts",
-];
-
 /// The reasons of include/net/dropreason-core.h with their fates, except [`COPIES`] and outward
 /// ones. A name that ends with `*` stands for all names with that beginning. A test compares the
 /// table with the reasons of the running kernel.
@@ -48,27 +43,27 @@ const FATES: &[(&str, Fate)] = &[
     ("FRAG_REASM_TIMEOUT", Checked),
     ("FRAG_TOO_FAR", Checked),
     ("DUP_FRAG", Checked),
-    ("UDP_CSUM", Counted(&[checksum::NAMES])),
-    ("IP_CSUM", Counted(&[bad_header::NAMES])),
-    ("IP_INHDR", Counted(&[bad_header::NAMES])),
-    ("IPV6_BAD_EXTHDR", Counted(&[bad_header::NAMES])),
+    ("UDP_CSUM", Counted(&[CHECKSUM.counters])),
+    ("IP_CSUM", Counted(&[BAD_HEADER.counters])),
+    ("IP_INHDR", Counted(&[BAD_HEADER.counters])),
+    ("IPV6_BAD_EXTHDR", Counted(&[BAD_HEADER.counters])),
     (
         "PKT_TOO_SMALL",
-        Counted(&[ip_discards::TRUNCATED, UDP_ERRORS, bad_header::NAMES]),
+        Counted(&[CUT_SHORT.counters, BAD_HEADER.counters]),
     ),
     (
         "HDR_TRUNC",
-        Counted(&[ip_discards::TRUNCATED, bad_header::NAMES]),
+        Counted(&[CUT_SHORT.counters, BAD_HEADER.counters]),
     ),
-    ("IP_INNOROUTES", Counted(&[ip_discards::NO_ROUTE])),
-    ("NOMEM", Counted(&[ip_discards::DISCARDED])),
-    ("IPV6DISABLED", Counted(&[ip_discards::DISCARDED])),
-    ("IP_INADDRERRORS", Counted(&[address::NAMES])),
-    ("IP_INVALID_DEST", Counted(&[address::NAMES])),
-    ("IP_RPFILTER", Counted(&[reverse_path::NAMES])),
-    ("SOCKET_FILTER", Explains(UDP_ERRORS)),
-    ("SECURITY_HOOK", Explains(UDP_ERRORS)),
-    ("XFRM_POLICY", Explains(UDP_ERRORS)),
+    ("IP_INNOROUTES", Counted(&[NO_ROUTE.counters])),
+    ("NOMEM", Counted(&[DISCARDED.counters])),
+    ("IPV6DISABLED", Counted(&[DISCARDED.counters])),
+    ("IP_INADDRERRORS", Counted(&[ADDRESS.counters])),
+    ("IP_INVALID_DEST", Counted(&[ADDRESS.counters])),
+    ("IP_RPFILTER", Counted(&[REVERSE_PATH.counters])),
+    ("SOCKET_FILTER", Explains(REFUSED_BY_UDP.counters)),
+    ("SECURITY_HOOK", Explains(REFUSED_BY_UDP.counters)),
+    ("XFRM_POLICY", Explains(REFUSED_BY_UDP.counters)),
     ("VXLAN_*", Delivered),
     (NOT_SPECIFIED, Uncounted),
     ("ARP_*", Uncounted),

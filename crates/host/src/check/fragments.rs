@@ -3,6 +3,7 @@
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use crate::facts::Observation;
+use crate::ledger::loss::FRAGMENTS;
 
 pub(super) const CHECK: Check = Check {
     name: "fragments",
@@ -13,7 +14,6 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const NAMES: &[&str] = &["Ip.ReasmFails", "Ip6.ReasmFails"];
 /// Fragments that came, and datagrams that they became.
 pub(super) const CAME: &[&str] = &["Ip.ReasmReqds", "Ip6.ReasmReqds"];
 pub(super) const WHOLE: &[&str] = &["Ip.ReasmOKs", "Ip6.ReasmOKs"];
@@ -36,14 +36,15 @@ fn waits(facts: &Observation, at: usize) -> u64 {
 
 /// Of those that failed, how many waited at the first moment: their fragments came before it.
 fn old(seen: &Observed, at: usize) -> u64 {
-    seen.grown(&NAMES[at..=at]).min(waits(seen.before, at))
+    seen.grown(&FRAGMENTS.counters[at..=at])
+        .min(waits(seen.before, at))
 }
 
 /// Datagrams that failed, as far as their fragments came meanwhile.
 pub(super) fn lost(seen: &Observed) -> u64 {
     let old = [0, 1].map(|at| old(seen, at));
     let old = old.iter().fold(0, |sum: u64, &one| sum.saturating_add(one));
-    seen.grown(NAMES).saturating_sub(old)
+    seen.grown(FRAGMENTS.counters).saturating_sub(old)
 }
 
 fn remedy() -> String {
@@ -61,7 +62,7 @@ fn earlier(seen: &Observed) -> Option<Finding> {
         if old > 0 {
             count = count.saturating_add(old);
             let [before, now] = [seen.before, seen.after].map(|facts| waits(facts, at));
-            evidence.extend(seen.counter(NAMES[at]));
+            evidence.extend(seen.counter(FRAGMENTS.counters[at]));
             evidence.push(Evidence::new(
                 format!("{name} inuse (sockstat)"),
                 before,
@@ -78,7 +79,7 @@ fn earlier(seen: &Observed) -> Option<Finding> {
 }
 
 fn failed(seen: &Observed) -> Option<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES))?;
+    let found = Finding::counted(seen, &CHECK, &FRAGMENTS)?;
     let mut found = found.of(lost(seen), seen);
     if found.count == 0 {
         return None;
@@ -91,7 +92,7 @@ fn failed(seen: &Observed) -> Option<Finding> {
     let overlaps = seen.counter("IpExt.ReasmOverlaps");
     let overlaps = overlaps.filter(|overlaps| overlaps.grown() > 0);
     let Some(overlaps) = overlaps else {
-        let v6 = match seen.grown(&NAMES[1..]) {
+        let v6 = match seen.grown(&FRAGMENTS.counters[1..]) {
             0 => "",
             _ => ", or they overlap, which IPv6 does not count",
         };
@@ -122,7 +123,7 @@ fn waiting(seen: &Observed) -> Option<Finding> {
     for (at, name) in WAITING.into_iter().enumerate() {
         let [before, now] = [seen.before, seen.after].map(|facts| waits(facts, at));
         let whole = seen.grown(&WHOLE[at..=at]) as f64 / seen.seconds();
-        let passing = (whole * PASSING).ceil() + seen.grown(&NAMES[at..=at]) as f64;
+        let passing = (whole * PASSING).ceil() + seen.grown(&FRAGMENTS.counters[at..=at]) as f64;
         let came = seen.counter(CAME[at]).filter(|came| came.grown() > 0);
         let Some(came) = came.filter(|_| now as f64 > passing) else {
             continue;

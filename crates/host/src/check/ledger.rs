@@ -1,13 +1,9 @@
 //! The ledger of UDP on one host, whichever program receives.
 
-use super::unspecified::{IGNORED, Unspecified};
+use super::unspecified::Unspecified;
 use super::vanished::{gap, to_strange_groups, vanished};
-use super::{
-    Check, Evidence, Observed, address, allowance, backlog, bad_header, checksum, closed_unread,
-    conntrack, drop_reason, firewall, fragments, frame_errors, ip_discards, nic_no_memory,
-    nic_no_room, nic_refused, no_listener, overrun, reverse_path, udp_errors, udp_memory, unrouted,
-    xdp_drop, xdp_socket,
-};
+use super::{CHECKS, Evidence, Observed, drop_reason, firewall, fragments};
+use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, OTHER_REASON, OTHER_STATIONS};
 use crate::{Ledger, Loss, Scope, Station};
 
 /// Packets that come to IP and are not UDP for this host.
@@ -21,130 +17,21 @@ const OTHERS: [&str; 7] = [
     "Ip6.InUnknownProtos",
 ];
 
-pub mod losses {
-    //! Where and why a host's ledger can have losses.
-
-    use super::{DROP_REASON, EARLY, LOSSES, REASONED, STATIONS};
-    use crate::Station;
-
-    /// The reason of what sockets' full buffers cost.
-    pub const BUFFER_FULL: &str = "socket buffer full";
-
-    /// All that there can be.
-    pub fn all() -> impl Iterator<Item = (Station, &'static str)> {
-        let early = EARLY.map(|(station, _, reason, _)| (station, reason));
-        let counted = LOSSES.map(|(station, reason, _)| (station, reason));
-        let reasoned = REASONED.map(|(station, reason, _)| (station, reason));
-        let others = STATIONS.map(|station| (station, DROP_REASON));
-        let all = early.into_iter().chain(counted);
-        all.chain(reasoned).chain(others)
-    }
-}
-
-/// Where packets are lost before IP, and the checks that count them.
-const EARLY: [(Station, Scope, &str, &[Check]); 7] = [
-    (
-        Station::Wire,
-        Scope::Interface,
-        "no room in the NIC",
-        &[nic_no_room::CHECK, nic_no_memory::CHECK],
-    ),
-    (
-        Station::Wire,
-        Scope::Interface,
-        "held back by the cloud",
-        &[allowance::CHECK],
-    ),
-    (
-        Station::Wire,
-        Scope::Interface,
-        "damaged frame",
-        &[frame_errors::CHECK],
-    ),
-    (
-        Station::Wire,
-        Scope::Interface,
-        "refused by the NIC",
-        &[nic_refused::CHECK],
-    ),
-    (
-        Station::Wire,
-        Scope::Interface,
-        "XDP program",
-        &[xdp_drop::CHECK],
-    ),
-    (
-        Station::Backlog,
-        Scope::Host,
-        "backlog full",
-        &[backlog::CHECK],
-    ),
-    (
-        Station::Socket,
-        Scope::Socket,
-        "AF_XDP ring",
-        &[xdp_socket::CHECK],
-    ),
-];
-/// Drops that no counter has, and the checks that count them.
-const REASONED: [(Station, &str, &[Check]); 3] = [
-    (
-        Station::Ip,
-        "firewall",
-        &[conntrack::CHECK, firewall::CHECK],
-    ),
-    (Station::Ip, "delivered nowhere", &[unrouted::CHECK]),
-    (
-        Station::Socket,
-        "unread in a closed socket",
-        &[closed_unread::CHECK],
-    ),
-];
-/// Losses that only the kernel's drop reasons show, and their stations.
-const DROP_REASON: &str = "another drop reason";
-const STATIONS: [Station; 4] = [Station::Wire, Station::Ip, Station::Udp, Station::Socket];
-/// The reason whose counters are of whole datagrams, where IP counts fragments.
-const FRAGMENTS: &str = "fragments without the rest";
-
-/// Where this namespace loses datagrams from IP on, by counters that are disjoint.
-const LOSSES: [(Station, &str, &[&str]); 13] = [
-    (Station::Ip, "reverse path filter", reverse_path::NAMES),
-    (Station::Ip, "not an address of this host", address::NAMES),
-    (Station::Ip, "bad IP header", bad_header::NAMES),
-    (Station::Ip, "cut short", ip_discards::TRUNCATED),
-    (Station::Ip, "no route", ip_discards::NO_ROUTE),
-    (Station::Ip, "discarded by IP", ip_discards::DISCARDED),
-    (Station::Ip, FRAGMENTS, fragments::NAMES),
-    (Station::Udp, "no listener", no_listener::NAMES),
-    (
-        Station::Udp,
-        "for all hosts or a group, and no listener",
-        IGNORED,
-    ),
-    (Station::Udp, "wrong checksum", checksum::NAMES),
-    (Station::Udp, "no memory for UDP", udp_memory::NAMES),
-    (Station::Udp, "refused by UDP", udp_errors::NAMES),
-    (Station::Socket, losses::BUFFER_FULL, overrun::NAMES),
-];
-
 /// A row of what these counters grew by.
-fn row(station: Station, reason: &str, scope: Scope, evidence: &[Evidence]) -> Loss {
+fn row(kind: &LossKind, evidence: &[Evidence]) -> Loss {
     let grown = evidence.iter().filter(|one| one.grown() > 0);
     let sources: Vec<&str> = grown.map(|one| &*one.source).collect();
     Loss {
-        station,
-        reason: reason.to_owned(),
-        count: Evidence::sum(evidence),
-        source: sources.join(" + "),
-        scope,
-        by_difference: false,
-        exact: scope == Scope::Namespace,
+        exact: kind.scope == Scope::Namespace,
+        ..kind.row(Evidence::sum(evidence), sources.join(" + "))
     }
 }
 
-/// The losses that these checks find: one count for their findings and for the ledger.
-fn found(seen: &Observed, station: Station, reason: &str, scope: Scope, checks: &[Check]) -> Loss {
-    let found = checks.iter().flat_map(|check| (check.run)(seen));
+/// The losses that the checks of a kind find: one count for their findings and for the ledger.
+fn found(seen: &Observed, kind: &LossKind) -> Loss {
+    let checks = CHECKS.iter();
+    let checks = checks.filter(|check| kind.checks.contains(&check.name));
+    let found = checks.flat_map(|check| (check.run)(seen));
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for finding in found {
         count = count.saturating_add(finding.count);
@@ -154,27 +41,48 @@ fn found(seen: &Observed, station: Station, reason: &str, scope: Scope, checks: 
         count,
         // They count packets of all kinds.
         exact: false,
-        ..row(station, reason, scope, &evidence)
+        ..row(kind, &evidence)
+    }
+}
+
+/// What the namespace's counters of a kind have.
+fn counted(seen: &Observed, kind: &LossKind) -> Loss {
+    let row = row(kind, &seen.counters(kind.counters));
+    match kind == &FRAGMENTS {
+        // Its counters are of whole datagrams, where IP counts fragments.
+        true => Loss {
+            count: fragments::lost(seen),
+            exact: false,
+            ..row
+        },
+        false => row,
     }
 }
 
 /// Losses that no counter of IP or UDP has: by checks, and by drop reasons. Also returns how many
 /// of the latter UDP counted as delivered.
 fn reasoned(seen: &Observed) -> (Vec<Loss>, u64) {
-    let rows = REASONED.iter().map(|(station, reason, checks)| Loss {
+    let kinds = LOSSES.iter().filter(|kind| !kind.checks.is_empty());
+    let kinds = kinds.filter(|kind| kind.scope == Scope::Namespace);
+    let rows = kinds.map(|kind| Loss {
         // The kernel counts those of all namespaces; what IP delivered to this one bounds them.
-        by_difference: *station == Station::Socket,
-        ..found(seen, *station, reason, Scope::Namespace, checks)
+        by_difference: kind.station == Station::Socket,
+        ..found(seen, kind)
     });
     let mut rows: Vec<Loss> = rows.collect();
     let others = drop_reason::losses(seen);
-    rows.extend(STATIONS.map(|station| {
+    rows.extend(OTHER_STATIONS.map(|station| {
         let here = others.iter().filter(|(at, ..)| *at == station);
         let here: Vec<Evidence> = here.map(|(_, lost, _)| lost.clone()).collect();
-        let row = row(station, DROP_REASON, Scope::Namespace, &here);
+        let sources: Vec<&str> = here.iter().map(|one| &*one.source).collect();
         Loss {
+            station,
+            reason: OTHER_REASON.to_owned(),
+            count: Evidence::sum(&here),
+            source: sources.join(" + "),
+            scope: Scope::Namespace,
+            by_difference: false,
             exact: false,
-            ..row
         }
     }));
     let delivered = others.iter().filter(|(.., delivered)| *delivered);
@@ -194,19 +102,13 @@ fn sum(rows: &[Loss]) -> u64 {
 /// The counters of a busy host are read one after the other. Packets that come meanwhile are in
 /// UNACCOUNTED. On an idle host it is zero.
 pub fn ledger(seen: &Observed) -> Ledger {
-    let early =
-        EARLY.map(|(station, scope, reason, checks)| found(seen, station, reason, scope, checks));
-    let counted = LOSSES.map(|(station, reason, names)| {
-        let row = row(station, reason, Scope::Namespace, &seen.counters(names));
-        match reason {
-            FRAGMENTS => Loss {
-                count: fragments::lost(seen),
-                exact: false,
-                ..row
-            },
-            _ => row,
-        }
-    });
+    let beyond = LOSSES.iter().filter(|kind| kind.scope != Scope::Namespace);
+    let early: Vec<Loss> = beyond
+        .filter(|kind| !kind.checks.is_empty())
+        .map(|kind| found(seen, kind))
+        .collect();
+    let by_counter = LOSSES.iter().filter(|kind| !kind.counters.is_empty());
+    let counted: Vec<Loss> = by_counter.map(|kind| counted(seen, kind)).collect();
     let (reasoned, taken_back) = reasoned(seen);
     // Datagrams to groups are no listener reports. The kernel's drop reason distinguishes them.
     let to_groups = to_strange_groups(seen).saturating_sub(Unspecified::of(seen).unrouted_v6);

@@ -1,8 +1,9 @@
 //! Datagrams for a port without a listener.
 
-use super::unspecified::{self, IGNORED};
+use super::unspecified;
 use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
+use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
 pub(super) const CHECK: Check = Check {
@@ -12,8 +13,6 @@ pub(super) const CHECK: Check = Check {
     speaks: "no socket took datagrams, with `--port` those to it; broadcast and multicast may be remarks",
     run,
 };
-
-pub(super) const NAMES: &[&str] = &["Udp.NoPorts", "Udp6.NoPorts"];
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let own = match elsewhere(seen).is_empty() {
@@ -26,7 +25,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
 /// Datagrams to all hosts or a group, which the kernel ignores without a socket: nothing is wrong,
 /// unless they came to the port in question.
 fn ignored(seen: &Observed) -> Option<Finding> {
-    let mut found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(IGNORED))?;
+    let mut found = Finding::counted(seen, &CHECK, &NO_MEMBER)?;
     let ours = seen
         .reason(unspecified::REASON)
         .map_or(0, |one| one.grown());
@@ -107,7 +106,7 @@ fn places<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> Vec<String> {
 /// The finding about datagrams that found no socket.
 pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
-        let found = Finding::lost(seen, check, Station::Udp, seen.counters(NAMES))?;
+        let found = Finding::counted(seen, check, &NO_SOCKET)?;
         return Some(found.says(
             format!("datagrams came to UDP, and no socket took them{}", some(seen)),
             "mpps doctor --port PORT shows whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
@@ -118,7 +117,7 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
         Some(ours) => (vec![ours], Confidence::Certain),
         // The counter is of all ports, and this one has its socket.
         None if !seen.sockets.is_empty() => return None,
-        None => (seen.counters(NAMES), Confidence::Possible),
+        None => (seen.counters(NO_SOCKET.counters), Confidence::Possible),
     };
     let found = Finding::lost(seen, check, Station::Udp, evidence)?;
     let what = match seen.sockets.len() {

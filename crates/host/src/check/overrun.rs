@@ -1,7 +1,8 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
-use super::{Evidence, Observed, SeenSocket, checksum, udp_errors, udp_memory};
+use super::{Evidence, Observed, SeenSocket};
 use crate::facts::{Busy, Quota};
+use crate::ledger::loss::{BUFFER_FULL, CHECKSUM, NO_MEMORY, REFUSED_BY_UDP};
 use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,9 +17,6 @@ const TICKS_MIN: u64 = 100;
 const DROPS_MIN: u64 = 100;
 /// Below this share a thread hardly ran.
 pub(super) const IDLE: f64 = 0.005;
-
-/// The counters of full buffers.
-pub(super) const NAMES: &[&str] = &["Udp.RcvbufErrors", "Udp6.RcvbufErrors"];
 
 /// Why a buffer was not emptied in time, as seen outside of its reader.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,12 +57,12 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Observed<'a>) -> Vec<Overrun<'s, 'a>> {
     // `sk_drops` also counts what a filter of the socket dropped, a checksum that was found wrong when
     // it was read, and what found no memory.
     let others = seen
-        .grown(checksum::NAMES)
-        .saturating_add(seen.grown(udp_memory::NAMES))
-        .saturating_add(seen.grown(udp_errors::NAMES));
+        .grown(CHECKSUM.counters)
+        .saturating_add(seen.grown(NO_MEMORY.counters))
+        .saturating_add(seen.grown(REFUSED_BY_UDP.counters));
     let filtered = seen.reason("SOCKET_FILTER").map_or(0, |one| one.grown());
     let is_sure = others == 0 && filtered == 0;
-    let full = seen.grown(NAMES);
+    let full = seen.grown(BUFFER_FULL.counters);
     let mut at = BTreeMap::new();
     for socket in &seen.sockets {
         *at.entry(place(socket)).or_default() += 1;

@@ -1,7 +1,7 @@
 //! Packets whose source address this host would answer by another interface.
 
 use super::{Check, Finding, Observed};
-use crate::Station;
+use crate::ledger::loss::REVERSE_PATH;
 
 pub(super) const CHECK: Check = Check {
     name: "reverse_path",
@@ -10,10 +10,8 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const NAMES: &[&str] = &["TcpExt.IPReversePathFilter"];
-
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Ip, seen.counters(NAMES)).map(|found| {
+    let found = Finding::counted(seen, &CHECK, &REVERSE_PATH).map(|found| {
         found.says(
             "the reverse path filter dropped packets: this host would not answer their sender by the \
              interface that they came by",

@@ -1,8 +1,7 @@
 //! Full buffers of sockets that are not there to be asked.
 
-use super::overrun::NAMES;
 use super::{Check, Confidence, Finding, Observed};
-use crate::Station;
+use crate::ledger::loss::BUFFER_FULL;
 
 pub(super) const CHECK: Check = Check {
     name: "socket_gone",
@@ -18,13 +17,13 @@ fn run(seen: &Observed) -> Vec<Finding> {
     if seen.asked.port.is_some() || seen.asked.pid.is_some() {
         return Vec::new();
     }
-    let all = seen.grown(NAMES);
+    let all = seen.grown(BUFFER_FULL.counters);
     let known = seen.sockets.iter().map(|socket| socket.drops.grown());
     let gone = all.saturating_sub(known.fold(0, u64::saturating_add));
     if gone < MIN || gone < all / 10 {
         return Vec::new();
     }
-    let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(NAMES)).map(|found| {
+    let found = Finding::counted(seen, &CHECK, &BUFFER_FULL).map(|found| {
         let found = found.of(gone, seen);
         found
             .says(

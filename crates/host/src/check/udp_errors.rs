@@ -1,8 +1,8 @@
 //! Datagrams that UDP refused, and counts only as errors.
 
-use super::drop_reasons::{UDP_ERRORS, told_by_reason};
+use super::drop_reasons::told_by_reason;
 use super::{Check, Confidence, Finding, Observed};
-use crate::Station;
+use crate::ledger::loss::REFUSED_BY_UDP;
 
 pub(super) const CHECK: Check = Check {
     name: "udp_errors",
@@ -12,11 +12,9 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const NAMES: &[&str] = UDP_ERRORS;
-
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
-        let left = found.count.saturating_sub(told_by_reason(seen, NAMES));
+    let found = Finding::counted(seen, &CHECK, &REFUSED_BY_UDP).map(|found| {
+        let left = found.count.saturating_sub(told_by_reason(seen, REFUSED_BY_UDP.counters));
         let short = seen.reason("PKT_TOO_SMALL").map_or(0, |one| one.grown());
         let (why, confidence) = match short >= left {
             true => (

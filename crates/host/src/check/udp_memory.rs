@@ -1,7 +1,7 @@
 //! Datagrams dropped because all UDP sockets together have too much memory.
 
 use super::{Check, Confidence, Finding, Observed};
-use crate::Station;
+use crate::ledger::loss::NO_MEMORY;
 
 pub(super) const CHECK: Check = Check {
     name: "udp_memory",
@@ -10,10 +10,8 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-pub(super) const NAMES: &[&str] = &["Udp.MemErrors", "Udp6.MemErrors"];
-
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Udp, seen.counters(NAMES)).map(|found| {
+    let found = Finding::counted(seen, &CHECK, &NO_MEMORY).map(|found| {
         found
             .says(
                 "there was no memory for datagrams: the buffers of all UDP sockets together reached \

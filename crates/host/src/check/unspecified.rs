@@ -1,17 +1,15 @@
 //! Drops without a reason from the kernel, and their causes by other counters.
 
-use super::drop_reasons::{NOT_SPECIFIED, UDP_ERRORS, nameless};
+use super::drop_reasons::{NOT_SPECIFIED, nameless};
 use super::vanished::datagrams_to_strange_groups;
-use super::{
-    Evidence, Observed, address, bad_header, checksum, firewall, fragments, ip_discards,
-    reverse_path,
-};
+use super::{Evidence, Observed, firewall};
 use crate::counters::driver_counters::Meaning;
+use crate::ledger::loss::{
+    ADDRESS, BAD_HEADER, CHECKSUM, CUT_SHORT, DISCARDED, FRAGMENTS, NO_MEMBER, NO_ROUTE,
+    REFUSED_BY_UDP, REVERSE_PATH,
+};
 
 pub(super) const REASON: &str = NOT_SPECIFIED;
-
-/// Datagrams for all hosts or a group that have no listener here.
-pub(super) const IGNORED: &[&str] = &["Udp.IgnoredMulti", "Udp6.IgnoredMulti"];
 
 /// The counters with the fate of a packet that IP received. A packet for a group without members is
 /// in none of them.
@@ -30,14 +28,14 @@ const IP: [&str; 9] = [
 /// Losses with counters of their own. For some of them kernels name no reason: a policy of IPsec is
 /// an example (`__udp4_lib_rcv`).
 const COUNTED: [&[&str]; 8] = [
-    address::NAMES,
-    bad_header::NAMES,
-    checksum::NAMES,
-    ip_discards::DISCARDED,
-    ip_discards::NO_ROUTE,
-    ip_discards::TRUNCATED,
-    reverse_path::NAMES,
-    UDP_ERRORS,
+    ADDRESS.counters,
+    BAD_HEADER.counters,
+    CHECKSUM.counters,
+    DISCARDED.counters,
+    NO_ROUTE.counters,
+    CUT_SHORT.counters,
+    REVERSE_PATH.counters,
+    REFUSED_BY_UDP.counters,
 ];
 
 /// How many packets IP received and delivered nowhere, and how many are not explained.
@@ -63,8 +61,8 @@ impl Unspecified {
                     .iter()
                     .fold(0, |sum: u64, &one| sum.saturating_add(one)),
             )
-            .saturating_add(seen.grown(fragments::NAMES))
-            .saturating_add(seen.grown(IGNORED));
+            .saturating_add(seen.grown(FRAGMENTS.counters))
+            .saturating_add(seen.grown(NO_MEMBER.counters));
         let left = all.saturating_sub(known);
         // A counter shows the packets of IPv6, and only a difference those of IPv4. So IPv6 goes
         // first.

@@ -13,7 +13,11 @@ mod witness;
 
 pub use socket::full_buffers;
 
-use crate::counters::drop_probe::SOCKET_REASONS;
+use super::loss::{
+    ADDRESS, BACKLOG_FULL, BAD_HEADER, BEHIND_SENDER, CHECKSUM, CUT_SHORT, DAMAGED, DISCARDED,
+    FIREWALL, LossKind, NIC_NO_ROOM, NO_MEMBER, NO_MEMORY, NO_ROUTE, NO_SOCKET, REFUSED_BY_SENDER,
+    REVERSE_PATH, SENDER_INTERFACE, VETH_RING_FULL,
+};
 use crate::{Delta, Ledger, Loss, ReasonCount, Scope, Station};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -148,22 +152,21 @@ pub struct Account<'a> {
     pub sequence_lost: Option<u64>,
 }
 
-/// Discards of the receiving IP layer, each counted once per packet (`net/ipv4/ip_input.c`,
-/// `net/ipv6/ip6_input.c`).
-const IP_DISCARDS: [(&str, &str); 12] = [
-    ("Ip.InHdrErrors", "bad IP header"),
-    ("Ip.InAddrErrors", "IP address not ours"),
-    ("Ip.InDiscards", "discarded by IP"),
-    ("Ip.InUnknownProtos", "unknown IP protocol"),
-    ("IpExt.InNoRoutes", "no route for it"),
-    ("IpExt.InTruncatedPkts", "cut IP packet"),
-    ("TcpExt.IPReversePathFilter", "reverse path filter"),
-    ("Ip6.InHdrErrors", "bad IPv6 header"),
-    ("Ip6.InAddrErrors", "IPv6 address not ours"),
-    ("Ip6.InDiscards", "discarded by IPv6"),
-    ("Ip6.InNoRoutes", "no IPv6 route for it"),
-    ("Ip6.InTruncatedPkts", "cut IPv6 packet"),
+/// Losses of the receiving IP layer that its own counters count, once for each packet
+/// (`net/ipv4/ip_input.c`, `net/ipv6/ip6_input.c`).
+const AT_IP: [&LossKind; 6] = [
+    &BAD_HEADER,
+    &ADDRESS,
+    &DISCARDED,
+    &NO_ROUTE,
+    &CUT_SHORT,
+    &REVERSE_PATH,
 ];
+/// Losses of the receiving UDP layer that its own counters count.
+const AT_UDP: [&LossKind; 4] = [&NO_SOCKET, &CHECKSUM, &NO_MEMORY, &NO_MEMBER];
+
+/// Packets of a protocol that this host has not.
+const UNKNOWN_PROTOCOL: &str = "Ip.InUnknownProtos";
 
 /// The source of the witness that the stamps are.
 pub const SEQUENCE_NUMBERS: &str = "sequence numbers";
@@ -240,10 +243,8 @@ impl Account<'_> {
     fn enter_sender(&self, ledger: &mut Ledger) {
         for (answer, count) in &self.refused {
             ledger.lose(Loss {
-                reason: format!("refused: {answer}"),
-                source: "answer of the send call".to_owned(),
-                scope: Scope::Program,
-                ..loss(Station::Sender, *count)
+                reason: format!("{}: {answer}", REFUSED_BY_SENDER.words),
+                ..REFUSED_BY_SENDER.row(*count, "answer of the send call")
             });
         }
         if self.is_lab() {
@@ -253,10 +254,8 @@ impl Account<'_> {
         if self.departure == Departure::Socket {
             let dropped = self.sndbuf_errors();
             ledger.lose(Loss {
-                reason: "dropped behind the sending socket".to_owned(),
-                source: "sender Udp.SndbufErrors".to_owned(),
                 exact: !self.gso,
-                ..loss(Station::Sender, dropped)
+                ..BEHIND_SENDER.row(dropped, "sender Udp.SndbufErrors")
             });
             return;
         }
@@ -279,12 +278,9 @@ impl Account<'_> {
         let dropped: Vec<_> = dropped.collect();
         for (name, count) in &dropped {
             ledger.lose(Loss {
-                reason: "dropped by the sending interface".to_owned(),
-                source: format!("{name} tx_dropped"),
-                scope: Scope::Interface,
                 by_difference: !self.refused.is_empty(),
                 exact: dropped.len() == 1,
-                ..loss(Station::Sender, *count)
+                ..SENDER_INTERFACE.row(*count, format!("{name} tx_dropped"))
             });
         }
     }
@@ -296,11 +292,9 @@ impl Account<'_> {
                 let (source, scope, count) = self.sender_drops(sender);
                 let by_difference = self.departure == Departure::Frames && !self.refused.is_empty();
                 let mut full = Loss {
-                    reason: "receive ring full".to_owned(),
-                    source,
                     scope,
                     by_difference,
-                    ..loss(Station::Wire, count)
+                    ..VETH_RING_FULL.row(count, source)
                 };
                 let uncounted = self.uncounted(count, receiver);
                 if uncounted > 0 {
@@ -340,11 +334,9 @@ impl Account<'_> {
             "receiver rx_dropped less drops of its queues"
         };
         ledger.lose(Loss {
-            reason: "per-CPU backlog full".to_owned(),
-            source: source.to_owned(),
             scope: Scope::Interface,
             by_difference: elsewhere > 0,
-            ..loss(Station::Backlog, dropped.saturating_sub(elsewhere))
+            ..BACKLOG_FULL.row(dropped.saturating_sub(elsewhere), source)
         });
     }
 
@@ -434,27 +426,11 @@ impl Account<'_> {
         };
         for (name, link) in &receiver.links {
             let counters = &link.counters;
-            let no_room = link.no_room().into_iter().map(|(counter, count)| {
-                // A driver's own counter of this name has both (igb, igc).
-                let is_kernels = !link.driver.contains_key(counter);
-                let reason = match counter == "rx_fifo_errors" && is_kernels {
-                    true => "NIC FIFO overran",
-                    false => "NIC had no descriptor",
-                };
-                (reason, counter, count)
-            });
-            let damaged = (
-                "bad frame check sequence",
-                "rx_crc_errors",
-                counters.rx_crc_errors,
-            );
-            for (reason, counter, count) in no_room.chain([damaged]) {
-                ledger.lose(Loss {
-                    reason: reason.to_owned(),
-                    source: format!("{name} {counter}"),
-                    scope: Scope::Interface,
-                    ..loss(Station::Wire, unsigned(count))
-                });
+            let no_room = link.no_room().into_iter();
+            let no_room = no_room.map(|(counter, count)| (&NIC_NO_ROOM, counter, count));
+            let damaged = (&DAMAGED, "rx_crc_errors", counters.rx_crc_errors);
+            for (kind, counter, count) in no_room.chain([damaged]) {
+                ledger.lose(kind.row(unsigned(count), format!("{name} {counter}")));
             }
         }
         let backlog = unsigned(receiver.softnet_dropped());
@@ -470,12 +446,9 @@ impl Account<'_> {
             ));
         }
         ledger.lose(Loss {
-            reason: "per-CPU backlog full".to_owned(),
-            source: "receiver softnet_stat dropped".to_owned(),
-            scope: Scope::Host,
             exact: !self.may_be_trains(),
             by_difference: told > 0,
-            ..loss(Station::Backlog, backlog - told)
+            ..BACKLOG_FULL.row(backlog - told, "receiver softnet_stat dropped")
         });
     }
 
@@ -495,19 +468,15 @@ impl Account<'_> {
     }
 
     fn enter_ip(&self, ledger: &mut Ledger) {
-        for (counter, reason) in IP_DISCARDS {
-            ledger.lose(Loss {
-                reason: reason.to_owned(),
-                source: format!("receiver {counter}"),
-                exact: !self.may_be_trains(),
-                ..loss(Station::Ip, snmp(self.receiver, counter))
-            });
-        }
+        self.enter_counted(ledger, &AT_IP);
+        let unknown = snmp(self.receiver, UNKNOWN_PROTOCOL);
+        ledger.lose(Loss {
+            exact: !self.may_be_trains(),
+            ..DISCARDED.row(unknown, format!("receiver {UNKNOWN_PROTOCOL}"))
+        });
         let netfilter = |count, source: &str, by_difference| Loss {
-            reason: "packet filter".to_owned(),
-            source: source.to_owned(),
             by_difference,
-            ..loss(Station::Ip, count)
+            ..FIREWALL.row(count, source)
         };
         match &self.reasons {
             Some(_) => {
@@ -590,10 +559,11 @@ impl Account<'_> {
         let sum =
             |names: &[&str]| -> u64 { total(names.iter().map(|name| snmp(self.receiver, name))) };
         let received = sum(&["Ip.InReceives", "Ip6.InReceives"]);
+        let names = AT_IP.iter().flat_map(|kind| kind.counters).copied();
         let discarded = total(
-            IP_DISCARDS
-                .iter()
-                .map(|(name, _)| snmp(self.receiver, name)),
+            names
+                .chain([UNKNOWN_PROTOCOL])
+                .map(|name| snmp(self.receiver, name)),
         );
         // A packet of several fragments is received several times and delivered once.
         let merged = sum(&["Ip.ReasmReqds", "Ip6.ReasmReqds"])
@@ -607,20 +577,21 @@ impl Account<'_> {
         received.saturating_sub(total([discarded, merged, onward]))
     }
 
-    fn enter_udp(&self, ledger: &mut Ledger) {
-        for (counter, reason) in [
-            ("NoPorts", "no socket on the port"),
-            ("InCsumErrors", "bad UDP checksum"),
-            ("MemErrors", "UDP memory used up"),
-            ("IgnoredMulti", "multicast that nobody joined"),
-        ] {
+    /// Enters what the receiving host counted of these losses.
+    fn enter_counted(&self, ledger: &mut Ledger, kinds: &[&LossKind]) {
+        for kind in kinds {
+            let counted = |name: &&&str| snmp(self.receiver, name) > 0;
+            let grown: Vec<&str> = kind.counters.iter().filter(counted).copied().collect();
+            let count = total(grown.iter().map(|name| snmp(self.receiver, name)));
             ledger.lose(Loss {
-                reason: reason.to_owned(),
-                source: format!("receiver Udp.{counter}"),
                 exact: !self.may_be_trains(),
-                ..loss(Station::Udp, udp(self.receiver, counter))
+                ..kind.row(count, format!("receiver {}", grown.join(" + ")))
             });
         }
+    }
+
+    fn enter_udp(&self, ledger: &mut Ledger) {
+        self.enter_counted(ledger, &AT_UDP);
     }
 
     fn reason(&self, name: &str) -> ReasonCount {

@@ -116,7 +116,7 @@ mod tests {
     ];
 
     /// Modules of `mpps-host` with remedies: commands that a user pastes.
-    const REMEDIES: &[&str] = &["check", "preflight", "technique", "tune"];
+    const REMEDIES: &[&str] = &["check", "preflight", "receive_path", "tune"];
 
     fn word(flag: &str) -> &str {
         flag.split(' ').next().unwrap_or(flag)

@@ -69,7 +69,7 @@ fn a_rule_and_nobody_listens() {
     expect(
         &found,
         &[
-            ("firewall", 2 * SENT, "packet filter"),
+            ("firewall", 2 * SENT, "firewall"),
             ("no_listener", SENT, "no socket took them"),
         ],
     );
@@ -126,7 +126,7 @@ fn an_address_and_a_rule() {
     expect(
         &found,
         &[
-            ("firewall", 2 * SENT, "packet filter"),
+            ("firewall", 2 * SENT, "firewall"),
             ("address", SENT, "does not have"),
         ],
     );

@@ -161,7 +161,7 @@ fn starves() {
             let loss = losses.iter().find(|loss| loss["reason"] == reason)?;
             loss["count"].as_u64()
         };
-        let no_room = of("NIC had no descriptor");
+        let no_room = of("no room in the NIC");
         assert_eq!(no_room.is_some(), counts, "{ledger:#}");
         let lost = no_room.or(of("lost between the two NICs")).unwrap_or(0);
         let received = received.last_json()["received"].as_u64().expect("a number");

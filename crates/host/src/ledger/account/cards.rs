@@ -1,9 +1,10 @@
 //! Losses between two hosts with known interfaces: in the sender's queue, and on the way between
 //! the interfaces.
 
-use super::{Account, Departure, PacketRoute, link, loss, snmp, total, unsigned};
+use super::{Account, Departure, PacketRoute, link, snmp, total, unsigned};
 use crate::counters::delta::LinkDelta;
-use crate::{Delta, Ledger, Loss, Scope, Station};
+use crate::ledger::loss::{BETWEEN_NICS, SENDER_QDISC};
+use crate::{Delta, Ledger, Loss, Station};
 
 impl<'a> Account<'a> {
     /// Enters the drops of the sender's queueing discipline. It reports some drops to the socket,
@@ -25,12 +26,12 @@ impl<'a> Account<'a> {
             _ => (total(self.refused.values().copied()), " less the refused"),
         };
         ledger.lose(Loss {
-            reason: "dropped by the sender's queueing discipline".to_owned(),
-            source: format!("{sender} qdisc dropped{}", if told > 0 { less } else { "" }),
-            scope: Scope::Interface,
             by_difference: told > 0,
             exact: !self.gso,
-            ..loss(Station::Sender, dropped.saturating_sub(told))
+            ..SENDER_QDISC.row(
+                dropped.saturating_sub(told),
+                format!("{sender} qdisc dropped{}", if told > 0 { less } else { "" }),
+            )
         });
     }
 
@@ -85,14 +86,14 @@ impl<'a> Account<'a> {
             return;
         }
         ledger.lose(Loss {
-            reason: "lost between the two NICs".to_owned(),
-            source: format!(
-                "packets{only}: {sender} sent {sent}, {receiver} received or missed {arrived}"
-            ),
-            scope: Scope::Interface,
             by_difference: true,
             exact: !self.may_be_trains() && doubtful == 0,
-            ..loss(Station::Wire, gap)
+            ..BETWEEN_NICS.row(
+                gap,
+                format!(
+                    "packets{only}: {sender} sent {sent}, {receiver} received or missed {arrived}"
+                ),
+            )
         });
     }
 

@@ -1,11 +1,10 @@
 //! What sockets dropped, and why.
 
-use super::{Account, ReasonCount, SOCKET_REASONS, loss, sum, total, udp};
-use crate::{Delta, Ledger, Loss, Scope, Station};
+use super::{Account, sum, total, udp};
+use crate::counters::drop_probe::SOCKET_REASONS;
+use crate::ledger::loss::{BUFFER_FULL, REFUSED_BY_UDP};
+use crate::{Delta, Ledger, Loss, ReasonCount, Scope};
 use std::ops::Range;
-
-/// The reason of what a socket dropped although it had room.
-const REFUSED: &str = "refused by UDP: socket filter, cgroup or IPsec policy";
 
 impl Account<'_> {
     /// Datagrams that did not fit into the sockets' buffers, and those that the sockets refused.
@@ -24,10 +23,8 @@ impl Account<'_> {
             ));
         }
         let mut row = Loss {
-            reason: "socket buffer full".to_owned(),
-            source: counter.to_owned(),
             scope,
-            ..loss(Station::Socket, full)
+            ..BUFFER_FULL.row(full, counter)
         };
         match &self.reasons {
             Some(_) if self.gro => {
@@ -71,11 +68,9 @@ impl Account<'_> {
             ),
         };
         ledger.lose(Loss {
-            reason: REFUSED.to_owned(),
-            source: source.to_owned(),
             by_difference: true,
             exact: !self.gro,
-            ..loss(Station::Socket, ours)
+            ..REFUSED_BY_UDP.row(ours, source)
         });
         // The socket that holds a ring's port refuses all, and the ring's own rows have that.
         let at_port = self.ring_drops.iter();

@@ -245,7 +245,7 @@ fn of_any_program() {
         shown(&ledger),
         "wire: receive ring full 10 | sender Udp.SndbufErrors, namespace\n\
          UDP: no socket on the port 2 | receiver Udp.NoPorts, namespace\n\
-         UDP: UDP memory used up 1 | receiver Udp.MemErrors, namespace\n\
+         UDP: no memory for UDP 1 | receiver Udp.MemErrors, namespace\n\
          socket: socket buffer full 20 | receiver Udp.RcvbufErrors, namespace\n\
          unaccounted 7\n\
          = 100 accepted by the sending kernel | sender Udp.OutDatagrams and Udp.SndbufErrors\n\

@@ -1,10 +1,17 @@
 //! Second counts of what the ledger says: each is kept, agreeing or not.
 
 use super::{
-    Account, Arrival, Departure, PacketRoute, SEQUENCE_NUMBERS, SOCKET_REASONS, link, lost_for,
-    queue_counters, total, udp, unsigned,
+    Account, Arrival, Departure, PacketRoute, SEQUENCE_NUMBERS, link, lost_for, queue_counters,
+    total, udp, unsigned,
+};
+use crate::counters::drop_probe::SOCKET_REASONS;
+use crate::ledger::loss::{
+    BACKLOG_FULL, BUFFER_FULL, FIREWALL, LossKind, NO_SOCKET, VETH_RING_FULL,
 };
 use crate::{Delta, Ledger};
+
+/// Losses whose kernel drop reason is heard as a witness.
+const BY_REASON: [&LossKind; 4] = [&VETH_RING_FULL, &BACKLOG_FULL, &NO_SOCKET, &FIREWALL];
 
 impl Account<'_> {
     pub(super) fn hear_witnesses(&self, ledger: &mut Ledger) {
@@ -20,10 +27,10 @@ impl Account<'_> {
         // Where the socket's own count is not known, that of the namespace is the row itself.
         let has_own = self.socket_drops.is_some();
         if self.is_lab() && !self.gro && self.arrival == Arrival::Socket && has_own {
-            let full = lost_for(ledger, "socket buffer full");
+            let full = lost_for(ledger, BUFFER_FULL.words);
             let source = "receiver Udp.RcvbufErrors";
             ledger.witness(
-                "socket buffer full",
+                BUFFER_FULL.words,
                 source,
                 full,
                 udp(self.receiver, "RcvbufErrors"),
@@ -38,11 +45,11 @@ impl Account<'_> {
     fn hear_wire(&self, ledger: &mut Ledger, refused: u64) {
         match self.route {
             PacketRoute::VethRing { sender, receiver } => {
-                let lost = lost_for(ledger, "receive ring full");
+                let lost = lost_for(ledger, VETH_RING_FULL.words);
                 // Of redirected frames it is the same counter.
                 if !self.gso && self.departure == Departure::Socket {
                     let dropped = link(self.sender, sender, |link| link.tx_dropped);
-                    ledger.witness("receive ring full", "sender tx_dropped", lost, dropped);
+                    ledger.witness(VETH_RING_FULL.words, "sender tx_dropped", lost, dropped);
                 }
                 let passed = self.offered.saturating_sub(refused.saturating_add(lost));
                 let polled = total(self.polled(receiver));
@@ -56,17 +63,17 @@ impl Account<'_> {
                 }
             }
             PacketRoute::VethBacklog { sender, .. } => {
-                let lost = lost_for(ledger, "per-CPU backlog full");
+                let lost = lost_for(ledger, BACKLOG_FULL.words);
                 let dropped = link(self.sender, sender, |link| link.tx_dropped);
-                ledger.witness("per-CPU backlog full", "sender tx_dropped", lost, dropped);
+                ledger.witness(BACKLOG_FULL.words, "sender tx_dropped", lost, dropped);
             }
             PacketRoute::Hosts | PacketRoute::Cards { .. } => return,
         }
-        let lost = lost_for(ledger, "per-CPU backlog full");
+        let lost = lost_for(ledger, BACKLOG_FULL.words);
         let softnet = self.receiver.map(Delta::softnet_dropped);
         let source = "softnet_stat dropped (host-wide)";
         ledger.witness(
-            "per-CPU backlog full",
+            BACKLOG_FULL.words,
             source,
             lost,
             unsigned(softnet.unwrap_or(0)),
@@ -86,36 +93,23 @@ impl Account<'_> {
                 socket.buffers,
             );
         } else {
-            let full = lost_for(ledger, "socket buffer full");
+            let full = lost_for(ledger, BUFFER_FULL.words);
             let source = "drop reason SOCKET_RCVBUFF";
-            ledger.witness("socket buffer full", source, full, socket.datagrams);
+            ledger.witness(BUFFER_FULL.words, source, full, socket.datagrams);
         }
-        for (row, reason) in [
-            // A veth ring that is full gives no reason of its own (drivers/net/veth.c).
-            ("receive ring full", "NOT_SPECIFIED"),
-            ("per-CPU backlog full", "CPU_BACKLOG"),
-            ("no socket on the port", "NO_SOCKET"),
-            ("packet filter", "NETFILTER_DROP"),
-        ] {
-            let (lost, seen) = (lost_for(ledger, row), self.reason(reason).datagrams);
-            if reason == "NOT_SPECIFIED" && self.departure == Departure::Redirect {
-                // A packet redirected by XDP is no socket buffer yet, so its loss is no
-                // `kfree_skb`.
-                continue;
-            }
-            if lost > 0 || seen > 0 {
-                ledger.witness(row, &format!("drop reason {reason}"), lost, seen);
+        for kind in BY_REASON {
+            let reason = kind.reasons[0];
+            let (lost, seen) = (lost_for(ledger, kind.words), self.reason(reason).datagrams);
+            // A packet redirected by XDP is no socket buffer yet, so its loss is no `kfree_skb`.
+            let is_frame = self.departure == Departure::Redirect;
+            if (lost > 0 || seen > 0) && !(is_frame && kind == &VETH_RING_FULL) {
+                ledger.witness(kind.words, &format!("drop reason {reason}"), lost, seen);
             }
         }
-        let known = [
-            "NOT_SPECIFIED",
-            "CPU_BACKLOG",
-            "NO_SOCKET",
-            "NETFILTER_DROP",
-        ];
+        let known = |name| BY_REASON.iter().any(|kind| kind.reasons[0] == name);
         for other in reasons {
             let name = other.reason.as_str();
-            if !known.contains(&name) && !SOCKET_REASONS.contains(&name) && other.datagrams > 0 {
+            if !known(name) && !SOCKET_REASONS.contains(&name) && other.datagrams > 0 {
                 let source = format!("drop reason {name}");
                 ledger.witness("no row of this ledger", &source, 0, other.datagrams);
             }

@@ -4,7 +4,8 @@ mod clients;
 
 use anyhow::{Context, Result};
 use clients::Clients;
-use mpps_host::check::{ledger, losses};
+use mpps_host::check::ledger;
+use mpps_host::ledger::loss::{self, BUFFER_FULL};
 use mpps_host::{Ledger, Observed, Station};
 use mpps_os::On;
 use mpps_os::text::Foreign;
@@ -99,7 +100,7 @@ impl ExporterTotals {
         for socket in &seen.sockets {
             let port = socket.entry.local.port();
             if is_server(port) && socket.entry.remote.is_none() {
-                self.lose(Station::Socket, losses::BUFFER_FULL, Some(port), 0);
+                self.lose(Station::Socket, BUFFER_FULL.words, Some(port), 0);
             }
             if is_server(port) && socket.drops.grown() > 0 {
                 more(by_port.entry(port).or_default(), socket.drops.grown());
@@ -110,9 +111,7 @@ impl ExporterTotals {
             .fold(0, |sum, &count| sum.saturating_add(count));
         for loss in &ledger.losses {
             let mut left = loss.count;
-            let of_ports = by_port
-                .iter()
-                .filter(|_| loss.reason == losses::BUFFER_FULL);
+            let of_ports = by_port.iter().filter(|_| loss.reason == BUFFER_FULL.words);
             // Sockets also count what is no full buffer: of what is, each port has its part.
             let part = (loss.count as f64 / dropped.max(1) as f64).min(1.0);
             for (&port, &dropped) in of_ports {
@@ -162,7 +161,7 @@ impl ExporterTotals {
         let known = &self.ports;
         let own = port.map(|port| port.to_string());
         let own = own.filter(|port| known.contains(port) || known.len() < PORTS_MAX);
-        let rest = match reason == losses::BUFFER_FULL {
+        let rest = match reason == BUFFER_FULL.words {
             true => OTHER,
             false => "",
         };
@@ -173,7 +172,7 @@ impl ExporterTotals {
     /// All of it, in the text form of Prometheus.
     fn text(&self) -> String {
         let mut lost = self.lost.clone();
-        for (station, reason) in losses::all() {
+        for (station, reason) in loss::of_a_host() {
             lost.entry(self.key(station, reason, None)).or_default();
         }
         let mut text = String::from(
@@ -261,7 +260,7 @@ mod tests {
         let mut ledger = Ledger::new(100 + count, 100, 0);
         ledger.lose(Loss {
             station: Station::Socket,
-            reason: losses::BUFFER_FULL.to_owned(),
+            reason: BUFFER_FULL.words.to_owned(),
             count,
             source: "Udp.RcvbufErrors".to_owned(),
             scope: Scope::Namespace,

@@ -1,0 +1,300 @@
+//! The table of losses: what each is called, where it happens, and who counts it.
+//!
+//! The account of a run, the doctor's ledger, `mpps top`, the exporter and the docs read it, so that one
+//! loss has one name. A counter of `/proc/net/snmp`, `snmp6` or `netstat` belongs to one row.
+
+use super::{Loss, Scope, Station};
+
+/// A kind of loss.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LossKind {
+    /// Its name for programs.
+    pub name: &'static str,
+    /// Where packets are lost.
+    pub station: Station,
+    /// Its name for people.
+    pub words: &'static str,
+    /// Whose packets its counters count.
+    pub scope: Scope,
+    /// The counters of a network namespace that grow by it, and by nothing else.
+    pub counters: &'static [&'static str],
+    /// The kernel's drop reasons of it.
+    pub reasons: &'static [&'static str],
+    /// The checks of the doctor that count it, where no counter of the namespace does.
+    pub checks: &'static [&'static str],
+}
+
+impl LossKind {
+    const fn new(station: Station, name: &'static str, words: &'static str) -> Self {
+        Self {
+            name,
+            station,
+            words,
+            scope: Scope::Namespace,
+            counters: &[],
+            reasons: &[],
+            checks: &[],
+        }
+    }
+
+    const fn of(self, scope: Scope) -> Self {
+        Self { scope, ..self }
+    }
+
+    const fn counted_by(self, counters: &'static [&'static str]) -> Self {
+        Self { counters, ..self }
+    }
+
+    const fn dropped_for(self, reasons: &'static [&'static str]) -> Self {
+        Self { reasons, ..self }
+    }
+
+    const fn found_by(self, checks: &'static [&'static str]) -> Self {
+        Self { checks, ..self }
+    }
+
+    /// A row of a ledger, by this counter: exact, and a counter of its own unless the caller says
+    /// otherwise.
+    pub fn row(&self, count: u64, source: impl Into<String>) -> Loss {
+        Loss {
+            station: self.station,
+            reason: self.words.to_owned(),
+            count,
+            source: source.into(),
+            scope: self.scope,
+            by_difference: false,
+            exact: true,
+        }
+    }
+}
+
+use Scope::{Host, Interface, Program, Socket};
+use Station as At;
+
+/// Refused by the sending kernel before the packet left its socket.
+pub const REFUSED_BY_SENDER: LossKind =
+    LossKind::new(At::Sender, "refused_by_sender", "refused").of(Program);
+/// Taken from the sending socket and dropped behind it.
+pub const BEHIND_SENDER: LossKind = LossKind::new(
+    At::Sender,
+    "behind_sending_socket",
+    "dropped behind the sending socket",
+);
+/// Dropped by the queueing discipline of the sender's interface.
+pub const SENDER_QDISC: LossKind = LossKind::new(
+    At::Sender,
+    "sender_qdisc",
+    "dropped by the sender's queueing discipline",
+)
+.of(Interface);
+/// Dropped by the driver of the sender's interface.
+pub const SENDER_INTERFACE: LossKind = LossKind::new(
+    At::Sender,
+    "sender_interface",
+    "dropped by the sending interface",
+)
+.of(Interface);
+/// Left one card and did not reach the other.
+pub const BETWEEN_NICS: LossKind =
+    LossKind::new(At::Wire, "between_nics", "lost between the two NICs").of(Interface);
+/// The receive ring of a veth was full (no reason of its own, drivers/net/veth.c).
+pub const VETH_RING_FULL: LossKind =
+    LossKind::new(At::Wire, "receive_ring_full", "receive ring full")
+        .of(Interface)
+        .dropped_for(&["NOT_SPECIFIED"]);
+/// A card had no descriptor, or no room in its FIFO.
+pub const NIC_NO_ROOM: LossKind = LossKind::new(At::Wire, "nic_no_room", "no room in the NIC")
+    .of(Interface)
+    .found_by(&["nic_no_room", "nic_no_memory"]);
+/// Beyond what a cloud's machine may receive.
+pub const ALLOWANCE: LossKind =
+    LossKind::new(At::Wire, "cloud_allowance", "held back by the cloud")
+        .of(Interface)
+        .found_by(&["allowance"]);
+/// Damaged on the wire.
+pub const DAMAGED: LossKind = LossKind::new(At::Wire, "damaged_frame", "damaged frame")
+    .of(Interface)
+    .found_by(&["frame_errors"]);
+/// Dropped by a card or driver for another cause.
+pub const NIC_REFUSED: LossKind = LossKind::new(At::Wire, "nic_refused", "refused by the NIC")
+    .of(Interface)
+    .found_by(&["nic_refused"]);
+/// Dropped by an XDP program.
+pub const XDP: LossKind = LossKind::new(At::Wire, "xdp_program", "XDP program")
+    .of(Interface)
+    .dropped_for(&["XDP"])
+    .found_by(&["xdp_drop"]);
+/// The queue of a CPU was full (`netif_rx`, RPS).
+pub const BACKLOG_FULL: LossKind =
+    LossKind::new(At::Backlog, "backlog_full", "per-CPU backlog full")
+        .of(Host)
+        .dropped_for(&["CPU_BACKLOG"])
+        .found_by(&["backlog"]);
+/// The way back to the sender is another (`rp_filter`).
+pub const REVERSE_PATH: LossKind =
+    LossKind::new(At::Ip, "reverse_path_filter", "reverse path filter")
+        .counted_by(&["TcpExt.IPReversePathFilter"])
+        .dropped_for(&["IP_RPFILTER"]);
+/// No address of this host.
+pub const ADDRESS: LossKind =
+    LossKind::new(At::Ip, "not_our_address", "not an address of this host")
+        .counted_by(&["Ip.InAddrErrors", "Ip6.InAddrErrors"])
+        .dropped_for(&["IP_INADDRERRORS", "IP_INVALID_DEST"]);
+/// A header that cannot be.
+pub const BAD_HEADER: LossKind = LossKind::new(At::Ip, "bad_ip_header", "bad IP header")
+    .counted_by(&["Ip.InHdrErrors", "Ip6.InHdrErrors"])
+    .dropped_for(&["IP_CSUM", "IP_INHDR", "IPV6_BAD_EXTHDR"]);
+/// Shorter than its header says.
+pub const CUT_SHORT: LossKind = LossKind::new(At::Ip, "cut_short", "cut short")
+    .counted_by(&["IpExt.InTruncatedPkts", "Ip6.InTruncatedPkts"])
+    .dropped_for(&["HDR_TRUNC"]);
+/// No route to its destination.
+pub const NO_ROUTE: LossKind = LossKind::new(At::Ip, "no_route", "no route")
+    .counted_by(&["IpExt.InNoRoutes", "Ip6.InNoRoutes"])
+    .dropped_for(&["IP_INNOROUTES"]);
+/// For want of memory, or because IPv6 is off.
+pub const DISCARDED: LossKind = LossKind::new(At::Ip, "discarded_by_ip", "discarded by IP")
+    .counted_by(&["Ip.InDiscards", "Ip6.InDiscards"])
+    .dropped_for(&["NOMEM", "IPV6DISABLED"]);
+/// A datagram that missed a fragment. The counters have one for each datagram that was given up, not for
+/// each fragment.
+pub const FRAGMENTS: LossKind = LossKind::new(At::Ip, "fragments", "fragments without the rest")
+    .counted_by(&["Ip.ReasmFails", "Ip6.ReasmFails"])
+    .dropped_for(&["FRAG_REASM_TIMEOUT", "FRAG_TOO_FAR", "DUP_FRAG"]);
+/// A rule of netfilter, or connection tracking.
+pub const FIREWALL: LossKind = LossKind::new(At::Ip, "firewall", "firewall")
+    .dropped_for(&["NETFILTER_DROP"])
+    .found_by(&["conntrack", "firewall"]);
+/// IP delivered and forwarded it nowhere.
+pub const UNROUTED: LossKind =
+    LossKind::new(At::Ip, "delivered_nowhere", "delivered nowhere").found_by(&["unrouted"]);
+/// No socket at its port and address.
+pub const NO_SOCKET: LossKind = LossKind::new(At::Udp, "no_socket", "no socket on the port")
+    .counted_by(&["Udp.NoPorts", "Udp6.NoPorts"])
+    .dropped_for(&["NO_SOCKET"]);
+/// To all hosts or to a group, and no socket was for it.
+pub const NO_MEMBER: LossKind = LossKind::new(
+    At::Udp,
+    "no_socket_for_group",
+    "broadcast or multicast without a socket",
+)
+.counted_by(&["Udp.IgnoredMulti", "Udp6.IgnoredMulti"]);
+/// The checksum is not that of its bytes.
+pub const CHECKSUM: LossKind = LossKind::new(At::Udp, "bad_udp_checksum", "bad UDP checksum")
+    .counted_by(&["Udp.InCsumErrors", "Udp6.InCsumErrors"])
+    .dropped_for(&["UDP_CSUM"]);
+/// All UDP sockets together have no memory left (`net.ipv4.udp_mem`).
+pub const NO_MEMORY: LossKind = LossKind::new(At::Udp, "no_udp_memory", "no memory for UDP")
+    .counted_by(&["Udp.MemErrors", "Udp6.MemErrors"])
+    .dropped_for(&["PROTO_MEM"]);
+/// Refused by UDP for another cause: a socket filter, a program of a cgroup, an IPsec policy, or a length
+/// that cannot be. The counters are computed.
+pub const REFUSED_BY_UDP: LossKind = LossKind::new(At::Udp, "refused_by_udp", "refused by UDP")
+    .counted_by(&[
+        "Udp.InErrors beyond its parts",
+        "Udp6.InErrors beyond its parts",
+    ])
+    .dropped_for(&["SOCKET_FILTER", "SECURITY_HOOK", "XFRM_POLICY"]);
+/// The buffer of a socket was full.
+pub const BUFFER_FULL: LossKind =
+    LossKind::new(At::Socket, "socket_buffer_full", "socket buffer full")
+        .counted_by(&["Udp.RcvbufErrors", "Udp6.RcvbufErrors"])
+        .dropped_for(&["SOCKET_RCVBUFF"]);
+/// The ring of an AF_XDP socket was full, or had no frames.
+pub const XDP_RING: LossKind = LossKind::new(At::Socket, "af_xdp_ring", "AF_XDP ring")
+    .of(Socket)
+    .found_by(&["xdp_socket"]);
+/// A program closed its socket before it had read all.
+pub const CLOSED_UNREAD: LossKind =
+    LossKind::new(At::Socket, "closed_unread", "unread in a closed socket")
+        .found_by(&["closed_unread"]);
+
+/// Every kind of loss, in the order of the stations.
+pub const LOSSES: &[&LossKind] = &[
+    &REFUSED_BY_SENDER,
+    &BEHIND_SENDER,
+    &SENDER_QDISC,
+    &SENDER_INTERFACE,
+    &BETWEEN_NICS,
+    &VETH_RING_FULL,
+    &NIC_NO_ROOM,
+    &ALLOWANCE,
+    &DAMAGED,
+    &NIC_REFUSED,
+    &XDP,
+    &BACKLOG_FULL,
+    &REVERSE_PATH,
+    &ADDRESS,
+    &BAD_HEADER,
+    &CUT_SHORT,
+    &NO_ROUTE,
+    &DISCARDED,
+    &FRAGMENTS,
+    &FIREWALL,
+    &UNROUTED,
+    &NO_SOCKET,
+    &NO_MEMBER,
+    &CHECKSUM,
+    &NO_MEMORY,
+    &REFUSED_BY_UDP,
+    &BUFFER_FULL,
+    &XDP_RING,
+    &CLOSED_UNREAD,
+];
+
+/// What only a drop reason of the kernel shows, at the stations where that can be.
+pub const OTHER_REASON: &str = "another drop reason";
+/// The stations of [`OTHER_REASON`].
+pub const OTHER_STATIONS: [Station; 4] = [At::Wire, At::Ip, At::Udp, At::Socket];
+
+/// Every station and reason that a host's own ledger can have.
+pub fn of_a_host() -> impl Iterator<Item = (Station, &'static str)> {
+    let counted = LOSSES
+        .iter()
+        .filter(|kind| !kind.counters.is_empty() || !kind.checks.is_empty());
+    let others = OTHER_STATIONS.map(|station| (station, OTHER_REASON));
+    counted.map(|kind| (kind.station, kind.words)).chain(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No two of these are the same.
+    fn are_unique<T: Ord + std::fmt::Debug>(all: impl Iterator<Item = T>) {
+        let mut all: Vec<T> = all.collect();
+        all.sort();
+        let twice = all.windows(2).find(|pair| pair[0] == pair[1]);
+        assert!(twice.is_none(), "{twice:?}");
+    }
+
+    #[test]
+    fn names_counters_and_reasons_are_of_one_row() {
+        are_unique(LOSSES.iter().map(|kind| kind.name));
+        are_unique(LOSSES.iter().map(|kind| kind.words));
+        are_unique(LOSSES.iter().flat_map(|kind| kind.counters));
+        are_unique(LOSSES.iter().flat_map(|kind| kind.reasons));
+        assert!(LOSSES.is_sorted_by_key(|kind| kind.station));
+    }
+
+    #[test]
+    fn checks_of_the_table_exist() {
+        let known: Vec<&str> = crate::CHECKS.iter().map(|check| check.name).collect();
+        for check in LOSSES.iter().flat_map(|kind| kind.checks) {
+            assert!(known.contains(check), "{check}");
+        }
+    }
+
+    #[test]
+    fn each_kind_has_somebody_who_counts_it() {
+        let by_account = [At::Sender, At::Wire];
+        for kind in LOSSES {
+            let is_counted = !kind.counters.is_empty() || !kind.checks.is_empty();
+            assert!(
+                is_counted || by_account.contains(&kind.station),
+                "{}",
+                kind.name
+            );
+        }
+    }
+}
