@@ -37,6 +37,7 @@ use clap::{Command, FromArgMatches, Parser, Subcommand};
 use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
 use mpps_os::RENAME;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Receive millions of packets per second on Linux, and account for every packet
@@ -105,7 +106,7 @@ pub fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    let parsed = help::command().try_get_matches();
+    let parsed = help::command().try_get_matches_from(words(std::env::args_os()));
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -158,6 +159,15 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The words of the command line. `mpps help` takes only commands, so `--help` behind it is left out.
+fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = given.collect();
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.retain(|word| word != "--help" && word != "-h");
+    }
+    words
 }
 
 /// The error of the command line, in one line like every other error.
@@ -275,6 +285,14 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
     use proptest::prelude::*;
+
+    #[test]
+    fn help_may_be_asked_for_twice() {
+        let kept = |given: &[&str]| words(given.iter().map(OsString::from)).len();
+        assert_eq!(kept(&["mpps", "help", "--help"]), 2);
+        assert_eq!(kept(&["mpps", "help", "recv", "-h"]), 3);
+        assert_eq!(kept(&["mpps", "recv", "--help"]), 3);
+    }
 
     #[test]
     fn the_arguments_are_consistent() {

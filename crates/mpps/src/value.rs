@@ -15,18 +15,22 @@ const WAIT_TIME: Duration = Duration::from_secs(1);
 pub(crate) const WAIT: &[Named<Wait>] = &[
     (
         "auto",
-        "Sleep when traffic is light; under load poll if that receives more",
+        "Sleep at low rates; at high rates sleep or spin, whichever receives more",
         Wait::Auto(WAIT_TIME),
     ),
     (
         "block",
-        "Sleep in the receive call, or in poll(2)",
+        "Sleep in the kernel until a packet comes: in the receive call, or in poll(2)",
         Wait::Block(WAIT_TIME),
     ),
-    ("epoll", "Sleep in epoll_wait(2)", Wait::Epoll(WAIT_TIME)),
+    (
+        "epoll",
+        "Sleep in epoll_wait(2); for --suspend-irqs",
+        Wait::Epoll(WAIT_TIME),
+    ),
     (
         "spin",
-        "Poll without a pause; uses all of the CPU",
+        "Ask for packets again and again without sleep; uses all of the CPU",
         Wait::Spin(WAIT_TIME),
     ),
 ];

@@ -19,7 +19,8 @@ use serde::Serialize;
 /// Arguments of `mpps backends`.
 #[derive(Debug, Args)]
 pub(crate) struct BackendsArgs {
-    /// List the receive paths that this interface supports, also those that mpps itself lacks
+    /// List all receive paths that mpps knows, and which work on this interface; for some, another program
+    /// is needed [default: list the paths of mpps on this host]
     #[arg(value_name = "IF")]
     pub(crate) interface: Option<String>,
     /// Test AF_XDP on queue 0 of IF in the modes zero-copy, copy and generic, without taking packets.

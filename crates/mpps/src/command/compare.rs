@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 /// Arguments of `mpps compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The earlier result
+    /// Read the earlier result: the JSON file of `mpps lab` (not of lab tcp, bench or ndr)
     pub(crate) a: PathBuf,
-    /// The later result
+    /// Read the later result: the JSON file of `mpps lab`
     pub(crate) b: PathBuf,
     #[command(flatten)]
     pub(crate) json: JsonArgs,

@@ -33,8 +33,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Shell", &["completions", "help"]),
 ];
 
-const UNITS: &str = "TIME: 50us, 500ms, 90s or 1m; a plain number means seconds. BYTES: k, M, G are \
-                     powers of 1024. RATE (per second) and N: k, M, G are powers of 1000.";
+const UNITS: &str = "TIME: 50us, 500ms, 90s or 1m; a plain number means seconds, unless the option \
+                     names another unit. BYTES: k, M, G are powers of 1024. RATE (per second) and N: k, \
+                     M, G are powers of 1000.";
 const FILES: &str = "Writes a JSON file and an HTML page into the current directory, unless --json and \
                      --html name others. `mpps report` shows the JSON file again.";
 const LIVE: &str = "With --sender it receives at --address on this host. Paths such as af_xdp attach to the \
@@ -116,11 +117,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "verbose",
         ],
         notes: &[
-            "Prints packets, bytes and bits per second, and totals at the end. Ctrl-C ends it. It counts \
-             UDP payload, or whole frames if a ring receives.",
+            "Prints packets, bytes and bits per second, and totals at the end. Ctrl-C ends it. Bytes \
+             are UDP payload, or whole frames with a backend on an interface.",
             "It recognises the stamps of `mpps send --stamp`, and then reports loss, order and delay.",
-            "THREADS and REUSEPORT may follow ADDR:PORT, as in the article's receiver: \
-             mpps recv 0.0.0.0:4321 2 1",
+            "THREADS and REUSEPORT may follow ADDR:PORT: mpps recv 0.0.0.0:4321 2 1",
             UNITS,
         ],
         examples: &[
@@ -168,7 +168,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
         ],
         examples: &[
             ("mpps ledger --port 53", "a line a second for port 53"),
-            ("mpps ledger send.json recv.json", "join both ends of a run"),
+            (
+                "mpps ledger send.json recv.json",
+                "check both ends of a run",
+            ),
         ],
         status: &[(
             1,
@@ -180,7 +183,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
         command: "backends",
         examples: &[
             ("mpps backends", "the receive and send paths of this host"),
-            ("mpps backends eth0", "the techniques that eth0 supports"),
+            ("mpps backends eth0", "the receive paths that work on eth0"),
             (
                 "mpps backends eth0 --for af_xdp",
                 "predict how AF_XDP will work on eth0",
@@ -231,8 +234,8 @@ pub(crate) const HELP: &[CommandHelp] = &[
     CommandHelp {
         command: "tune",
         notes: &[
-            "Settings come in stages; `mpps tune plan` lists them. `plan` needs no rights, the others need \
-             root.",
+            "A stage is a group of settings; `mpps tune plan` lists them. `plan` needs no rights, the \
+             others need root.",
             "`apply` and `prove` record each setting in /run/mpps before they change it. Changes stay \
              until `mpps tune undo` or a reboot.",
         ],
@@ -264,7 +267,8 @@ pub(crate) const HELP: &[CommandHelp] = &[
     CommandHelp {
         command: "tune apply",
         notes: &[
-            "If a step fails, every setting is restored, unless --keep-going is given.",
+            "If the kernel or driver refuses a setting, every setting is restored, unless --keep-going is \
+             given.",
             "With --confirm-within it waits for `mpps tune confirm` from another shell. The settings are \
              restored even if it is killed.",
         ],
@@ -301,9 +305,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
              whole run. If a program has the port, its reads are counted; otherwise mpps reads.",
             "With --for tcp a server must listen there. Accepted connections are counted; clients or \
              `mpps load` on another host must make them.",
-            "Stages that help stay applied until `mpps tune undo`. Each stage is added to those kept before it. The first row changes nothing and shows \
-             the noise. A stage is kept if rate, loss or CPU time improves, and neither rate nor loss \
-             gets worse, by the test of `mpps compare`.",
+            "A stage is a group of settings. Each is measured on top of those kept before it. Stages that \
+             help stay applied until `mpps tune undo`. The first row changes nothing and shows the noise. \
+             A stage is kept if rate, loss or CPU time improves by more than the noise, and neither rate \
+             nor loss gets worse.",
         ],
         examples: &[(
             "mpps tune prove eth0 --port 53",
@@ -360,20 +365,17 @@ pub(crate) const HELP: &[CommandHelp] = &[
         ],
         notes: &[
             TWO_HOSTS,
-            "A rung is one way to receive, a row of the table. The article is \"How to receive a million \
-             packets per second\" (Cloudflare, 2015).",
+            "A rung is one way to receive, a row of the table. The article of 2015 is \"How to receive a \
+             million packets per second\" (Cloudflare).",
             FILES,
         ],
         examples: &[
-            (
-                "mpps lab",
-                "the UDP ladder, as far as this machine has CPUs",
-            ),
+            ("mpps lab", "every rung that this machine has CPUs for"),
             (
                 "mpps lab --quick --only 1,2,4a",
                 "three rungs, one short repeat each",
             ),
-            ("mpps lab tcp", "the ladder of short TCP connections"),
+            ("mpps lab tcp", "short TCP connections instead of UDP"),
             (
                 "mpps lab -- mpps recv :4321",
                 "a command on the receiving host",
@@ -395,8 +397,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
         notes: &[
             TWO_HOSTS,
             "--skb-defer is the exception: it changes one sysctl of this machine and restores it.",
-            "A cell is EXPERIMENT/SERVER/STEP/BODY, such as 3/mpps/base/16k; --list shows all. The 2014 \
-             paper is \"A Performance Improvement of Linux TCP Networking by Data Structure Reuse\".",
+            "A cell is EXPERIMENT/SERVER/STEP/BODY, such as 3/mpps/base/16k; --list shows all. Experiment \
+             1 tries times between interrupts, 2 adds techniques one by one, 3 does so for more servers \
+             and body sizes. The 2014 paper is \"A Performance Improvement of Linux TCP Networking by \
+             Data Structure Reuse\".",
             FILES,
         ],
         examples: &[
@@ -503,7 +507,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
             ),
             (
                 "mpps serve --engine epoll --no-switches",
-                "the baseline of the 2014 paper",
+                "a plain server, for comparison",
             ),
             ("mpps serve --only fds", "a single switch"),
         ],
@@ -534,7 +538,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
             ),
             (
                 "mpps load http://10.0.0.2/ --rate 20k",
-                "20 000 requests a second at any response time",
+                "20 000 requests a second, without waiting for replies",
             ),
             (
                 "mpps load http://10.0.0.2/ -n 100k -c 100 --ab",
@@ -563,7 +567,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
         examples: &[("mpps compare before.json after.json", "after a change")],
         status: &[(
             1,
-            "a rung of B is worse, or B lacks a rung of A that B's --only did not exclude",
+            "a rung (row) of B is worse, or B lacks a rung of A that B's --only did not exclude",
         )],
         ..EMPTY
     },

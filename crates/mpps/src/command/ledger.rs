@@ -12,11 +12,14 @@ use std::path::PathBuf;
 
 /// Arguments of `mpps ledger`.
 #[derive(Debug, Args)]
+#[command(mut_arg("json", |arg| arg.help("Write JSON to FILE, in addition to the text; without FILE, to \
+standard output instead of the text. Without SEND: one object per line, each --interval")))]
 pub(crate) struct LedgerArgs {
-    /// Join this result of `mpps send --json=FILE` with RECV
+    /// Check this result of `mpps send --stamp --json=FILE` against RECV. Without --stamp, datagrams of
+    /// other senders count as received and can hide a loss [default: show this host]
     #[arg(requires = "recv", conflicts_with_all = ["port", "pid", "netns", "interval", "count"])]
     pub(crate) send: Option<PathBuf>,
-    /// The result of `mpps recv --json=FILE`
+    /// Use this result of `mpps recv --json=FILE`; required with SEND
     pub(crate) recv: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) json: JsonArgs,

@@ -27,16 +27,17 @@ use std::path::{Path, PathBuf};
 /// Arguments of `mpps report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Result file of lab, lab tcp, bench, ndr, placement, doctor, load, serve, recv or send; - reads
-    /// standard input
+    /// Read this JSON file of lab, lab tcp, bench, ndr, placement, tune prove, doctor, recv, send, serve
+    /// or load; - reads standard input
     pub(crate) file: PathBuf,
     /// Write a page to FILE instead of text to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write the first bar chart to FILE as SVG
+    /// Write the first bar chart to FILE as SVG, instead of text to standard output. Results of lab, lab
+    /// tcp, bench, ndr and placement have charts
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Print Markdown
+    /// Print Markdown instead of text, also with --html or --svg
     #[arg(long)]
     pub(crate) markdown: bool,
 }

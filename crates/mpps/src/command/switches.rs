@@ -10,10 +10,11 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Switches")]
 pub(crate) struct SwitchArgs {
-    /// Turn these switches on, in addition to the engine's defaults
+    /// Turn these switches on, in addition to the defaults: affinity, buffers and events; fds too with
+    /// io_uring from Linux 6.15
     #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = one_of(SWITCH))]
     with: Vec<Switch>,
-    /// Turn these switches off
+    /// Turn these switches of --with off
     #[arg(
         long,
         value_name = "SWITCH,...",
@@ -22,14 +23,15 @@ pub(crate) struct SwitchArgs {
         hide_possible_values = true
     )]
     without: Vec<Switch>,
-    /// Turn on only these switches
+    /// Turn on only these switches of --with
     #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = one_of(SWITCH),
           hide_possible_values = true, conflicts_with_all = ["with", "without"])]
     only: Vec<Switch>,
-    /// Turn all switches off; with --engine epoll this is the baseline of the 2014 paper
+    /// Turn all switches off; with --engine epoll this is a plain server for comparison
     #[arg(long, conflicts_with_all = ["with", "only"])]
     no_switches: bool,
-    /// Set the time between interrupts of the interface, such as 50us; restored at the end
+    /// Set the time between interrupts of the interface, such as 50us; a plain number means microseconds.
+    /// Restored at the end [default: unchanged]
     #[arg(long, value_name = "TIME", help_heading = "Moderation", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,
 }
@@ -53,7 +55,7 @@ const SWITCH: &[Named<Switch>] = &[
     ),
     (
         "events",
-        "Arm events once; receive as soon as a connection is accepted",
+        "Accept a connection only when its request is there, and register for its events at most once",
         Switch::Events,
     ),
 ];

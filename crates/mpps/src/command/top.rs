@@ -35,6 +35,8 @@ pub const SCHEMA: &str = "mpps.top.v1";
 
 /// Arguments of `mpps top`.
 #[derive(Debug, Args)]
+#[command(mut_arg("json", |arg| arg.help("Write JSON instead of the screen: one object per line, each \
+--interval. To FILE, with text pages on standard output; without FILE, to standard output")))]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     host: HostArgs,

@@ -85,10 +85,11 @@ struct TuneWhat {
     /// Tune for this traffic
     #[arg(long = "for", default_value = "udp", value_name = "WHAT", value_parser = one_of(GOALS))]
     goal: TuneGoal,
-    /// Set the port of the traffic; without it stage notrack is left out, and `tune prove` fails
+    /// Set the local port of the traffic [default: none, which leaves out the stage `notrack`: no
+    /// connection tracking for the port]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Use only these stages; `mpps tune plan` lists them
+    /// Use only these stages (groups of settings); `mpps tune plan` lists them
     #[arg(long, value_name = "STAGE,...", value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -97,10 +98,11 @@ struct TuneWhat {
 struct ApplyArgs {
     #[command(flatten)]
     what: TuneWhat,
-    /// Continue if the driver refuses a step, instead of restoring every setting
+    /// Continue if the kernel or driver refuses a setting, instead of restoring every setting
     #[arg(long)]
     keep_going: bool,
-    /// Allow steps that reset the link of this remote login; without it they are refused
+    /// Allow resets of the link of this SSH session or the default route. Otherwise, a plan with a reset
+    /// fails before any change
     #[arg(long)]
     allow_link_bounce: bool,
     /// Wait up to TIME for `mpps tune confirm` from another shell; otherwise restore every setting

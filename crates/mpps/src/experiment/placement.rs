@@ -34,11 +34,19 @@ use std::time::Duration;
 
 /// Arguments of `mpps placement`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("quick", |arg| arg.help("Run each placement once and briefly; too short for conclusions")),
+    mut_arg("repeat", |arg| arg.help("Run each placement N times, in N rounds over all placements")),
+    mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./placement.json; without FILE, to \
+    standard output")),
+    mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./placement.html"))
+)]
 pub(crate) struct PlacementPlan {
-    /// Receive live traffic at --port of this interface instead of the lab's. The port must be free
+    /// Receive live traffic at --port of this interface instead of the lab's. No other program may have
+    /// the port
     #[arg(long, value_name = "IF", requires = "port")]
     interface: Option<String>,
-    /// Set the UDP port of the traffic of --interface
+    /// Set the UDP port of the live traffic (required with --interface)
     #[arg(long, value_name = "PORT", requires = "interface",
           value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,

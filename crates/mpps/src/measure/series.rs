@@ -13,21 +13,21 @@ use std::time::Duration;
 /// Repeated runs, which are kept in files; with `--quick` each takes so long.
 #[derive(Debug, Args)]
 pub(crate) struct Series<const QUICK_MS: u64 = 350> {
-    /// Run each case once and briefly, to try it; too short for conclusions
+    /// Run each measurement once and briefly, to try it; too short for conclusions
     #[arg(long, conflicts_with_all = ["duration", "repeat"])]
     pub(crate) quick: bool,
     /// Set the length of each run [default: 500ms]
     #[arg(long, alias = "seconds", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Run each case N times, interleaved
+    /// Run each measurement N times, in N rounds over all of them
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
-    /// Write JSON to FILE instead of ./COMMAND.json; without FILE, to standard output
+    /// Write JSON to FILE; without FILE, to standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Write the HTML page to FILE instead of ./COMMAND.html
+    /// Write the HTML page to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

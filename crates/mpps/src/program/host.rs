@@ -28,7 +28,7 @@ pub(crate) struct HostArgs {
 /// How often a host is looked at.
 #[derive(Debug, Args)]
 pub(crate) struct PaceArgs {
-    /// Look every TIME: 500ms, 2s, 1m
+    /// Read the counters every TIME, from 100ms to 60m: 500ms, 2s, 1m
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = value::pace)]
     interval: Duration,
 }
@@ -36,13 +36,14 @@ pub(crate) struct PaceArgs {
 /// A part of a host.
 #[derive(Debug, Args)]
 pub(crate) struct PartArgs {
-    /// Look only at the sockets of this UDP port, and at the drops of its packets
+    /// Show only sockets and kernel drop reasons of this local UDP port. Counters of NIC, IP and UDP
+    /// still cover all ports [default: all ports]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// Look only at the sockets of this process, in its network namespace
+    /// Show only sockets of this process, in its network namespace [default: all processes]
     #[arg(long, value_name = "PID", conflicts_with = "netns", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
-    /// Look at another network namespace: a name of `ip netns`, a process, or a file
+    /// Use another network namespace: a name of `ip netns`, a process, or a file [default: this one]
     #[arg(long, value_name = "NAME|PID|FILE")]
     netns: Option<String>,
 }

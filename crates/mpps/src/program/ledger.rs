@@ -24,7 +24,7 @@ pub(crate) struct LiveLedgerArgs {
     part: PartArgs,
     #[command(flatten)]
     pace: PaceArgs,
-    /// Stop after N intervals [default: until Ctrl-C]
+    /// Stop after N times --interval [default: until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }

@@ -15,10 +15,16 @@ use std::time::Duration;
 /// How often a program looks for Ctrl-C, the first packet and finished workers.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
+/// The help of `--json` where it writes several objects.
+pub(crate) const JSON_LINES: &str = "Write JSON to FILE, in addition to the text; without FILE, to standard \
+                                     output instead of the text. One object per line: each second, then \
+                                     the totals";
+
 /// `--json[=FILE]`, as every command has it that writes JSON.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct JsonArgs {
-    /// Write JSON to FILE [default: standard output]
+    /// Write JSON to FILE, in addition to the text; without FILE, to standard output instead of the
+    /// text
     #[arg(id = "json", long = "json", value_name = "FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = "-")]
     file: Option<PathBuf>,

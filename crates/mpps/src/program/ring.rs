@@ -6,35 +6,38 @@ use clap::Args;
 use mpps_io::{Attach, CopyMode, Property, RingConfig};
 
 /// The heading of the options that only rings over an interface have.
-pub(crate) const RING_HEADING: &str =
-    "Options of backends that use an interface (af_xdp, packet_mmap, xdp, dpdk, pcap)";
+pub(crate) const RING_HEADING: &str = "Backends on an interface (recv: af_xdp, packet_mmap, dpdk, pcap; \
+                                       send: af_xdp, packet_mmap, xdp)";
 
 /// Arguments about rings over an interface.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = RING_HEADING)]
 pub(crate) struct RingArgs {
-    /// Use this interface [default: the interface of the address, or of the route to it]
+    /// Receive on this interface [default: the interface that has ADDR; required with 0.0.0.0, where only
+    /// packet_mmap can use all interfaces]
     #[arg(long, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// Start at queue N; each further thread uses the next queue
+    /// af_xdp: read receive queue N; each further thread reads the next queue [default: 0, or a free one
+    /// for --queue-carve-out]
     #[arg(long, value_name = "N")]
     pub(crate) queue: Option<u32>,
-    /// Set where the XDP program runs [default: native if the driver can]
+    /// af_xdp: set where the XDP program runs [default: native if the driver can, otherwise generic]
     #[arg(long, value_name = "WHERE", value_parser = one_of(XDP))]
     pub(crate) xdp: Option<Attach>,
-    /// Set whether the kernel copies packets [default: zero if the driver can]
+    /// af_xdp: set whether the kernel copies packets [default: zero if the driver can, otherwise copy]
     #[arg(long, value_name = "HOW", value_parser = one_of(COPY))]
     pub(crate) copy: Option<CopyMode>,
-    /// Set the number of frames in the ring
+    /// Set the number of packets that the backend's ring holds, any from 1 [default: 4096; pcap 8192;
+    /// io_uring up to 1024; dpdk on a card: the driver's]
     #[arg(long, value_name = "FRAMES")]
     pub(crate) ring: Option<u32>,
-    /// Use huge pages for packets
+    /// af_xdp, dpdk: keep packets in huge pages. Reserve some first: sysctl vm.nr_hugepages=64
     #[arg(long)]
     pub(crate) hugepages: bool,
     /// Pass arguments to DPDK's EAL: --dpdk-args "--vdev=net_af_packet0,iface=eth1"
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     pub(crate) dpdk_args: Option<String>,
-    /// Fail unless the kernel grants all of WHAT
+    /// Fail unless all of WHAT is granted
     #[arg(long, value_name = "WHAT,...", value_delimiter = ',', value_parser = one_of(REQUIRE))]
     pub(crate) require: Vec<Property>,
 }
@@ -66,12 +69,12 @@ const REQUIRE: &[Named<Property>] = &[
     ),
     (
         "busy-poll",
-        "The receiver polls the device itself",
+        "The receiving thread polls the device: --busy-poll, or dpdk on a card",
         Property::BusyPoll,
     ),
     (
         "steered",
-        "The hardware steers the flow to the queue",
+        "A queue is reserved, by --queue-carve-out",
         Property::Steered,
     ),
 ];

@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The sender of a lab that the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GeneratorChoice {
-    /// The XDP generator if available, otherwise sendmmsg with trains of 4
+    /// Use xdp if available, otherwise sendmmsg
     Auto,
-    /// The kernel's XDP generator
+    /// The kernel's XDP generator: most packets per second. Needs root and Linux 6.1
     Xdp,
     /// A socket with sendmmsg(2)
     Sendmmsg,

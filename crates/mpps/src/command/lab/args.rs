@@ -33,13 +33,14 @@ pub(crate) enum Ladder {
 #[command(
     mut_arg("quick", |quick| quick.help("Run one short repeat per rung, under 20 s; too short for conclusions")),
     mut_arg("duration", |arg| arg.help("Set the length of each repeat [default: 500ms]")),
+    mut_arg("repeat", |arg| arg.help("Run each rung N times, in N rounds over all rungs")),
     mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./lab.json; without FILE, to standard output")),
     mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./lab.html"))
 )]
 pub(crate) struct UdpLadderArgs {
     #[command(flatten)]
     pub(crate) series: Series,
-    /// Run only these rungs: 1,2,4a
+    /// Run only these rungs (ways to receive): 1,2,4a; --list shows all
     #[arg(long, value_name = "RUNG,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Run also the rungs that need more CPUs than this host has; CPUs are then shared
@@ -48,15 +49,15 @@ pub(crate) struct UdpLadderArgs {
     /// List the rungs of this host
     #[arg(long)]
     pub(crate) list: bool,
-    /// Set the traffic source, except on rung 12 [default: auto]
+    /// Set the traffic source. Rung 12, about long trains, always uses sendmmsg [default: auto]
     #[arg(long, value_name = "NAME")]
     pub(crate) generator: Option<GeneratorChoice>,
-    /// Send N datagrams as one buffer that the kernel splits before the link (UDP_SEGMENT); 1 as in
-    /// the article. Giving it selects sendmmsg [default: 4 with sendmmsg]
+    /// Send N datagrams as one buffer (a train) that the kernel splits before the link (UDP_SEGMENT); 1
+    /// as in the article of 2015. Selects --generator sendmmsg [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) train: Option<u16>,
-    /// Set the kernel context that processes received packets [default: threaded-napi; with 2 CPUs
-    /// soft-interrupt]
+    /// Set the kernel context that processes received packets. Use rps to measure this setting of a host
+    /// [default: threaded-napi; soft-interrupt with exactly 2 CPUs]
     #[arg(long, value_name = "HOW", value_parser = one_of(DELIVERY))]
     pub(crate) delivery: Option<Delivery>,
     /// Print each second what the receiving host does: packets per receive queue, UDP rates, CPU use.
@@ -77,6 +78,7 @@ pub(crate) struct UdpLadderArgs {
     mut_arg("quick", |quick| quick.help("Run only small bodies, once each, under 30 s; too short for \
     conclusions")),
     mut_arg("duration", |arg| arg.help("Set the length of each repeat [default: 700ms]")),
+    mut_arg("repeat", |arg| arg.help("Run each cell N times, in N rounds over all cells")),
     mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./lab-tcp.json; without FILE, to \
     standard output")),
     mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./lab-tcp.html"))
@@ -84,7 +86,7 @@ pub(crate) struct UdpLadderArgs {
 pub(crate) struct TcpLadderArgs {
     #[command(flatten)]
     pub(crate) series: Series,
-    /// Run only these cells: 1,3/nginx,3/mpps/base/16k
+    /// Run only these cells (one server in one state): 1,3/nginx,3/mpps/base/16k; --list shows all
     #[arg(long, value_name = "CELL,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// List the cells of this host
@@ -93,13 +95,14 @@ pub(crate) struct TcpLadderArgs {
     /// Set the connections in flight [default: 256 per CPU of the server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) connections: Option<u64>,
-    /// Set the time between interrupts of the server's queues, in the cells of step moderation
-    /// [default: the best of experiment 1; 500us if that does not run]
+    /// Set the time between interrupts of the server's queues in experiments 2 and 3, from step
+    /// moderation on. A plain number means microseconds [default: the fixed time with most connections
+    /// per second in experiment 1; 500us if it does not run]
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) moderation: Option<Duration>,
-    /// Repeat cells with net.core.skb_defer_max=0, so that each CPU frees its own packet buffers.
-    /// Restored after each cell; `mpps undo` restores it after a kill. Needs root in the initial
-    /// network namespace
+    /// Run also the cells no-skb-defer (net.core.skb_defer_max=0: each CPU frees its own packet buffers)
+    /// and skb-defer of experiment 2. Restored after each cell; `mpps undo` restores it after a kill.
+    /// Needs root in the initial network namespace
     #[arg(long)]
     pub(crate) skb_defer: bool,
 }

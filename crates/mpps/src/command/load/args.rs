@@ -13,14 +13,15 @@ use std::time::Duration;
 /// Arguments of `mpps load`.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// The address to request: http://HOST[:PORT]/PATH
+    /// Request this address: http://HOST[:PORT]/PATH
     #[arg(value_name = "URL")]
     pub(crate) url: String,
     /// Set the connections in flight
     #[arg(short, long, default_value = "64", value_name = "N", value_parser = value::some)]
     pub(crate) connections: u64,
-    /// Start RATE requests per second at any response time, within --connections [default: as fast as
-    /// possible]
+    /// Start RATE requests per second without waiting for replies (open loop). If all --connections are
+    /// busy, a request starts late; its latency counts from the planned start [default: start one when a
+    /// reply ends]
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     pub(crate) rate: Option<f64>,
     /// Stop after TIME [default: 10s; no limit with --requests]
@@ -36,7 +37,8 @@ pub(crate) struct LoadArgs {
     /// Connect from these local addresses in turn; threads share them out [default: the kernel's choice]
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
-    /// Choose the side that closes a connection; give `mpps serve` the same value
+    /// Choose the side that closes a connection. Give `mpps serve` the same value; for rst one side is
+    /// enough
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
     /// Set the number of threads

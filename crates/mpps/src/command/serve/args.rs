@@ -1,7 +1,7 @@
 //! Arguments of `mpps serve`.
 
 use crate::command::switches::SwitchArgs;
-use crate::program::lines::JsonArgs;
+use crate::program::lines::{JSON_LINES, JsonArgs};
 use crate::value::{self, Named, one_of};
 use clap::Args;
 use mpps_host::{CpuList, Throttle};
@@ -12,11 +12,12 @@ use std::time::Duration;
 
 /// Arguments of `mpps serve`.
 #[derive(Debug, Args)]
+#[command(mut_arg("json", |arg| arg.help(JSON_LINES)))]
 pub(crate) struct ServeArgs {
     /// Listen at this address; port 0 chooses a free port
     #[arg(default_value = "0.0.0.0:8080", value_name = "ADDR:PORT", value_parser = value::listen)]
     pub(crate) address: SocketAddr,
-    /// Serve a body of BYTES at every path but /metrics
+    /// Serve a body of BYTES at every path except /metrics
     #[arg(long, default_value = "1k", value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) size: usize,
     /// Serve the files below DIR instead of a body
@@ -32,7 +33,8 @@ pub(crate) struct ServeArgs {
     /// otherwise none]
     #[arg(long, value_name = "CPUS")]
     pub(crate) pin: Option<CpuList>,
-    /// Choose the side that closes a connection; give `mpps load` the same value
+    /// Choose the side that closes a connection. Give `mpps load` the same value; for rst one side is
+    /// enough
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
     /// Turn off the page of counters at /metrics
@@ -46,7 +48,8 @@ pub(crate) struct ServeArgs {
     pub(crate) json: JsonArgs,
     #[command(flatten)]
     pub(crate) switches: SwitchArgs,
-    /// Set the interface for --moderation [default: the interface that owns the address]
+    /// Set the interface for --moderation [default: the interface that has the address; required with
+    /// 0.0.0.0]
     #[arg(
         long,
         value_name = "IF",
@@ -80,8 +83,8 @@ pub(crate) struct LimitArgs {
     /// Close a connection that sends no request for TIME
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) idle_time: Duration,
-    /// Reset a connection after TIME without acknowledgements; after 20 times TIME if the client's
-    /// kernel answers probes
+    /// Reset a connection if the client acknowledges no data for TIME; for 20 times TIME if its kernel
+    /// still answers, but its program does not read
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) send_time: Duration,
     /// Limit open connections; further ones are closed at once and counted
@@ -104,12 +107,12 @@ pub(in crate::command) const CLOSE: &[Named<Close>] = &[
     ),
     (
         "client",
-        "The client, after the reply; it keeps TIME_WAIT. `mpps serve` closes after 5 s without that",
+        "The client, after the reply; it keeps TIME_WAIT. If it does not, `mpps serve` closes after 5 s",
         Close::Client,
     ),
     (
         "rst",
-        "This program, with a reset; no side keeps TIME_WAIT",
+        "The side with this option, by a reset after the reply; no side keeps TIME_WAIT",
         Close::Rst,
     ),
 ];

@@ -15,19 +15,19 @@ pub(super) struct CardArgs {
     /// Use the RSS settings of this interface: hash key, fields and table
     #[arg(value_name = "IF")]
     pub(super) interface: Option<String>,
-    /// Set the hash key: at least 40 bytes in hexadecimal, colons allowed [default: the card's;
-    /// without IF, Microsoft's]
+    /// Predict with this hash key; the card keeps its own. At least 40 bytes in hexadecimal, colons
+    /// allowed [default: the card's; without IF, Microsoft's]
     #[arg(long, value_name = "HEX", value_parser = key)]
     key: Option<HashKey>,
     /// Predict with N queues, spread evenly over the RSS table [default: the card's table]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536),
           required_unless_present = "interface")]
     queues: Option<u32>,
-    /// Set the length of the RSS table of --queues
+    /// Predict with an RSS table of N entries; needs --queues
     #[arg(long, value_name = "N", default_value_t = ENTRIES as u32, requires = "queues",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     entries: u32,
-    /// Set the hashed fields, with the letters of `ethtool -N IF rx-flow-hash` [default: the card's;
+    /// Predict with these hashed fields, in the letters of `ethtool -N IF rx-flow-hash` [default: the card's;
     /// without IF, sdfn]
     #[arg(long, value_name = "sd|sdfn", value_parser = hashed)]
     fields: Option<Hashed>,

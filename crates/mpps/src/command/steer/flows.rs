@@ -60,12 +60,12 @@ pub(super) struct FlowArgs {
     /// Use TCP flows instead of UDP
     #[arg(long)]
     pub(super) tcp: bool,
-    /// Run this shell command as the sender: "ssh HOST mpps send". mpps appends addresses, source
-    /// ports and count
+    /// With --verify: run this shell command to send the flows, "ssh HOST mpps send". mpps appends
+    /// destination, source ports and count. The source address of the flows must be HOST's
     #[arg(long, value_name = "COMMAND", requires = "verify", conflicts_with_all = ["tcp", "file"])]
     sender: Option<String>,
-    /// Count arrivals for TIME; with --verify and given flows, stop once each has arrived. The sending
-    /// time of --sender is added
+    /// Count arrivals for TIME. With --verify and given flows, stop when each has arrived. With --sender,
+    /// stop when the command ends, or after TIME plus the time to send all datagrams
     #[arg(long, alias = "seconds", value_name = "TIME", default_value = "5s", value_parser = value::pace)]
     duration: Duration,
 }

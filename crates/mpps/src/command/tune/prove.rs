@@ -20,10 +20,21 @@ use mpps_os::text::ShellWord;
 const NOTHING: &str = "nothing";
 
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("port", |arg| arg.help("Set the local port where the live traffic arrives (required)")),
+    mut_arg("quick", |arg| arg.help("Measure each stage once with and once without it, briefly; too short \
+    for conclusions")),
+    mut_arg("repeat", |arg| arg.help("Measure each stage N times without and N times with it, in turn: \
+    its settings change N times")),
+    mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./tune-prove.json; without FILE, to \
+    standard output")),
+    mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./tune-prove.html"))
+)]
 pub(super) struct ProveArgs {
     #[command(flatten)]
     what: TuneWhat,
-    /// Allow steps that reset the link of this remote login; without it they are refused
+    /// Allow resets of the link of this SSH session or the default route. Otherwise, a plan with a reset
+    /// fails before any change
     #[arg(long)]
     allow_link_bounce: bool,
     /// Restore every setting at the end, also those that helped

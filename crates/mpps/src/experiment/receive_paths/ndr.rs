@@ -57,9 +57,13 @@ pub(super) const MAX_PPS: f64 = 100e6;
 /// Arguments of `mpps ndr`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("repeat", |arg| arg.help("Run N trials per load; a load passes by the sum of their time")),
+    mut_arg("repeat", |arg| arg.help("Run N full trials per load; a load passes if loss keeps to \
+    the goal for at least half of their total time")),
     mut_arg("duration", |arg| arg.help("Set the length of each trial [default: 500ms]")),
-    mut_arg("quick", |arg| arg.help("Run one short trial per load; too short to compare")))]
+    mut_arg("quick", |arg| arg.help("Run one short trial per load; too short to compare")),
+    mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./ndr.json; without FILE, to standard \
+    output")),
+    mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./ndr.html")))]
 pub(crate) struct NdrPlan {
     /// Search only these receive paths or variants of `mpps bench`: recvmmsg af_xdp/spin [default: all]
     #[arg(value_name = "PATH")]
@@ -100,7 +104,7 @@ pub(crate) struct NdrPlan {
     /// duration, size and --json
     #[arg(long, value_name = "COMMAND", requires = "address")]
     sender: Option<String>,
-    /// Set the address of this host for --sender
+    /// Set the address of this host where the traffic of --sender arrives (required with --sender)
     #[arg(long, value_name = "ADDR:PORT", requires = "sender", value_parser = value::address)]
     address: Option<SocketAddr>,
     /// Slow every receiver to RATE packets per second, to check that the search finds it

@@ -43,7 +43,8 @@ pub(crate) struct Path {
 /// The options that apply to every row.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Fixed {
-    /// Set how to wait for packets, for variants that name no method [default: auto]
+    /// Set how to wait for packets, for variants without a method in their name (af_xdp/spin has one)
+    /// [default: auto]
     #[arg(long, value_name = "HOW", value_parser = value::one_of(value::WAIT))]
     wait: Option<Wait>,
     /// Set the number of frames per ring, or of buffers of io_uring [default: set by each backend]

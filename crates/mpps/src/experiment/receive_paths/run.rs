@@ -42,6 +42,13 @@ const LOSS_FREE_MIN_PPS: f64 = 10_000.0;
 
 /// Arguments of `mpps bench`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("quick", |arg| arg.help("Run each receive path once and briefly; too short for conclusions")),
+    mut_arg("repeat", |arg| arg.help("Run each receive path N times, in N rounds over all paths")),
+    mut_arg("json", |arg| arg.help("Write JSON to FILE instead of ./bench.json; without FILE, to standard \
+    output")),
+    mut_arg("html", |arg| arg.help("Write the HTML page to FILE instead of ./bench.html"))
+)]
 pub(crate) struct BenchPlan {
     #[command(flatten)]
     series: Series<150>,
@@ -53,14 +60,16 @@ pub(crate) struct BenchPlan {
     /// List the receive paths and variants of this host
     #[arg(long)]
     list: bool,
-    /// Instead: raise the load from 2 to 100 % of the sender's rate, with kernel and receiver on one CPU
+    /// Raise the load from 2 % to the sender's highest rate, instead of comparing at that rate. Packet
+    /// processing and receiver share a CPU: shows which paths collapse (receive livelock)
     #[arg(long, conflicts_with = "sender")]
     overload: bool,
-    /// Instead: measure drops before the socket, with 1, 2 and 4 receive queues
+    /// Measure the early drops (paths named _drop) with 1, 2 and 4 receive queues, instead of comparing
+    /// all paths
     #[arg(long, conflicts_with_all = ["overload", "sender"])]
     spread: bool,
-    /// Send N flows (1 to 65535) with different source ports [default: 1, then 256; 1 with --overload,
-    /// --spread and --loss-free]
+    /// Send N flows (1 to 65535) with different source ports [default: 1, then 256; 1 with --overload and
+    /// --sender; with --spread 1 per receive queue]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     flows: Option<u16>,
     /// Find also the highest rate without loss of each path, as `mpps ndr`
@@ -77,10 +86,11 @@ pub(crate) struct BenchPlan {
         conflicts_with = "sender"
     )]
     generator: GeneratorChoice,
-    /// Print a command to start on HOST by hand, wait for its traffic at --address, and measure it
+    /// Measure traffic from another host at --address. mpps prints the command to start on HOST; it does
+    /// not log in there
     #[arg(long, value_name = "HOST", requires = "address")]
     sender: Option<String>,
-    /// Set the address where the traffic of --sender arrives
+    /// Set the address of this host where the traffic of --sender arrives (required with --sender)
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address)]
     address: Option<SocketAddr>,
 }

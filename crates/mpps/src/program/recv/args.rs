@@ -1,6 +1,6 @@
 //! Arguments of `mpps recv`.
 
-use crate::program::lines::JsonArgs;
+use crate::program::lines::{JSON_LINES, JsonArgs};
 use crate::program::ring::{RING_HEADING, RingArgs};
 use crate::value::{self, Named, one_of};
 use clap::{ArgAction, Args};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 /// Arguments of `mpps recv`.
 #[derive(Debug, Args)]
+#[command(mut_arg("json", |arg| arg.help(JSON_LINES)))]
 pub(crate) struct RecvArgs {
     /// Listen at this address: 10.0.0.2:4321, [::1]:4321, :4321 or 4321
     #[arg(default_value = "0.0.0.0:4321", value_name = "ADDR:PORT", value_parser = value::listen)]
@@ -20,11 +21,12 @@ pub(crate) struct RecvArgs {
     #[arg(value_name = "THREADS", conflicts_with = "threads",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) positional_threads: Option<u16>,
-    /// 1 as --reuseport, 0 as --shared
+    /// Set 1 as --reuseport, 0 as --shared
     #[arg(value_name = "REUSEPORT", conflicts_with_all = ["shared", "reuseport"],
           value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) positional_reuseport: Option<u8>,
-    /// Set the number of receiving threads [default: 1; a ring without --queue: one per receive queue]
+    /// Set the number of receiving threads [default: 1; af_xdp: one per receive queue, but 1 with --queue
+    /// or --queue-carve-out]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
     /// Read one socket with all threads (the default)
@@ -40,25 +42,26 @@ pub(crate) struct RecvArgs {
     /// Pin the threads to these CPUs in order: 0,2 or 0-3
     #[arg(long, value_name = "CPUS")]
     pub(crate) pin: Option<CpuList>,
-    /// Read up to N datagrams (with --gro: trains) per system call, 1 to 1024 [default: 1024; with
-    /// --gro 64]
+    /// Read up to N datagrams per system call, 1 to 1024; with --gro, N buffers of joined datagrams
+    /// [default: 1024; with --gro 64]
     #[arg(long, value_name = "N")]
     pub(crate) batch: Option<usize>,
     /// Truncate datagrams longer than BYTES [default: 2048; with --gro 65536]
     #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) buffer: Option<usize>,
-    /// Set the socket receive buffer; prints the granted size and the limit
+    /// Set the socket receive buffer (SO_RCVBUF); prints the granted size and the limit [default: the
+    /// sysctl net.core.rmem_default]
     #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) rcvbuf: Option<usize>,
     /// Poll the device queue for MICROSECONDS while waiting (SO_BUSY_POLL)
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) busy_poll: Option<u32>,
-    /// Keep interrupts of the interface suspended while epoll_wait(2) finds packets, and for TIME after
-    /// its last call. Needs --wait epoll, --busy-poll and Linux 6.13. Restored at the end; `mpps undo`
-    /// restores it after kill -9
+    /// Keep the interface's interrupts off while epoll_wait(2) finds packets, for at most TIME after each
+    /// call. Start with 20ms; a plain number means microseconds. Needs --wait epoll, --busy-poll, Linux 6.13
+    /// and an ADDR of one interface. Restored at the end; `mpps undo` restores it after kill -9
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) suspend_irqs: Option<Duration>,
-    /// Receive trains of datagrams in one buffer (UDP_GRO); every datagram is counted
+    /// Receive several datagrams of a flow in one buffer (UDP_GRO); every datagram is counted
     #[arg(long)]
     pub(crate) gro: bool,
     /// Use this receive path; `mpps backends` lists them. `best` chooses the fastest that host,
@@ -68,24 +71,25 @@ pub(crate) struct RecvArgs {
     /// Set how a thread waits for packets
     #[arg(long, default_value = "auto", value_name = "HOW", value_parser = one_of(value::WAIT))]
     pub(crate) wait: Wait,
-    /// Receive every frame of the interface. af_xdp and dpdk take them from the kernel: remote logins
-    /// over it break
+    /// Receive every frame of the interface, not only those to ADDR:PORT. packet_mmap and pcap copy them.
+    /// af_xdp, and dpdk on a card, take them from the kernel: remote logins over the interface break
     #[arg(long, help_heading = RING_HEADING)]
     pub(crate) all_traffic: bool,
-    /// packet_mmap: hide received packets from the kernel's network stack
+    /// packet_mmap: hide the received packets from the kernel's network stack [default: it gets them
+    /// too]. Needs Linux 6.6; not with --all-traffic
     #[arg(long, help_heading = RING_HEADING)]
     pub(crate) take: bool,
     /// packet_mmap: set how threads share the packets [default: hash]
     #[arg(long, value_name = "HOW", value_parser = one_of(FANOUT),
           help_heading = RING_HEADING)]
     pub(crate) fanout: Option<Fanout>,
-    /// af_xdp: keep a receive queue for the address or for --flow; other traffic uses the other queues.
+    /// af_xdp: reserve a receive queue for ADDR:PORT or for --flow; other traffic uses the other queues.
     /// Restored at the end; `mpps undo` restores it after kill -9 [default HOW: auto]
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
           default_missing_value = "auto", value_parser = one_of(CARVING),
           help_heading = RING_HEADING)]
     pub(crate) queue_carve_out: Option<Carving>,
-    /// Send this flow to the reserved queue, with slot or auto; may be repeated
+    /// Steer this flow to the queue of --queue-carve-out=slot or =auto; may be repeated
     #[arg(
         long,
         value_name = "SOURCE:PORT-DESTINATION:PORT",
@@ -124,17 +128,17 @@ pub(crate) enum Carving {
 const CARVING: &[Named<Carving>] = &[
     (
         "auto",
-        "Try rule; if the driver refuses it or does not list it, use slot, which needs --flow",
+        "Try rule. If the driver refuses the rule or does not show it afterwards, use slot with --flow",
         Carving::Auto,
     ),
     (
         "rule",
-        "A rule (ntuple) steers all datagrams of the address to the queue",
+        "A rule (ntuple) steers all datagrams to ADDR:PORT to the queue; not with --flow",
         Carving::Rule,
     ),
     (
         "slot",
-        "Reserve the RSS table entries of the --flow flows; other flows with these entries come too",
+        "Reserve the RSS table entries of the --flow flows. The kernel gets other flows of these entries",
         Carving::Slot,
     ),
 ];

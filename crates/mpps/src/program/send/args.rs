@@ -1,6 +1,6 @@
 //! Arguments of `mpps send`.
 
-use crate::program::lines::JsonArgs;
+use crate::program::lines::{JSON_LINES, JsonArgs};
 use crate::program::ring::{RING_HEADING, RingArgs};
 use crate::value;
 use clap::Args;
@@ -13,6 +13,24 @@ pub(crate) const SOURCE_PORT: u16 = 4320;
 
 /// Arguments of `mpps send`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("json", |arg| arg.help(JSON_LINES)),
+    mut_arg("interface", |arg| arg.help("Send through this interface [default: the interface of the route \
+    to ADDR]")),
+    mut_arg("queue", |arg| arg.help("af_xdp: use transmit queue N; each further thread uses the next queue \
+    [default: 0]")),
+    // No sender reads these two; each refuses them.
+    mut_arg("xdp", |arg| arg.hide(true)),
+    mut_arg("dpdk_args", |arg| arg.hide(true)),
+    mut_arg("copy", |arg| arg.help("af_xdp, io_uring: set whether the kernel copies packets [default: zero \
+    if the driver can, otherwise copy]")),
+    mut_arg("ring", |arg| arg.help("af_xdp, packet_mmap: set the number of packets that the ring holds, \
+    any from 1 [default: af_xdp 4096, packet_mmap 2048]")),
+    mut_arg("hugepages", |arg| arg.help("af_xdp: keep packets in huge pages. Reserve some first: sysctl \
+    vm.nr_hugepages=64")),
+    mut_arg("require", |arg| arg.hide_possible_values(true).help("Fail unless the kernel grants WHAT: \
+    zerocopy, which is all that a sender can be granted"))
+)]
 pub(crate) struct SendArgs {
     /// Send to these addresses, one thread each: 192.168.254.1:4321, [fd00::1]:4321 or localhost:4321
     #[arg(required = true, value_name = "ADDR:PORT", value_parser = value::target)]
@@ -26,7 +44,7 @@ pub(crate) struct SendArgs {
     /// Set the UDP payload size
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) size: usize,
-    /// Send up to N datagrams (with --gso: trains) per system call, 1 to 1024
+    /// Send up to N datagrams per system call, 1 to 1024; with --gso, N buffers of joined datagrams
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub(crate) batch: usize,
     /// Set the hardware address of the next hop [default: from the neighbour table, or by ARP or ND]
@@ -48,13 +66,13 @@ pub(crate) struct SendArgs {
     /// Stop after TIME [default: until Ctrl-C]
     #[arg(long, alias = "seconds", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Send trains of N datagrams that the kernel cuts (UDP_SEGMENT)
+    /// Send N datagrams as one buffer that the kernel splits (UDP_SEGMENT)
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) gso: u16,
     /// Connect the socket, which saves a route look-up per packet (the default)
     #[arg(long, overrides_with = "no_connect")]
     pub(crate) connect: bool,
-    /// Name the destination in each system call instead
+    /// Leave the socket unconnected; each system call names the destination
     #[arg(long, overrides_with = "connect")]
     pub(crate) no_connect: bool,
     /// Set the socket send buffer [default: 32M]
