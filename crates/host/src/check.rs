@@ -135,6 +135,9 @@ pub struct Finding {
     pub station: Station,
     /// The problem, in a sentence.
     pub what: String,
+    /// Why it is so, as far as that is known: what was observed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
     /// How many packets it cost meanwhile: what the first evidence grew by. 0 where it costs time.
     pub count: u64,
     /// The same per second.
@@ -223,6 +226,7 @@ impl Finding {
             check: check.name.to_owned(),
             station,
             what: String::new(),
+            why: String::new(),
             count: 0,
             rate_pps: 0.0,
             evidence,

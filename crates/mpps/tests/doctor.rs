@@ -65,9 +65,9 @@ fn what_it_writes_is_shown_again() {
         for word in [
             "1. ",
             "nothing arrived",
-            "proof: ",
-            "remedy: ",
-            "verify: ",
+            "proof  ",
+            "do     ",
+            "check  ",
             "mpps doctor --port 9",
             "UNACCOUNTED",
         ] {

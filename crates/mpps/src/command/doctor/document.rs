@@ -29,34 +29,9 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
         result.interfaces.join(", ")
     );
     let head = RunHead::of(result, &looked, "look", &result.notes);
-    let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
     let ledger = &result.ledger;
-    let unaccounted = u64::try_from(ledger.unaccounted).unwrap_or(0);
-    let rest = match (unaccounted, result.queued_bytes) {
-        (0, _) => String::new(),
-        (rest, 0) => format!(", {} are unaccounted for", count(rest)),
-        (rest, _) => format!(", {} wait in sockets or are unaccounted for", count(rest)),
-    };
-    let came = format!(
-        "packets to IP that were neither TCP nor ICMP: {} came ({}), {} were lost ({}){rest}",
-        count(ledger.offered),
-        per_second(ledger.offered),
-        count(ledger.lost()),
-        per_second(ledger.lost()),
-    );
-    let mut blocks = head.first([Block::paragraph(came)]);
-    if result.findings.is_empty() {
-        let checks = CHECKS.len();
-        let said = match unaccounted {
-            0 => Text::styled(
-                Style::Good,
-                format!("nothing was lost on the way in, by {checks} checks"),
-            ),
-            _ => format!("{checks} checks found no loss; the ledger has what is unaccounted for")
-                .into(),
-        };
-        blocks.push(Block::Sentences(vec![said]));
-    }
+    let mut blocks = vec![Block::Paragraph(answer(result))];
+    blocks.extend(head.first([]));
     let numbered = result.findings.iter().enumerate();
     blocks.extend(numbered.flat_map(|(at, finding)| of(at + 1, finding)));
     if let (Some(port), true) = (result.port, result.findings.is_empty()) {
@@ -75,15 +50,48 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     blocks
 }
 
-/// A finding: the problem, its proof and its remedy.
+/// The answer in one sentence.
+fn answer(result: &DoctorResult) -> Text {
+    let ledger = &result.ledger;
+    let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
+    let time = Quantity::Seconds(result.seconds);
+    let (came, lost) = (ledger.offered, ledger.lost());
+    let unaccounted = u64::try_from(ledger.unaccounted).unwrap_or(0);
+    let rest = match (unaccounted, result.queued_bytes) {
+        (0, _) => String::new(),
+        (rest, 0) => format!("; {} are unaccounted for", count(rest)),
+        (rest, _) => format!("; {} wait in sockets or are unaccounted for", count(rest)),
+    };
+    if lost > 0 {
+        let share = Quantity::Share(lost as f64 / came.max(1) as f64);
+        let said = format!(
+            "{share} of the UDP that came was lost: {} of {} in {time} ({}){rest}",
+            count(lost),
+            count(came),
+            per_second(lost),
+        );
+        return Text::styled(Style::Bad, said);
+    }
+    let checks = CHECKS.len();
+    let came = format!("{} came in {time} ({})", count(came), per_second(came));
+    match (unaccounted, result.findings.is_empty()) {
+        (0, true) => Text::styled(
+            Style::Good,
+            format!("nothing was lost on the way in, by {checks} checks: {came}"),
+        ),
+        (_, true) => format!("{came}; {checks} checks found no loss{rest}").into(),
+        _ => format!("{came}; the ledger has no loss{rest}").into(),
+    }
+}
+
+/// A finding: the problem, its reason, its proof and its remedies.
 fn of(number: usize, finding: &Finding) -> Vec<Block> {
     let cost = match finding.count {
         0 => String::new(),
-        lost => format!(
-            " lost {} packets, {}",
-            count(lost),
-            Quantity::PerSecond(finding.rate_pps)
-        ),
+        lost => {
+            let rate = Quantity::PerSecond(finding.rate_pps);
+            format!(" {} lost ({rate})", count(lost))
+        }
     };
     let sure = match finding.confidence {
         Confidence::Certain => "certain",
@@ -101,19 +109,24 @@ fn of(number: usize, finding: &Finding) -> Vec<Block> {
     let what = Text::styled(style, format!("{number}.{remark}{cost}"))
         .plain(colon)
         .strong(&*finding.what)
-        .faint(format!(" ({}, {}, {sure})", finding.check, finding.station));
+        .plain(format!("; {sure}"))
+        .faint(format!(" ({}, {})", finding.check, finding.station));
     let proof: Vec<String> = finding.evidence.iter().map(told).collect();
     let line = |name: &str, text: Text| {
-        let mut spans = Text::new().faint(format!("{name}: "));
+        let mut spans = Text::new().faint(format!("{name:<6} "));
         spans.spans.extend(text.spans);
         Block::Paragraph(spans)
     };
-    vec![
-        Block::Heading(what),
-        line("proof", proof.join("; ").into()),
-        line("remedy", (*finding.remedy).into()),
-        line("verify", Text::new().code(&*finding.verify)),
-    ]
+    let mut blocks = vec![Block::Heading(what)];
+    if !finding.why.is_empty() {
+        blocks.push(line("why", (*finding.why).into()));
+    }
+    blocks.push(line("proof", proof.join("; ").into()));
+    let remedies = finding.remedy.split("; or ");
+    let names = std::iter::once("do").chain(std::iter::repeat("or"));
+    blocks.extend(names.zip(remedies).map(|(name, text)| line(name, text.into())));
+    blocks.push(line("check", Text::new().code(&*finding.verify)));
+    blocks
 }
 
 fn told(evidence: &Evidence) -> String {
@@ -163,7 +176,7 @@ mod tests {
         result.findings.clear();
         for (queued_bytes, words) in [
             (0, "300 are unaccounted for"),
-            (9, "300 wait in sockets or"),
+            (9, "300 wait in sockets or are unaccounted for"),
         ] {
             result.ledger = mpps_host::Ledger::new(300, 0, 0);
             result.queued_bytes = queued_bytes;
