@@ -48,6 +48,7 @@ mod time_squeeze;
 mod udp_errors;
 mod udp_memory;
 mod unaccounted;
+mod unhandled;
 mod unrouted;
 mod unspecified;
 mod vanished;
@@ -56,7 +57,7 @@ mod way_out;
 mod xdp_drop;
 mod xdp_socket;
 
-pub use ledger::ledger;
+pub use ledger::{between_reads, ledger};
 use mpps_os::text::Foreign;
 pub use seen::{DoctorRequest, Observed, SeenSocket};
 

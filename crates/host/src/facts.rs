@@ -5,6 +5,7 @@ mod conntrack;
 pub mod cpu;
 pub mod fingerprint;
 pub mod interface_facts;
+mod namespace_name;
 pub mod parent_interfaces;
 mod process;
 mod quota;
@@ -18,12 +19,14 @@ pub use card::NetworkCard;
 pub(crate) use card::virtio_feature;
 pub use conntrack::Conntrack;
 pub use mpps_os::interrupts::Interrupt;
+pub use namespace_name::namespace_name;
 pub use process::{Busy, Process, ThreadTime};
 use process::{Owners, find_owners};
 pub use quota::Quota;
 
 use crate::root::Root;
 use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology};
+use mpps_os::clock;
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
@@ -47,6 +50,9 @@ const SETTINGS: [&str; 8] = [
 pub struct Observation {
     /// The counters.
     pub snapshot: Snapshot,
+    /// How long it took to read these and the sockets, in nanoseconds (`CLOCK_MONOTONIC`). Packets
+    /// that came meanwhile are in some of the counters.
+    pub read_ns: u64,
     /// The interfaces of the namespace, also those whose counters were not asked for.
     pub links: Vec<NetlinkLink>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
@@ -172,8 +178,10 @@ impl Observation {
             facts.find_owners(&root, part);
             facts.notes.clear();
         }
+        let began_ns = clock::monotonic_ns();
         facts.list_sockets();
         let taken = Snapshot::take_of(part.interfaces)?;
+        facts.read_ns = clock::monotonic_ns().saturating_sub(began_ns);
         (facts.snapshot, facts.links) = (taken.snapshot, taken.links);
         let refused = taken.refused.iter();
         let refused = refused.map(|error| format!("no counters: {error}"));

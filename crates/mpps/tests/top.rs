@@ -12,7 +12,9 @@ use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
 
+const PYTHON: Need = Need::Program("python3", "python3");
 const PORT: u16 = 4321;
 /// More than a socket's buffer holds.
 const SENT: u64 = 2000;
@@ -34,6 +36,7 @@ fn of_pages() -> Vec<Trial> {
             ledgers_add_up,
             one_page_is_text,
             a_reader_that_goes_ends_it;
+        waits(Need::Root, PYTHON): frames_that_no_protocol_takes_are_no_drops;
         waits(Need::Root): an_ordinary_user_is_told_what_is_hidden;
         waits: mistakes_are_told;
     ]
@@ -175,6 +178,51 @@ fn pages_add_up() {
     assert!(
         received.round() as u64 >= SENT,
         "{received} came by the interface"
+    );
+}
+
+fn frames_that_no_protocol_takes_are_no_drops() {
+    const FRAMES: u64 = 50;
+    let scenario = Scenario::new();
+    let sender = scenario.lab.sender();
+    let index = sender.interface_index();
+    // LLDP, a length as of STP, and a type that no standard has.
+    let text = format!(
+        "import socket\ns = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+         s.bind((socket.if_indextoname({index}), 0))\n\
+         for kind in (b'\\x88\\xcc', b'\\x99\\x99'):\n for _ in range({}):\n  \
+         s.send(bytes.fromhex('0180c200000e020000000001') + kind + bytes(60))",
+        FRAMES / 2
+    );
+    let objects = scenario.objects(&["top", "--interval", "100ms"], || {
+        let send = || run(Command::new("python3").args(["-c", &text])).fine();
+        sender.run(send).expect("it can be entered");
+        scenario.lab.settle().expect("it comes to rest");
+        scenario.send(10);
+    });
+    let all = |name: &str| -> f64 {
+        let pages = objects.iter().map(|object| &object["page"]);
+        let rates = pages.flat_map(|page| {
+            let seconds = page["seconds"].as_f64().unwrap_or(0.0);
+            let rows = page["queues"].as_array().into_iter().flatten();
+            rows.map(move |row| row[name].as_f64().unwrap_or(0.0) * seconds)
+        });
+        rates.sum()
+    };
+    assert_eq!(all("dropped_pps").round(), 0.0, "{objects:#?}");
+    assert_eq!(all("unhandled_pps").round(), FRAMES as f64, "{objects:#?}");
+    assert_eq!(lost(&objects, "/page/ledger"), 0);
+    let told = objects
+        .iter()
+        .map(|object| object["page"]["ledger"]["notes"].to_string());
+    assert!(
+        told.clone().any(|notes| notes.contains("UNHANDLED_PROTO")),
+        "{objects:#?}"
+    );
+    let totals = &objects.last().expect("there are some")["totals"];
+    assert_eq!(
+        (&totals["offered"], &totals["lost"]),
+        (&10.into(), &0.into())
     );
 }
 

@@ -2,7 +2,7 @@
 
 use super::unspecified::Unspecified;
 use super::vanished::{gap, to_strange_groups, vanished};
-use super::{CHECKS, Evidence, Observed, drop_reason, firewall, fragments};
+use super::{CHECKS, Evidence, Observed, drop_reason, firewall, fragments, unhandled};
 use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, OTHER_REASON, OTHER_STATIONS};
 use crate::{Ledger, Loss, Scope, Station};
 
@@ -100,7 +100,7 @@ fn sum(rows: &[Loss]) -> u64 {
 /// UNACCOUNTED. With a port, drops that only reasons show are those of that port.
 ///
 /// The counters of a busy host are read one after the other. Packets that come meanwhile are in
-/// UNACCOUNTED. On an idle host it is zero.
+/// UNACCOUNTED, at most [`between_reads`]. On an idle host it is zero.
 pub fn ledger(seen: &Observed) -> Ledger {
     let beyond = LOSSES.iter().filter(|kind| kind.scope != Scope::Namespace);
     let early: Vec<Loss> = beyond
@@ -138,6 +138,20 @@ pub fn ledger(seen: &Observed) -> Ledger {
     ledger
 }
 
+/// How many packets UNACCOUNTED may have, on either side of zero, only because counters are not read
+/// at one instant: those that came during both readings, and those that wait in a socket at only one of them.
+pub fn between_reads(seen: &Observed) -> u64 {
+    during_reads(seen).saturating_add(seen.waiting_change())
+}
+
+/// How many packets came to IP while counters were read.
+pub(super) fn during_reads(seen: &Observed) -> u64 {
+    let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
+    let read_ns = seen.before.read_ns.saturating_add(seen.after.read_ns);
+    let passed = came * (read_ns as f64 / 1e9) / seen.seconds();
+    passed.ceil() as u64
+}
+
 /// The part of UNACCOUNTED that is neither another protocol nor waiting in a socket. IP received
 /// it, and neither delivered nor counted it. Kernel drops of other packets are not part of it.
 pub(super) fn adrift(seen: &Observed) -> u64 {
@@ -157,6 +171,9 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
              listener reports and neighbour discovery of other hosts do: they are left out"
         ));
     }
+    unhandled::note(seen)
+        .into_iter()
+        .for_each(|said| ledger.note(said));
     let out = seen.drops_out.iter();
     let out = out.fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
     if out > 0 {

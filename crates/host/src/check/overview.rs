@@ -1,7 +1,7 @@
 //! One host on one page: each receive queue, its interrupt and the CPU that takes it; what each CPU does;
 //! each socket and who reads it; and where packets are lost.
 
-use crate::check::{Evidence, Observed, SeenSocket, ledger, nic_no_room};
+use crate::check::{Evidence, Observed, SeenSocket, between_reads, ledger, nic_no_room, unhandled};
 use crate::facts::Interrupt;
 use crate::{CpuBusy, Ledger, LinkDelta, SoftnetDelta, Topology};
 use schemars::JsonSchema;
@@ -20,6 +20,9 @@ pub struct Overview {
     pub seconds: f64,
     /// UDP of the network namespace, from the interfaces on.
     pub ledger: Ledger,
+    /// How many packets UNACCOUNTED may have, on either side of zero, only because counters are not
+    /// read at one instant.
+    pub between_reads: u64,
     /// The CPUs of the machine, in their order.
     pub cpus: Vec<CpuLoad>,
     /// The interfaces, and behind each those of its receive queues that its driver counts.
@@ -61,8 +64,11 @@ pub struct QueueLoad {
     /// Packets received a second: datagrams or trains of them, as the driver counts.
     pub received_pps: f64,
     /// Packets per second that the whole interface dropped on their way in, or had no room for. It
-    /// is the larger of the two, because some drivers count one in the other.
+    /// is the larger of the two, because some drivers count one in the other. Frames that no protocol
+    /// takes are left out, if they are all that was dropped.
     pub dropped_pps: Option<f64>,
+    /// Those frames, per second, such as LLDP and STP of a switch.
+    pub unhandled_pps: Option<f64>,
     /// Its part of what the interface received by its queues.
     pub share: Option<f64>,
     /// It has half as much again as its share.
@@ -127,6 +133,7 @@ impl Overview {
         Self {
             seconds: seen.seconds(),
             ledger: ledger(seen),
+            between_reads: between_reads(seen),
             cpus: seen
                 .delta
                 .softnet
@@ -140,6 +147,14 @@ impl Overview {
                 .flat_map(|(name, delta)| QueueLoad::of(name, delta, seen, topology))
                 .collect(),
             sockets,
+        }
+    }
+
+    /// UNACCOUNTED, or 0 if it may be only the time between two readings.
+    pub fn unaccounted(&self) -> i64 {
+        match self.ledger.unaccounted.unsigned_abs() > self.between_reads {
+            true => self.ledger.unaccounted,
+            false => 0,
         }
     }
 }
@@ -182,8 +197,13 @@ impl QueueLoad {
         let counters = &delta.counters;
         let no_room = nic_no_room::losses_of(seen, name);
         let no_room = i64::try_from(Evidence::sum(&no_room)).unwrap_or(i64::MAX);
+        let (dropped, unhandled) = match unhandled::explains_all(seen) {
+            true => (0, counters.rx_dropped),
+            false => (counters.rx_dropped, 0),
+        };
         let whole = Self {
-            dropped_pps: Some(rate(counters.rx_dropped.max(no_room), seen)),
+            dropped_pps: Some(rate(dropped.max(no_room), seen)),
+            unhandled_pps: Some(rate(unhandled, seen)),
             ..Self::received(name, None, rate(counters.rx_packets, seen))
         };
         let queues = seen.delta.queue_packets(name);
@@ -220,6 +240,7 @@ impl QueueLoad {
             queue,
             received_pps,
             dropped_pps: None,
+            unhandled_pps: None,
             share: None,
             is_uneven: false,
             interrupt: None,
@@ -425,6 +446,42 @@ mod tests {
         );
         let Busy { waited, .. } = seen.sockets[0].busy.expect("its threads ran");
         assert_eq!(socket.waited, Some(waited));
+    }
+
+    #[test]
+    fn what_came_between_two_readings_is_not_unaccounted() {
+        let udp = |came: u64, read: u64| {
+            let text = format!("Ip: InReceives\nIp: {came}\nUdp: InDatagrams\nUdp: {read}\n");
+            let mut facts = facts(came / 1000);
+            facts.snapshot.snmp = crate::Snmp::parse_pairs(&text).expect("counters");
+            facts.read_ns = SECOND_NS / 1000;
+            facts
+        };
+        // 1000 a second, twice a millisecond; what waits at both moments explains nothing.
+        for (read, waiting, bound, unaccounted) in [
+            (2000, 4096, 2, 0),
+            (1998, 4096, 2, 0),
+            (2002, 4096, 2, 0),
+            (1997, 4096, 2, 3),
+            (2003, 4096, 2, -3),
+            (1990, 4096 + 512 * 8, 10, 0),
+            (1989, 0, 10, 11),
+        ] {
+            let (before, mut after) = (udp(1000, 1000), udp(2000, read));
+            after.sockets[0].queued_bytes = waiting;
+            let seen = Observed::new(&before, &after, None, crate::DoctorRequest::default());
+            let page = Overview::of(&seen);
+            assert_eq!(
+                (page.between_reads, page.unaccounted()),
+                (bound, unaccounted),
+                "{read}"
+            );
+            assert_eq!(
+                page.ledger.unaccounted,
+                2000 - read as i64,
+                "the ledger is as it is"
+            );
+        }
     }
 
     #[test]

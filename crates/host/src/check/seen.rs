@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// Drivers of interfaces that count again what others of the namespace have counted.
 const AGGREGATES: [&str; 2] = ["bonding", "team"];
 
+/// A datagram that waits is charged more than this, in bytes (`SKB_TRUESIZE` in linux/skbuff.h).
+const LEAST_CHARGE: u64 = 512;
+
 /// The end of the name of a counter that is what a sum has beyond its parts.
 const BEYOND: &str = " beyond its parts";
 /// The parts of `InErrors` (net/ipv4/udp.c).
@@ -283,6 +286,26 @@ impl<'a> Observed<'a> {
             sockets.map(|socket| u64::from(socket.queued_bytes)).sum()
         };
         queued(self.before).max(queued(self.after))
+    }
+
+    /// The largest number of datagrams that can wait in these buffers.
+    pub(super) fn waiting_max(&self) -> u64 {
+        self.queued_bytes().div_ceil(LEAST_CHARGE)
+    }
+
+    /// The largest number of datagrams that wait at one of the moments and not at the other, of each
+    /// socket.
+    pub(super) fn waiting_change(&self) -> u64 {
+        let of = |facts: &Observation| -> BTreeMap<u32, u32> {
+            let sockets = facts.sockets.iter();
+            sockets.map(|one| (one.inode, one.queued_bytes)).collect()
+        };
+        let (mut then, now) = (of(self.before), of(self.after));
+        let now = now.into_iter();
+        let changes = now.map(|(inode, bytes)| bytes.abs_diff(then.remove(&inode).unwrap_or(0)));
+        let changes: u64 = changes.map(u64::from).sum();
+        let closed: u64 = then.into_values().map(u64::from).sum();
+        changes.saturating_add(closed).div_ceil(LEAST_CHARGE)
     }
 
     /// The command that raises a limit to at least `wanted`. If the limit is that high already, it

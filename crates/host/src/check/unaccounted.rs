@@ -13,7 +13,10 @@ pub(super) const CHECK: Check = Check {
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let count = ledger::adrift(seen);
-    if count == 0 || is_little(seen, count) || seen.counter("Ip.InDelivers").is_none() {
+    if count <= ledger::during_reads(seen)
+        || is_little(seen, count)
+        || seen.counter("Ip.InDelivers").is_none()
+    {
         return Vec::new();
     }
     let evidence = seen.counters(&vanished::SHOWN);

@@ -119,10 +119,8 @@ pub(super) fn is_udp_silent(seen: &Observed) -> bool {
 pub(super) fn unread(seen: &Observed) -> u64 {
     let delivered = seen.grown(&["Ip.InDelivers", "Ip6.InDelivers"]);
     let others = seen.grown(&["Tcp.InSegs", "Icmp.InMsgs", "Icmp6.InMsgs"]);
-    // Each that waits in a socket is charged more than this (`SKB_TRUESIZE` in linux/skbuff.h).
-    let waiting = seen.queued_bytes().div_ceil(512);
     delivered
         .saturating_sub(others)
         .saturating_sub(seen.grown(&UDP))
-        .saturating_sub(waiting)
+        .saturating_sub(seen.waiting_max())
 }

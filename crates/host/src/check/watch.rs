@@ -3,7 +3,7 @@
 use crate::HostResult;
 use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe};
-use crate::facts::{HostPart, Moment, Observation, OwnerSearch};
+use crate::facts::{HostPart, Moment, Observation, OwnerSearch, namespace_name};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::text::Foreign;
@@ -195,6 +195,11 @@ impl Watch {
     pub fn undecided(&self) -> Option<String> {
         let name = self.interface.as_deref()?;
         undecided(name, &self.first.facts, &self.after.facts)
+    }
+
+    /// The name of the network namespace that is looked at.
+    pub fn namespace(&self) -> String {
+        namespace_name(self.namespace)
     }
 
     /// The interfaces that the last look looked at.

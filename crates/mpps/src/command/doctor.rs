@@ -3,7 +3,7 @@
 
 mod document;
 
-pub(crate) use document::document;
+pub(crate) use document::{document, of_finding};
 
 use crate::machine;
 use crate::measure::envelope::{Envelope, EnvelopeBody};

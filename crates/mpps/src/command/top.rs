@@ -2,9 +2,12 @@
 
 mod console;
 mod exporter;
+mod history;
 mod pane;
 mod screen;
 
+use crate::command::doctor;
+use crate::machine;
 use crate::measure::outcome::CommandEnding;
 use crate::output;
 use crate::program::host::{HostArgs, PaceArgs};
@@ -15,12 +18,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use console::Console;
 use exporter::Exporter;
+use history::{TopHistory, TopTotals};
+use mpps_host::check::findings;
 use mpps_host::{Overview, Watch};
 use mpps_os::On;
 use mpps_report::{Block, Column, Quantity, Row, Text};
-use pane::{Pane, PaneKind, panes};
+use pane::{LineSubject, Pane, PaneKind, panes};
 use schemars::JsonSchema;
-use screen::Screen;
+use screen::{Screen, TopView};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGINT;
 use std::collections::BTreeSet;
@@ -59,8 +64,12 @@ pub struct TopObject {
     schema: String,
     /// When it was looked, in nanoseconds since 1970.
     unix_ns: u64,
+    /// The network namespace: its name for `ip netns`, `init`, or its number.
+    namespace: String,
     /// The changes since the last look.
     page: Overview,
+    /// The changes since it began.
+    totals: TopTotals,
     /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
@@ -85,7 +94,9 @@ impl TopArgs {
         let listener = self.listen.map(exporter::bind).transpose()?;
         let watch = self.host.watch(&interrupt)?;
         let mut top = Top {
+            namespace: watch.namespace(),
             watch,
+            history: TopHistory::default(),
             pace: &self.pace,
             interrupt,
         };
@@ -101,13 +112,43 @@ impl TopArgs {
 /// A host that is looked at.
 struct Top<'a> {
     watch: Watch,
+    /// The name of its network namespace.
+    namespace: String,
+    history: TopHistory,
     pace: &'a PaceArgs,
     interrupt: EndSignal,
 }
 
 impl Top<'_> {
-    fn page(&self) -> Overview {
-        Overview::of(&self.watch.seen())
+    /// The page of the last look, which the history gets too.
+    fn page(&mut self) -> Overview {
+        let page = Overview::of(&self.watch.seen());
+        self.history.add(&page, &self.watch.seen_in_all());
+        page
+    }
+
+    /// The findings of the doctor about a line: in the last look, otherwise since the page began.
+    fn why(&self, subject: &LineSubject) -> Vec<Block> {
+        let looks = [
+            (self.watch.seen(), "last look"),
+            (self.watch.seen_in_all(), "whole time"),
+        ];
+        let mut blocks = Vec::new();
+        for (seen, name) in &looks {
+            let found = subject.findings(findings(seen));
+            if !found.is_empty() {
+                let time = Quantity::Seconds(seen.seconds());
+                blocks.push(Block::paragraph(format!(
+                    "the doctor's findings of the {name}, {time}"
+                )));
+                let found = found.iter().enumerate();
+                blocks.extend(found.flat_map(|(at, one)| doctor::of_finding(at + 1, one)));
+                return blocks;
+            }
+        }
+        let nothing = "the doctor finds nothing here; ? says what marks a line";
+        blocks.push(Block::paragraph(nothing));
+        blocks
     }
 
     fn as_lines(&mut self, once: bool, lines: OutputLines) -> Result<()> {
@@ -118,13 +159,19 @@ impl Top<'_> {
             let notes = self.watch.notes();
             let page = self.page();
             if lines.text {
-                lines.tell(&blocks(&page, &notes))?;
+                lines.tell(&blocks(
+                    &page,
+                    &notes,
+                    (!once).then_some(&self.history.totals),
+                ))?;
             }
             if lines.json {
                 lines.object(&TopObject {
                     schema: SCHEMA.to_owned(),
                     unix_ns: self.watch.seen().after.snapshot.unix_ns,
+                    namespace: self.namespace.clone(),
                     page,
+                    totals: self.history.totals.clone(),
                     notes,
                 })?;
             }
@@ -185,8 +232,17 @@ impl Top<'_> {
                 self.look_without_keys()?;
                 (page, looked) = (self.page(), Instant::now());
             }
-            let notes = self.watch.notes();
-            console.draw(|frame| screen.draw(frame, &page, &notes))?;
+            let now = machine::now();
+            let view = TopView {
+                page: &page,
+                notes: &self.watch.notes(),
+                history: &self.history,
+                namespace: &self.namespace,
+                // The time of RFC 3339.
+                clock: now.split_once('T').map_or(&*now, |(_, time)| time),
+                why: &|subject| self.why(subject),
+            };
+            console.draw(|frame| screen.draw(frame, &view))?;
             let left = self.pace.interval().saturating_sub(looked.elapsed());
             // A signal, and another size, is looked for now and then; nothing is drawn meanwhile.
             let until = match screen.paused {
@@ -233,7 +289,7 @@ const SIGNALS: Duration = Duration::from_millis(100);
 const STUCK: Duration = Duration::from_secs(2);
 
 /// The page as text.
-fn blocks(page: &Overview, notes: &[String]) -> Vec<Block> {
+fn blocks(page: &Overview, notes: &[String], totals: Option<&TopTotals>) -> Vec<Block> {
     let ledger = &page.ledger;
     let rate = |count: u64| Quantity::PerSecond(count as f64 / page.seconds);
     let said = format!(
@@ -242,9 +298,26 @@ fn blocks(page: &Overview, notes: &[String]) -> Vec<Block> {
         rate(ledger.offered),
         rate(ledger.delivered),
         rate(ledger.lost()),
-        Quantity::Signed(ledger.unaccounted.into()),
+        Quantity::Signed(page.unaccounted().into()),
     );
     let mut blocks = vec![Block::paragraph(said)];
+    if page.unaccounted() != ledger.unaccounted {
+        let rest = Quantity::Signed(ledger.unaccounted.into());
+        let said = format!("{rest} came or waited while counters were read, one after the other");
+        blocks.push(Block::note(said));
+    }
+    if let Some(all) = totals {
+        let count = |count: u64| mpps_report::grouped(count.into());
+        blocks.push(Block::paragraph(format!(
+            "since it began, {}: {} came, {} were read, {} were lost; at most {} came, {} were lost",
+            Quantity::Seconds(all.seconds),
+            count(all.offered),
+            count(all.delivered),
+            count(all.lost),
+            Quantity::PerSecond(all.peak_offered_pps),
+            Quantity::PerSecond(all.peak_lost_pps),
+        )));
+    }
     blocks.extend(panes(page).into_iter().map(table));
     blocks.extend(
         ledger

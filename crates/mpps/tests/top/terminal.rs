@@ -138,7 +138,7 @@ fn keys_and_sizes_change_the_page() {
     let screen = Screen::new();
     screen.start();
     let text = screen.shows("PROGRAMS%");
-    for part in ["mpps top", "INTERFACE", "SOCKET", "UDP came"] {
+    for part in ["mpps top", "INTERFACE", "SOCKET", "UDP read", "in all"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     screen.keys(&["?"]);

@@ -2,9 +2,9 @@
 
 use super::sockets::starved;
 use super::{asked, dropped, findings, found, host, is, later, link, told};
-use crate::check::{Finding, Observed};
+use crate::check::{Finding, Observed, ledger};
 use crate::facts::{Interrupt, NetworkCard, Observation};
-use crate::{Cpu, CpuList, LinkCounters, ProcStat, Softnet, Topology};
+use crate::{Cpu, CpuList, Ledger, LinkCounters, Overview, ProcStat, Softnet, Topology};
 use mpps_os::ethtool::RingSizes;
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::XdpEntry;
@@ -545,4 +545,98 @@ fn a_range_without_a_free_port_is_told() {
     };
     assert_eq!(ask(94), is(&[]), "a port that two have is one");
     assert_eq!(ask(95), is(&[("ports_used_up", 0)]));
+}
+
+/// A host whose interfaces dropped `dropped` and ignored `inactive` frames, while the kernel dropped
+/// `unhandled` for want of a protocol.
+fn strangers(
+    dropped: &[u64],
+    inactive: u64,
+    unhandled: Option<u64>,
+) -> (Vec<Finding>, Ledger, Overview) {
+    let links = |times: u64| {
+        let named = dropped.iter().enumerate().map(|(at, &count)| {
+            let counters = LinkCounters {
+                rx_packets: 1000 * times,
+                rx_dropped: count * times,
+                rx_nohandler: inactive * times,
+                ..LinkCounters::default()
+            };
+            (format!("eth{at}"), link(&[], counters))
+        });
+        let mut facts = host(&[
+            ("Ip.InReceives", 500 * times),
+            ("Udp.InDatagrams", 500 * times),
+        ]);
+        facts.snapshot.links = named.collect();
+        facts
+    };
+    let (before, after) = (links(1), later(links(2)));
+    let drops = unhandled.map(|count| {
+        let mut drop = super::dropped("UNHANDLED_PROTO", count);
+        drop.ours = false;
+        vec![drop]
+    });
+    let drops = drops.as_ref().map(|drops| (&[][..], &drops[..], 1));
+    let seen = Observed::new(&before, &after, drops, asked(None));
+    (findings(&seen), ledger(&seen), Overview::of(&seen))
+}
+
+#[test]
+fn frames_that_no_protocol_takes_are_named_and_no_loss() {
+    for (dropped, inactive, unhandled, rates, words) in [
+        (
+            &[50, 0][..],
+            0,
+            Some(50),
+            (0.0, 50.0),
+            "rx_dropped of eth0 50 are frames",
+        ),
+        (
+            &[50, 7],
+            0,
+            Some(60),
+            (0.0, 50.0),
+            "of eth0 50, eth1 7 are frames",
+        ),
+        (
+            &[50],
+            0,
+            Some(20),
+            (50.0, 0.0),
+            "20 of rx_dropped of eth0 50 are",
+        ),
+        // Those of an inactive port are none of rx_dropped.
+        (
+            &[50],
+            20,
+            Some(50),
+            (50.0, 0.0),
+            "30 of rx_dropped of eth0 50 are",
+        ),
+        (&[50], 0, Some(0), (50.0, 0.0), ""),
+        (&[50], 0, None, (50.0, 0.0), "rx_dropped of eth0 50 may be"),
+        (&[0], 0, Some(50), (0.0, 0.0), ""),
+    ] {
+        let (found, ledger, page) = strangers(dropped, inactive, unhandled);
+        assert_eq!(found, [], "{dropped:?}");
+        assert_eq!((ledger.lost(), ledger.unaccounted), (0, 0));
+        let row = &page.queues[0];
+        assert_eq!(
+            (row.dropped_pps, row.unhandled_pps),
+            (Some(rates.0), Some(rates.1))
+        );
+        let mut notes = ledger
+            .notes
+            .iter()
+            .filter(|note| note.contains("no protocol here"));
+        match words {
+            "" => assert_eq!(notes.next(), None),
+            words => assert!(
+                notes.any(|note| note.contains(words)),
+                "{words}: {:?}",
+                ledger.notes
+            ),
+        }
+    }
 }

@@ -33,7 +33,7 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     let mut blocks = vec![Block::Paragraph(answer(result))];
     blocks.extend(head.first([]));
     let numbered = result.findings.iter().enumerate();
-    blocks.extend(numbered.flat_map(|(at, finding)| of(at + 1, finding)));
+    blocks.extend(numbered.flat_map(|(at, finding)| of_finding(at + 1, finding)));
     if let (Some(port), true) = (result.port, result.findings.is_empty()) {
         let said = format!(
             "no counter shows whether anything came for port {port}: tcpdump -ni any udp port {port}"
@@ -85,7 +85,7 @@ fn answer(result: &DoctorResult) -> Text {
 }
 
 /// A finding: the problem, its reason, its proof and its remedies.
-fn of(number: usize, finding: &Finding) -> Vec<Block> {
+pub(crate) fn of_finding(number: usize, finding: &Finding) -> Vec<Block> {
     let cost = match finding.count {
         0 => String::new(),
         lost => {

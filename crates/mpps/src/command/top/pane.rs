@@ -1,6 +1,7 @@
 //! The page as tables of cells: the same on a screen and as text.
 
-use mpps_host::{CpuLoad, Overview, QueueLoad, SocketLoad};
+use mpps_host::ledger::loss::LOSSES as KINDS;
+use mpps_host::{CpuLoad, Finding, Loss, Overview, QueueLoad, SocketLoad, Station};
 use mpps_report::Quantity;
 
 /// How many tables the page has.
@@ -46,6 +47,88 @@ pub(super) struct PaneLine {
     pub(super) cells: Vec<PaneCell>,
     /// True if the line shows a problem.
     pub(super) is_marked: bool,
+    /// The part of the host that it is about.
+    pub(super) subject: LineSubject,
+}
+
+/// The part of the host that a line is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum LineSubject {
+    #[default]
+    Host,
+    /// A row of the ledger: its station, and the counters and checks that have it.
+    Loss(Station, Vec<String>),
+    Interface(String),
+    Cpu(usize),
+    /// Where a socket receives.
+    Socket(String),
+}
+
+/// The checks of CPUs whose findings do not have the number of one.
+const OF_CPUS: [&str; 5] = [
+    "backlog",
+    "soft_interrupts",
+    "shared_cpu",
+    "shared_core",
+    "steal",
+];
+
+impl LineSubject {
+    fn of(loss: &Loss) -> Self {
+        let kind = KINDS.iter().find(|kind| kind.words == loss.reason);
+        let checks = kind
+            .iter()
+            .flat_map(|kind| kind.checks)
+            .map(|&check| check.to_owned());
+        let counters = loss.source.split(" + ").map(str::to_owned);
+        Self::Loss(loss.station, counters.chain(checks).collect())
+    }
+
+    /// The findings about it, of these. A loss without one has those of its station.
+    pub(super) fn findings(&self, all: Vec<Finding>) -> Vec<Finding> {
+        let is_own = all
+            .iter()
+            .map(|finding| self.is_of(finding))
+            .collect::<Vec<_>>();
+        let has_own = is_own.contains(&true);
+        let near = |finding: &Finding| match self {
+            Self::Loss(station, _) => finding.station == *station,
+            Self::Cpu(_) => OF_CPUS.contains(&&*finding.check),
+            _ => false,
+        };
+        let all = all.into_iter().zip(is_own);
+        let ours = all.filter(|(finding, own)| *own || !has_own && near(finding));
+        ours.map(|(finding, _)| finding).collect()
+    }
+
+    fn is_of(&self, finding: &Finding) -> bool {
+        let mut sources = finding.evidence.iter().map(|one| &*one.source);
+        match self {
+            Self::Host => false,
+            Self::Loss(_, names) => {
+                let has = |name: &str| names.iter().any(|one| one == name);
+                has(&finding.check) || sources.any(has)
+            }
+            Self::Interface(name) => {
+                let is_name = |word: &str| word.trim_end_matches([':', ',', ';']) == name;
+                sources.any(|source| source.split(' ').next() == Some(name))
+                    || finding.what.split(' ').any(is_name)
+            }
+            Self::Cpu(cpu) => {
+                let name = format!("CPU {cpu}");
+                let is_it = |text: &str| {
+                    let mut found = text.match_indices(&name);
+                    found.any(|(at, _)| {
+                        !text[at + name.len()..].starts_with(|next: char| next.is_ascii_digit())
+                    })
+                };
+                sources.any(is_it) || is_it(&finding.what)
+            }
+            Self::Socket(local) => {
+                sources.any(|source| source.contains(&format!("socket {local} ")))
+            }
+        }
+    }
 }
 
 /// A cell, and by what it is sorted.
@@ -92,6 +175,7 @@ const QUEUES: &[PaneColumn] = &[
     figures("IRQ/s", 8),
     figures("CPU", 4),
     figures("NODE", 4),
+    figures("UNHANDLED/s", 11),
 ];
 const SOCKETS: &[PaneColumn] = &[
     head("SOCKET", 15, PaneKind::End),
@@ -126,6 +210,7 @@ pub(super) fn panes(page: &Overview) -> [Pane; PANES] {
                 PaneCell::from(&*loss.source),
             ],
         )
+        .about(LineSubject::of(loss))
     });
     [
         Pane {
@@ -169,8 +254,10 @@ fn queue(row: &QueueLoad) -> PaneLine {
             row.interrupts_ps.map_or(PaneCell::none(), PaneCell::rate),
             PaneCell::number(row.cpu),
             PaneCell::number(row.node),
+            row.unhandled_pps.map_or(PaneCell::none(), PaneCell::rate),
         ],
     )
+    .about(LineSubject::Interface(row.interface.clone()))
 }
 
 fn cpu(row: &CpuLoad) -> PaneLine {
@@ -193,6 +280,7 @@ fn cpu(row: &CpuLoad) -> PaneLine {
             PaneCell::rate(row.steered_ps),
         ],
     )
+    .about(LineSubject::Cpu(row.cpu))
 }
 
 fn socket(row: &SocketLoad) -> PaneLine {
@@ -215,6 +303,7 @@ fn socket(row: &SocketLoad) -> PaneLine {
             PaneCell::number(row.node),
         ],
     )
+    .about(LineSubject::Socket(row.local.to_string()))
 }
 
 impl PaneLine {
@@ -222,7 +311,12 @@ impl PaneLine {
         Self {
             cells: cells.into_iter().collect(),
             is_marked,
+            subject: LineSubject::Host,
         }
+    }
+
+    fn about(self, subject: LineSubject) -> Self {
+        Self { subject, ..self }
     }
 
     /// True if a cell has this in it; capitals do not matter.
@@ -393,6 +487,7 @@ pub(super) mod tests {
             queue,
             received_pps: 352_000.0 * share.unwrap_or(1.0),
             dropped_pps: queue.is_none().then_some(0.0),
+            unhandled_pps: queue.is_none().then_some(0.0),
             share,
             is_uneven: share == Some(0.9),
             interrupt: queue.map(|_| 41),
@@ -420,6 +515,7 @@ pub(super) mod tests {
         Overview {
             seconds: 1.0,
             ledger,
+            between_reads: 9,
             cpus: vec![cpu(0, 0.3, 0.1), cpu(1, 0.5, 0.45)],
             queues: vec![
                 queue(None, None),

@@ -1,9 +1,10 @@
 //! The page on a screen, and what its keys do.
 
-use super::pane::{HEADS, PANES, Pane, PaneKind, panes};
+use super::history::TopHistory;
+use super::pane::{HEADS, LineSubject, PANES, Pane, PaneKind, panes};
 use crate::output::printable;
 use mpps_host::Overview;
-use mpps_report::Quantity;
+use mpps_report::{Block as ReportBlock, Quantity, Terminal as ReportTerminal};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,7 +14,8 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, Wrap};
 
 const HELP: &str = "\
 Tab, Shift-Tab   the next table, the one before
-Up, Down, PgUp, PgDn   scroll it
+Up, Down, PgUp, PgDn   choose a line
+Enter            what `mpps doctor` finds about that line
 Left, Right      sort it by another column
 r                sort it the other way
 /                show only its lines with a text; Enter keeps it, Esc ends it
@@ -27,9 +29,27 @@ queue has half as much again as its share, or its CPU is at another node than
 the card. SQUEEZED: the CPU stopped to receive with work left. STEERED: another
 CPU woke it to receive (RPS). WAITED: ready, without a CPU. Columns of sockets
 tell of the busiest thread of the program. CPUs are those of the machine, the
-rest is of the network namespace. `mpps doctor` says what mends a loss.";
+rest is of the network namespace. UNHANDLED: frames that no protocol here
+takes, as LLDP. The bars are the last 60 s; \u{b7} is none.";
 
-const KEYS: &str = "q end  ? help  Tab table  <- -> sort  r reverse  / filter  z zoom  p pause";
+const KEYS: &str = "q end  ? help  Tab table  Enter why  <- -> sort  / filter  z zoom  p pause";
+/// From this height on there is a head of several lines.
+const HIGH: u16 = 16;
+/// The fewest and the most bars of a line.
+const BARS: (usize, usize) = (8, 60);
+
+/// The input of a drawing.
+pub(super) struct TopView<'a> {
+    pub(super) page: &'a Overview,
+    pub(super) notes: &'a [String],
+    pub(super) history: &'a TopHistory,
+    /// The name of the network namespace.
+    pub(super) namespace: &'a str,
+    /// The time of day.
+    pub(super) clock: &'a str,
+    /// The findings of the doctor about a line.
+    pub(super) why: &'a dyn Fn(&LineSubject) -> Vec<ReportBlock>,
+}
 
 /// The user's choices.
 #[derive(Debug, Default)]
@@ -40,6 +60,12 @@ pub(super) struct Screen {
     typing: bool,
     zoomed: bool,
     help: bool,
+    /// The findings about the chosen line are asked for.
+    asks: bool,
+    /// The findings that are shown, until a key is pressed.
+    why: Option<Vec<ReportBlock>>,
+    /// Lines above the first that is shown of help or findings.
+    above: u16,
     pub(super) paused: bool,
     coloured: bool,
 }
@@ -51,6 +77,8 @@ struct Chosen {
     sort: Option<usize>,
     reversed: bool,
     filter: String,
+    /// The chosen line.
+    row: usize,
     /// Lines above the first that is shown.
     above: usize,
 }
@@ -73,15 +101,23 @@ impl Screen {
             self.type_filter(key.code);
             return false;
         }
-        if self.help {
-            self.help = false;
-            return key.code == KeyCode::Char('q');
+        if self.help || self.why.is_some() {
+            match key.code {
+                KeyCode::Down => self.above = self.above.saturating_add(1),
+                KeyCode::Up => self.above = self.above.saturating_sub(1),
+                code => {
+                    (self.help, self.why, self.above) = (false, None, 0);
+                    return code == KeyCode::Char('q');
+                }
+            }
+            return false;
         }
         let columns = HEADS[self.active].len();
         let chosen = &mut self.chosen[self.active];
         match key.code {
             KeyCode::Char('q') => return true,
             KeyCode::Char('?' | 'h') => self.help = true,
+            KeyCode::Enter => self.asks = true,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('z') => self.zoomed = !self.zoomed,
             KeyCode::Char('r') => chosen.reversed = !chosen.reversed,
@@ -96,11 +132,11 @@ impl Screen {
                 let before = |column| (column + columns - 1) % columns;
                 chosen.sort = Some(chosen.sort.map_or(columns - 1, before));
             }
-            KeyCode::Down => chosen.above = chosen.above.saturating_add(1),
-            KeyCode::Up => chosen.above = chosen.above.saturating_sub(1),
-            KeyCode::PageDown => chosen.above = chosen.above.saturating_add(10),
-            KeyCode::PageUp => chosen.above = chosen.above.saturating_sub(10),
-            KeyCode::Home => chosen.above = 0,
+            KeyCode::Down => chosen.row = chosen.row.saturating_add(1),
+            KeyCode::Up => chosen.row = chosen.row.saturating_sub(1),
+            KeyCode::PageDown => chosen.row = chosen.row.saturating_add(10),
+            KeyCode::PageUp => chosen.row = chosen.row.saturating_sub(10),
+            KeyCode::Home => chosen.row = 0,
             _ => {}
         }
         false
@@ -123,17 +159,21 @@ impl Screen {
     }
 
     /// Draws the page.
-    pub(super) fn draw(&mut self, frame: &mut Frame, page: &Overview, notes: &[String]) {
+    pub(super) fn draw(&mut self, frame: &mut Frame, view: &TopView<'_>) {
         let all = frame.area();
+        let mut words = vec![self.head(view, all.height)];
+        if all.height >= HIGH {
+            words.extend(self.minute(view, all.width.into()));
+        }
         let [head, body, foot] = Layout::vertical([
-            Constraint::Length(1),
+            Constraint::Length(words.len() as u16),
             Constraint::Fill(1),
             Constraint::Length(1),
         ])
         .areas(all);
-        frame.render_widget(self.head(page, !notes.is_empty()), head);
+        frame.render_widget(Paragraph::new(words), head);
         frame.render_widget(self.foot(), foot);
-        let mut tables = panes(page);
+        let mut tables = panes(view.page);
         for (pane, chosen) in tables.iter_mut().zip(&self.chosen) {
             pane.filter(&chosen.filter);
             if let Some(column) = chosen.sort {
@@ -147,24 +187,47 @@ impl Screen {
         for (at, pane) in tables.iter().enumerate() {
             self.table(frame, areas[at], at, pane);
         }
-        if self.help {
-            let wide = all.width.min(82);
-            let told = notes.iter().map(|note| format!("\n\n{}", printable(note)));
-            let text = format!("{HELP}{}", told.collect::<String>());
-            let inside = usize::from(wide).saturating_sub(2).max(1);
-            let lines = text
-                .lines()
-                .map(|line| line.chars().count().div_ceil(inside).max(1));
-            let high = u16::try_from(lines.sum::<usize>() + 2 + notes.len())
-                .unwrap_or(u16::MAX)
-                .min(all.height);
-            let help = Paragraph::new(text)
-                .wrap(Wrap { trim: false })
-                .block(Block::bordered().title(" mpps top "));
-            let area = Rect::new((all.width - wide) / 2, (all.height - high) / 2, wide, high);
-            frame.render_widget(Clear, area);
-            frame.render_widget(help, area);
+        if std::mem::take(&mut self.asks) {
+            let row = self.chosen[self.active].row;
+            let line = tables[self.active].lines.get(row);
+            self.why = line.map(|line| (view.why)(&line.subject));
         }
+        let wide = all.width.min(82);
+        let inside = usize::from(wide).saturating_sub(2).max(1);
+        let text = match &self.why {
+            Some(why) => ReportTerminal::new(inside, false)
+                .blocks(why)
+                .replace('\u{a0}', " "),
+            None if self.help => {
+                let told = view
+                    .notes
+                    .iter()
+                    .map(|note| format!("\n\n{}", printable(note)));
+                format!("{HELP}{}", told.collect::<String>())
+            }
+            None => return,
+        };
+        self.cover(frame, &text, wide);
+    }
+
+    /// Draws a text over the page.
+    fn cover(&mut self, frame: &mut Frame, text: &str, wide: u16) {
+        let all = frame.area();
+        let inside = usize::from(wide).saturating_sub(2).max(1);
+        let lines = text
+            .lines()
+            .map(|line| line.chars().count().div_ceil(inside).max(1));
+        let lines = u16::try_from(lines.sum::<usize>()).unwrap_or(u16::MAX);
+        // Breaks between words take some more.
+        let high = lines.saturating_add(2 + lines / 16).min(all.height);
+        self.above = self.above.min(lines.saturating_sub(high.saturating_sub(2)));
+        let text = Paragraph::new(text.to_owned())
+            .wrap(Wrap { trim: false })
+            .scroll((self.above, 0))
+            .block(Block::bordered().title(" mpps top "));
+        let area = Rect::new((all.width - wide) / 2, (all.height - high) / 2, wide, high);
+        frame.render_widget(Clear, area);
+        frame.render_widget(text, area);
     }
 
     /// How high each table is: its head and its lines, and where there is no room for all, the
@@ -186,36 +249,68 @@ impl Screen {
         heights
     }
 
-    fn head(&self, page: &Overview, is_hidden: bool) -> Words<'static> {
-        let ledger = &page.ledger;
-        let rate = |count: u64| {
-            let rate = Quantity::PerSecond(count as f64 / page.seconds);
-            rate.figure().replace('\u{a0}', " ")
-        };
-        let mut spans = vec![
-            Span::styled("mpps top", self.strong()),
-            format!(
-                "  UDP came {}/s  read {}/s  ",
-                rate(ledger.offered),
-                rate(ledger.delivered)
-            )
-            .into(),
-        ];
-        let lost = format!("lost {}/s", rate(ledger.lost()));
-        let style = if ledger.lost() > 0 {
-            self.bad()
-        } else {
-            Style::new()
-        };
-        spans.push(Span::styled(lost, style));
-        spans.push(format!("  unaccounted {}", ledger.unaccounted).into());
+    fn head(&self, view: &TopView<'_>, height: u16) -> Words<'static> {
+        let ledger = &view.page.ledger;
+        let rate = |count| rate(count as f64 / view.page.seconds);
+        let bad = |is_bad| if is_bad { self.bad() } else { Style::new() };
+        let unaccounted = view.page.unaccounted();
+        let place = format!("  {}  netns {}", view.clock, printable(view.namespace));
+        let lost = Span::styled(
+            format!("  UDP lost {}", rate(ledger.lost())),
+            bad(ledger.lost() > 0),
+        );
+        let mut spans = vec![Span::styled("mpps top", self.strong()), place.into()];
+        // The line of the last minute has it.
+        spans.extend((height < HIGH).then_some(lost));
+        spans.push(format!("  UDP read {}  ", rate(ledger.delivered)).into());
+        spans.push(Span::styled(
+            format!("unaccounted {unaccounted}"),
+            bad(unaccounted != 0),
+        ));
         if self.paused {
-            spans.push(Span::styled("  PAUSED", self.strong()));
+            spans.insert(2, Span::styled("  PAUSED", self.strong()));
         }
-        if is_hidden {
+        if !view.notes.is_empty() {
             spans.push("  some is hidden (?)".into());
         }
         Words::from(spans)
+    }
+
+    /// The last minute, and what came of all since the page began.
+    fn minute(&self, view: &TopView<'_>, width: usize) -> [Words<'static>; 2] {
+        let (history, totals) = (view.history, &view.history.totals);
+        let share = totals.lost as f64 / totals.offered.max(1) as f64;
+        let number = |count: u64| mpps_report::grouped(count.into()).replace('\u{a0}', " ");
+        let all = [
+            number(totals.offered),
+            format!("{} ({})", number(totals.lost), Quantity::Share(share)),
+        ];
+        let peaks = [totals.peak_offered_pps, totals.peak_lost_pps].map(rate);
+        let now = [view.page.ledger.offered, view.page.ledger.lost()];
+        let now = now.map(|count| rate(count as f64 / view.page.seconds));
+        let columns = |words: &[String; 2]| {
+            words
+                .iter()
+                .map(|word| word.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let (wide, peak) = (columns(&now), columns(&peaks));
+        let taken = format!("came {:wide$}   peak {:peak$}  in all ", "", "").len() + columns(&all);
+        let bars = width.saturating_sub(taken).clamp(BARS.0, BARS.1);
+        let bars = [
+            history.bars(|look| look.came, bars),
+            history.bars(|look| look.lost, bars),
+        ];
+        let style = |is_bad| if is_bad { self.bad() } else { Style::new() };
+        let line = |at: usize, name: &str, is_bad| {
+            Words::from(vec![
+                format!("{name} {:>wide$} ", now[at]).into(),
+                Span::styled(bars[at].clone(), style(is_bad)),
+                format!("  peak {:>peak$}  in all {}", peaks[at], all[at]).into(),
+            ])
+        };
+        [line(0, "came", false), line(1, "lost", totals.lost > 0)]
     }
 
     fn foot(&self) -> Words<'static> {
@@ -235,7 +330,10 @@ impl Screen {
         let most = pane.lines.len().saturating_sub(room);
         let (is_active, strong, bad) = (at == self.active, self.strong(), self.bad());
         let chosen = &mut self.chosen[at];
-        chosen.above = chosen.above.min(most);
+        chosen.row = chosen.row.min(pane.lines.len().saturating_sub(1));
+        // The chosen line stays in sight.
+        let lowest = (chosen.row + 1).saturating_sub(room);
+        chosen.above = chosen.above.clamp(lowest, chosen.row.max(lowest)).min(most);
         let below = most - chosen.above;
         // A sign stands before the first.
         let widths = pane.widths(area.width.saturating_sub(1));
@@ -271,7 +369,13 @@ impl Screen {
                 aligned(text, head.kind)
             });
             let style = if line.is_marked { bad } else { Style::new() };
-            Row::new(cells).style(style)
+            let is_chosen = is_active && chosen.above + row == chosen.row;
+            let more = if is_chosen {
+                Modifier::REVERSED
+            } else {
+                Modifier::empty()
+            };
+            Row::new(cells).style(style.add_modifier(more))
         });
         let rows: Vec<Row> = rows.collect();
         let signs = widths.iter().enumerate();
@@ -297,6 +401,14 @@ impl Screen {
     }
 }
 
+/// `352 000/s`.
+fn rate(rate: f64) -> String {
+    format!(
+        "{}/s",
+        Quantity::PerSecond(rate).figure().replace('\u{a0}', " ")
+    )
+}
+
 fn aligned(text: String, kind: PaneKind) -> Words<'static> {
     match kind {
         PaneKind::Figures => Words::from(text).right_aligned(),
@@ -306,6 +418,7 @@ fn aligned(text: String, kind: PaneKind) -> Words<'static> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::tests::history;
     use super::super::pane::tests::page;
     use super::*;
     use proptest::prelude::*;
@@ -314,9 +427,18 @@ mod tests {
 
     fn shot(screen: &mut Screen, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no terminal");
-        terminal
-            .draw(|frame| screen.draw(frame, &page(), &[]))
-            .expect("it is drawn");
+        let mut lost = vec![0.0; 90];
+        (lost[50], lost[89]) = (700.0, 2000.0);
+        let view = TopView {
+            page: &page(),
+            notes: &[],
+            history: &history(&lost),
+            namespace: "dns\u{1b}",
+            clock: "14:03:22Z",
+            why: &|subject| vec![ReportBlock::paragraph(format!("about {subject:?}"))],
+        };
+        let drawn = terminal.draw(|frame| screen.draw(frame, &view));
+        drawn.expect("it is drawn");
         let text = terminal.backend().to_string();
         let lines = text.lines().map(|line| line.trim_matches('"').trim_end());
         lines.collect::<Vec<_>>().join("\n")
@@ -386,6 +508,22 @@ mod tests {
             shot(&mut screen, 80, 10).contains("316 800"),
             "the last queue"
         );
+    }
+
+    #[test]
+    fn enter_shows_what_is_found_about_the_chosen_line() {
+        let mut screen = Screen::new(true);
+        press(&mut screen, &[KeyCode::Enter]);
+        let text = shot(&mut screen, 80, 24);
+        assert!(text.contains("about Loss(Socket"), "{text}");
+        press(
+            &mut screen,
+            &[KeyCode::Esc, KeyCode::Tab, KeyCode::Tab, KeyCode::Down],
+        );
+        assert!(!shot(&mut screen, 80, 24).contains("about"));
+        press(&mut screen, &[KeyCode::Enter]);
+        assert!(shot(&mut screen, 60, 20).contains("about Cpu(1)"));
+        assert!(screen.key(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE)));
     }
 
     #[test]

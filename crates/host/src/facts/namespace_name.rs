@@ -1,0 +1,30 @@
+//! The name of a network namespace for people.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// Where `ip netns` keeps its names (ip-netns(8)).
+pub(super) const NAMES: &str = "/run/netns";
+
+/// The name of the network namespace with this number: that of `ip netns`, `init` for the one of the
+/// machine's first process, otherwise the number, as `lsns -t net` shows it.
+pub fn namespace_name(inode: u32) -> String {
+    let is_it = |path: &str| fs::metadata(path).is_ok_and(|file| file.ino() == u64::from(inode));
+    if is_it("/proc/1/ns/net") {
+        return "init".to_owned();
+    }
+    let names = fs::read_dir(NAMES).into_iter().flatten().flatten();
+    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let own = names.find(|name| is_it(&format!("{NAMES}/{name}")));
+    own.unwrap_or_else(|| inode.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_without_a_name_has_its_number() {
+        assert_eq!(namespace_name(7), "7");
+    }
+}
