@@ -33,6 +33,7 @@ mod one_queue;
 mod overrun;
 pub mod overview;
 mod ports_used_up;
+mod program_settings;
 mod quota;
 mod reuseport_uneven;
 mod reverse_path;

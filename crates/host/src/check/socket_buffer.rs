@@ -1,6 +1,7 @@
 //! A socket with a full buffer, and why it was not emptied.
 
 use super::overrun::{Cause, IDLE, Overrun, WAITS, never_slept, overruns};
+use super::program_settings::{receive_buffer, threads};
 use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 use crate::facts::Busy;
@@ -30,11 +31,15 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     );
     // Booked is twice what was asked for (socket(7)).
     let wanted = u64::from(buffer).saturating_mul(2);
-    let larger = format!(
-        "a larger SO_RCVBUF in the program, {wanted} bytes, and room for it: {}; a program that asks for \
-         none gets net.core.rmem_default when it starts",
-        seen.raise("net.core.rmem_max", wanted)
-    );
+    let room = seen.raise("net.core.rmem_max", wanted);
+    let program = socket.owner.map_or("", |owner| &owner.name);
+    let larger = match receive_buffer(program, wanted) {
+        Some(line) => format!("{line}, and room for it: {room}"),
+        None => format!(
+            "a larger SO_RCVBUF in the program, {wanted} bytes, and room for it: {room}; a program that asks for \
+             none gets net.core.rmem_default when it starts"
+        ),
+    };
     let pid = socket.owner.map_or(0, |owner| owner.pid);
     let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
@@ -45,9 +50,14 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
                 "the busiest thread of the program ran {} of the time, so that it is too slow",
                 percent(busy.ran)
             ),
-            "more sockets at the same port (SO_REUSEPORT), each with a thread on a CPU of its own; or a \
-             cheaper way to receive: mpps bench shows what each is worth here"
-                .to_owned(),
+            threads(program).map_or_else(
+                || {
+                    "more sockets at the same port (SO_REUSEPORT), each with a thread on a CPU of its own; or a \
+                     cheaper way to receive: mpps bench shows what each is worth here"
+                        .to_owned()
+                },
+                |line| format!("more threads, each on a CPU of its own: {line}"),
+            ),
         ),
         Some(Busy { ran, waited, waiter, .. }) if waited >= WAITS => (
             format!(
@@ -77,11 +87,11 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
             format!("as root, mpps doctor distinguishes a slow program from a small buffer; {larger}"),
         ),
     };
-    let threads = socket.owner.map_or(0, |owner| owner.threads.len());
+    let count = socket.owner.map_or(0, |owner| owner.threads.len());
     let confidence = match (overrun.is_sure, socket.busy) {
         (true, _) if is_stopped => Confidence::Certain,
         // Which of its threads reads is not known.
-        (true, Some(_)) if threads == 1 => Confidence::Likely,
+        (true, Some(_)) if count == 1 => Confidence::Likely,
         (true, Some(busy)) if busy.ran < IDLE => Confidence::Likely,
         _ => Confidence::Possible,
     };

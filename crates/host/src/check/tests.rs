@@ -79,7 +79,7 @@ fn socket(local: &str, inode: u32, drops: u32) -> UdpEntry {
 fn owner(run_ns: u64, wait_ns: u64) -> Process {
     Process {
         pid: 812,
-        name: "unbound".to_owned(),
+        name: "unbound1".to_owned(),
         threads: [(
             812,
             ThreadTime {

@@ -44,7 +44,11 @@ fn a_full_buffer_has_a_cause() {
             "{run_ms}: {}",
             findings[0].what
         );
-        assert!(findings[0].what.contains("0.0.0.0:53 of unbound (pid 812)"));
+        assert!(
+            findings[0]
+                .what
+                .contains("0.0.0.0:53 of unbound1 (pid 812)")
+        );
         assert_eq!(findings[0].confidence, Confidence::Likely);
     }
     let (before, mut after) = starved(4, 0);
@@ -202,7 +206,7 @@ fn a_quota_explains_a_full_buffer() {
         let check = expected.map_or("socket_buffer", |_| "quota");
         assert_eq!(told(&findings), is(&[(check, 500)]), "{own} {above}");
         if let Some(group) = expected {
-            let proof = format!("cgroup {group}, of unbound (pid 812)");
+            let proof = format!("cgroup {group}, of unbound1 (pid 812)");
             let source = &findings[0].evidence[1].source;
             assert!(source.ends_with(&proof), "{source}");
             let what = &findings[0].what;
