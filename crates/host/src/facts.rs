@@ -85,6 +85,8 @@ pub struct Observation {
     pub conntrack: Option<Conntrack>,
     /// How many datagrams wait for further fragments, as `FRAG` of sockstat and `FRAG6` of sockstat6 count.
     pub reassembling: BTreeMap<&'static str, u64>,
+    /// The mode of the reverse path filter of each interface; empty if the filter never dropped a packet.
+    pub reverse_path: BTreeMap<String, u8>,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -189,6 +191,9 @@ impl Observation {
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         facts.reassembling = reassembling(&root);
+        if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
+            facts.reverse_path = reverse_path(&root, &facts.links);
+        }
         if !is_first {
             facts.find_owners(&root, part);
         }
@@ -320,6 +325,21 @@ fn reassembling(root: &Root) -> BTreeMap<&'static str, u64> {
         Some((name, line.split_ascii_whitespace().next()?.parse().ok()?))
     });
     counts.into_iter().flatten().collect()
+}
+
+/// The mode of each interface, which is the higher of its own and that of all (`IN_DEV_RPFILTER`,
+/// include/linux/inetdevice.h).
+fn reverse_path(root: &Root, links: &[NetlinkLink]) -> BTreeMap<String, u8> {
+    let mode = |name: &str| -> Option<u8> {
+        let path = format!("proc/sys/net/ipv4/conf/{name}/rp_filter");
+        root.read_if_possible(&path)?.trim().parse().ok()
+    };
+    let all = mode("all").unwrap_or(0);
+    let modes = links.iter().filter_map(|link| {
+        let own = mode(&link.name)?;
+        Some((link.name.to_string(), own.max(all)))
+    });
+    modes.collect()
 }
 
 /// The two ports of a range.

@@ -1,5 +1,6 @@
 //! Connections that found the SYN queue of a listener full.
 
+use super::listen_queue::longer;
 use super::{Check, Finding, Observed};
 use crate::Station;
 use crate::facts::Observation;
@@ -20,10 +21,9 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let told = &names[usize::from(is_always)..];
     let found = Finding::lost(seen, &CHECK, Station::Socket, seen.counters(told)).map(|found| {
         let remedy = format!(
-            "ss -tn state syn-recv shows the senders: a flood, or many clients; a longer queue: the \
-             program's own backlog of listen(2), and room for it: {}, {}",
-            seen.raise("net.core.somaxconn", 4096),
-            seen.raise("net.ipv4.tcp_max_syn_backlog", 8192)
+            "ss -tn state syn-recv shows the senders: a flood, or many clients; a longer queue: {}, {}",
+            seen.raise("net.ipv4.tcp_max_syn_backlog", 8192),
+            longer(seen)
         );
         // A connection that was answered with a cookie is not lost.
         found.of(dropped, seen).says(

@@ -2,6 +2,7 @@
 
 use super::{Check, Finding, Observed};
 use crate::Station;
+use mpps_os::netlink::sock_diag::ListeningSocket;
 
 pub(super) const CHECK: Check = Check {
     name: "listen_queue",
@@ -14,15 +15,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let overflows = seen.counters(&["TcpExt.ListenOverflows"]);
     let found = Finding::lost(seen, &CHECK, Station::Socket, overflows).map(|found| {
         let remedy = format!(
-            "ss -ltn shows the full one (Recv-Q above Send-Q); accept faster, or a longer queue: the \
-             program's own backlog of listen(2), and room for it: {}",
-            seen.raise("net.core.somaxconn", 4096)
+            "ss -ltn shows the full one (Recv-Q above Send-Q); accept faster, or a longer queue: {}",
+            longer(seen)
         );
-        let full = seen.after.listeners.iter().filter(|now| {
-            let mut earlier = seen.before.listeners.iter();
-            let before = earlier.find(|before| before.inode == now.inode);
-            now.drops != before.map_or(0, |before| before.drops)
-        });
+        let full = full(seen).into_iter();
         let full: Vec<String> = full
             .map(|one| format!("{} ({} of {} wait)", one.local, one.waiting, one.waiting_max))
             .collect();
@@ -34,4 +30,36 @@ fn run(seen: &Observed) -> Vec<Finding> {
         found.says(what, remedy)
     });
     found.into_iter().collect()
+}
+
+/// The listeners that dropped requests.
+fn full<'a>(seen: &Observed<'a>) -> Vec<&'a ListeningSocket> {
+    let full = seen.after.listeners.iter().filter(|now| {
+        let mut earlier = seen.before.listeners.iter();
+        let before = earlier.find(|before| before.inode == now.inode);
+        now.drops != before.map_or(0, |before| before.drops)
+    });
+    full.collect()
+}
+
+/// How the full listeners get longer queues. listen(2) takes the lower of the program's own limit and the
+/// setting, and reads the setting only then.
+pub(super) fn longer(seen: &Observed) -> String {
+    let again = "then restart the program, or let it call listen(2) again";
+    let Some(&limit) = seen.after.settings.get("net.core.somaxconn") else {
+        return format!("net.core.somaxconn and the program's own backlog of listen(2), {again}");
+    };
+    let is_own = |one: &&ListeningSocket| u64::from(one.waiting_max) < limit;
+    let wanted = limit.saturating_mul(2).max(4096);
+    let full = full(seen);
+    match full.is_empty() {
+        false if full.iter().all(is_own) => format!(
+            "a larger backlog of listen(2) in the program, which asked for less than net.core.somaxconn \
+             ({limit}) allows, {again}"
+        ),
+        _ => format!(
+            "sysctl -w net.core.somaxconn={wanted} (it is {limit}), and the program's own backlog of listen(2) \
+             as large, {again}"
+        ),
+    }
 }

@@ -31,12 +31,19 @@ fn run(seen: &Observed) -> Vec<Finding> {
         "UDP sockets have {after} of the {all} ports for clients: a program that asks for any port may get \
          none (EADDRINUSE, EAGAIN)"
     );
-    let remedy = format!(
-        "find who has them: ss -uanp; a wider range, which other ports must not be in: sysctl -w \
-         net.ipv4.ip_local_port_range='1024 65535' (it is '{} {}')",
-        range.start(),
-        range.end()
-    );
+    let (first, last) = (*range.start(), *range.end());
+    let wider = match (first, last) {
+        (..=1024, u16::MAX) => {
+            "the range is as wide as it can be, so close sockets, or bind(2) clients to further addresses of \
+             this host: each address has all ports"
+                .to_owned()
+        }
+        _ => format!(
+            "a wider range, which other ports must not be in: sysctl -w net.ipv4.ip_local_port_range='1024 65535' \
+             (it is '{first} {last}')"
+        ),
+    };
+    let remedy = format!("find who has them: ss -uanp; {wider}");
     let source = "UDP ports in net.ipv4.ip_local_port_range";
     let evidence = vec![Evidence::new(source, before as u64, after as u64)];
     let found = Finding::noticed(seen, &CHECK, Station::Socket, evidence);

@@ -2,22 +2,52 @@
 
 use super::{Check, Finding, Observed};
 use crate::ledger::loss::REVERSE_PATH;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "reverse_path",
-    reads: "`TcpExt.IPReversePathFilter`",
+    reads: "`TcpExt.IPReversePathFilter`, and `rp_filter` of each interface",
     speaks: "the reverse path filter dropped packets",
     run,
 };
 
+/// The mode that wants the way back by the same interface (Documentation/networking/ip-sysctl.rst).
+const STRICT: u8 = 1;
+
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::counted(seen, &CHECK, &REVERSE_PATH).map(|found| {
-        found.says(
-            "the reverse path filter dropped packets: this host would not answer their sender by the \
-             interface that they came by",
-            "a route back to the senders by that interface; or its loose mode: sysctl -w \
-             net.ipv4.conf.IF.rp_filter=2",
-        )
+    let modes = &seen.after.reverse_path;
+    let strict: Vec<&str> = modes
+        .iter()
+        .filter(|(_, mode)| **mode == STRICT)
+        .map(|(interface, _)| &**interface)
+        .collect();
+    let found = Finding::counted(seen, &CHECK, &REVERSE_PATH).map(|found| match strict.as_slice() {
+        [] if !modes.is_empty() => found.says(
+            "the reverse path filter dropped packets: this host has no route at all to their sender, by any \
+             interface (no interface has the strict mode)",
+            "a route to the senders: nft monitor trace or tcpdump shows them, ip route get SENDER the lack; or no \
+             filter: sysctl -w net.ipv4.conf.all.rp_filter=0 and net.ipv4.conf.IF.rp_filter=0",
+        ),
+        strict => {
+            let interface = match strict {
+                // sysctl(8) takes a slash for the dot in a name.
+                [only] => ShellWord::new(&only.replace('.', "/")).to_string(),
+                _ => "IF".to_owned(),
+            };
+            let remedy = format!(
+                "a route back to the senders by that interface; or its loose mode: sysctl -w \
+                 net.ipv4.conf.{interface}.rp_filter=2"
+            );
+            let said = match strict {
+                [] => String::new(),
+                _ => format!(" ({} {})", strict.join(", "), "has rp_filter 1"),
+            };
+            let what = format!(
+                "the reverse path filter dropped packets: this host would not answer their sender by the \
+                 interface that they came by{said}"
+            );
+            found.says(what, remedy)
+        }
     });
     found.into_iter().collect()
 }

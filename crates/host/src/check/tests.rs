@@ -13,7 +13,7 @@ use crate::counters::drop_probe::DropCount;
 use crate::facts::{Conntrack, Observation, Process, ThreadTime};
 use crate::{Ledger, LinkCounters, LinkSnapshot, ProcStat, Snapshot, Snmp, Softnet};
 use mpps_os::netlink::link::NetlinkLink;
-use mpps_os::netlink::sock_diag::UdpEntry;
+use mpps_os::netlink::sock_diag::{ListeningSocket, UdpEntry};
 use mpps_os::text::ShellWord;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,6 +167,7 @@ fn renamed(facts: &Observation) -> Observation {
     facts.snapshot.links = all(&facts.snapshot.links);
     facts.cards = all(&facts.cards);
     facts.steering = all(&facts.steering);
+    facts.reverse_path = all(&facts.reverse_path);
     for link in &mut facts.links {
         link.name = link.name.replace("eth0", HOSTILE);
     }

@@ -149,3 +149,49 @@ fn what_may_be_intact_is_not_certainly_damaged() {
     let (found, _) = look(&[], Some(&[dropped("SOCKET_FILTER", LOST)]));
     assert!(found[0].what.contains("cgroup"), "{found:#?}");
 }
+
+#[test]
+fn a_remedy_is_not_what_is_in_force_already() {
+    let remedy = |name: &str, set: &dyn Fn(&mut Observation)| {
+        let before = host(&[(name, 0)]);
+        let mut after = later(host(&[(name, LOST)]));
+        set(&mut after);
+        let mut found = findings(&Observed::new(&before, &after, None, asked(None)));
+        found.remove(0).remedy
+    };
+    let filter = |mode| {
+        remedy("TcpExt.IPReversePathFilter", &|facts: &mut Observation| {
+            facts.reverse_path.insert("eth0".to_owned(), mode);
+        })
+    };
+    assert!(filter(1).contains("conf.eth0.rp_filter=2"), "{}", filter(1));
+    assert!(
+        filter(2).contains("a route to the senders"),
+        "{}",
+        filter(2)
+    );
+    assert!(!filter(2).contains("rp_filter=2"), "{}", filter(2));
+    for name in ["TcpExt.ListenOverflows", "TcpExt.TCPReqQFullDrop"] {
+        let queue = |waiting_max| {
+            remedy(name, &|facts: &mut Observation| {
+                facts.settings.insert("net.core.somaxconn", 4096);
+                facts.listeners.push(ListeningSocket {
+                    local: ([0, 0, 0, 0], 80).into(),
+                    inode: 1,
+                    waiting: 9,
+                    waiting_max,
+                    drops: 9,
+                });
+            })
+        };
+        let [own, limit] = [queue(128), queue(4096)];
+        assert!(
+            own.contains("in the program") && !own.contains("-w net.core"),
+            "{own}"
+        );
+        assert!(
+            limit.contains("somaxconn=8192") && limit.contains("restart"),
+            "{limit}"
+        );
+    }
+}
