@@ -61,6 +61,7 @@ mod xdp_socket;
 pub use ledger::{between_reads, ledger};
 use mpps_os::text::Foreign;
 pub use seen::{DoctorRequest, Observed, SeenSocket};
+pub use way_out::WayOut;
 
 use crate::Station;
 use crate::ledger::loss::LossKind;

@@ -28,6 +28,7 @@ use crate::root::Root;
 use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology};
 use mpps_os::clock;
 use mpps_os::netlink::link::NetlinkLink;
+use mpps_os::netlink::neighbour;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,9 @@ const SETTINGS: [&str; 8] = [
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_syncookies",
 ];
+
+/// Of neighbours that do not answer, this many are named.
+const UNANSWERED_MAX: usize = 4;
 
 /// One moment. [`crate::check::Observed`] compares two of them.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +89,8 @@ pub struct Observation {
     pub conntrack: Option<Conntrack>,
     /// How many datagrams wait for further fragments, as `FRAG` of sockstat and `FRAG6` of sockstat6 count.
     pub reassembling: BTreeMap<&'static str, u64>,
+    /// Next hosts that did not answer ARP or neighbour discovery, as `10.0.0.7 on eth0`.
+    pub unanswered: Vec<String>,
     /// The mode of the reverse path filter of each interface; empty if the filter never dropped a packet.
     pub reverse_path: BTreeMap<String, u8>,
     /// Values of settings that limit how much may wait.
@@ -191,6 +197,7 @@ impl Observation {
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         facts.reassembling = reassembling(&root);
+        facts.unanswered = unanswered(&facts.links);
         if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
             facts.reverse_path = reverse_path(&root, &facts.links);
         }
@@ -340,6 +347,16 @@ fn reverse_path(root: &Root, links: &[NetlinkLink]) -> BTreeMap<String, u8> {
         Some((link.name.to_string(), own.max(all)))
     });
     modes.collect()
+}
+
+/// Neighbours that do not answer, by the names of their interfaces: the first few.
+fn unanswered(links: &[NetlinkLink]) -> Vec<String> {
+    let silent = neighbour::unanswered().unwrap_or_default().into_iter();
+    let named = silent.filter_map(|((index, address), _)| {
+        let link = links.iter().find(|link| link.index == index)?;
+        Some(format!("{address} on {}", link.name))
+    });
+    named.take(UNANSWERED_MAX).collect()
 }
 
 /// The two ports of a range.

@@ -27,7 +27,7 @@ pub mod setting;
 
 pub use check::overview::{CpuLoad, Overview, QueueLoad, SocketLoad};
 pub use check::watch::Watch;
-pub use check::{CHECKS, Check, Confidence, DoctorRequest, Evidence, Finding, Observed};
+pub use check::{CHECKS, Check, Confidence, DoctorRequest, Evidence, Finding, Observed, WayOut};
 pub use counters::delta::{Delta, LinkDelta, SoftnetDelta};
 pub use counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError, ReasonCount};
 pub use counters::drop_reason::DropReasons;

@@ -6,6 +6,7 @@ mod connections;
 mod gallery;
 mod growth;
 mod others;
+mod outward;
 mod packets;
 mod pairs;
 pub(crate) mod program;

@@ -2,6 +2,7 @@
 
 use super::unspecified::Unspecified;
 use super::vanished::{gap, to_strange_groups, vanished};
+use super::way_out::WayOut;
 use super::{CHECKS, Evidence, Observed, drop_reason, firewall, fragments, unhandled};
 use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, OTHER_REASON, OTHER_STATIONS};
 use crate::{Ledger, Loss, Scope, Station};
@@ -97,7 +98,9 @@ fn sum(rows: &[Loss]) -> u64 {
 
 /// The ledger of UDP in the namespace, from the interfaces on. Offered is what IP received, without
 /// TCP, ICMP and forwarded packets. It includes losses before IP. Other protocols over IP are in
-/// UNACCOUNTED. With a port, drops that only reasons show are those of that port.
+/// UNACCOUNTED. A datagram cut to the length of a program's buffer is delivered: only its reader gets
+/// MSG_TRUNC, and no counter or tracepoint shows it. With a port, drops that only reasons show are
+/// those of that port.
 ///
 /// The counters of a busy host are read one after the other. Packets that come meanwhile are in
 /// UNACCOUNTED, at most [`between_reads`]. On an idle host it is zero.
@@ -174,12 +177,9 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     unhandled::note(seen)
         .into_iter()
         .for_each(|said| ledger.note(said));
-    let out = seen.drops_out.iter();
-    let out = out.fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
-    if out > 0 {
-        ledger.note(format!(
-            "this host dropped {out} datagrams on their way out, which are none of these"
-        ));
+    let out = WayOut::of(seen);
+    if out.lost() > 0 {
+        ledger.note(format!("the way out is none of this: {out}"));
     }
     if ledger.unaccounted > 0 {
         let notes = [joined(seen), unseen(seen)];

@@ -168,6 +168,9 @@ fn renamed(facts: &Observation) -> Observation {
     facts.cards = all(&facts.cards);
     facts.steering = all(&facts.steering);
     facts.reverse_path = all(&facts.reverse_path);
+    for neighbour in &mut facts.unanswered {
+        *neighbour = neighbour.replace("eth0", HOSTILE);
+    }
     for link in &mut facts.links {
         link.name = link.name.replace("eth0", HOSTILE);
     }

@@ -1,27 +1,330 @@
-//! Datagrams that this host dropped on their way out.
+//! Datagrams that this host sent, and lost on their way out.
 
 use super::{Check, Confidence, Evidence, Finding, Observed};
-use crate::Station;
+use crate::counters::driver_counters::Meaning;
+use crate::ledger::Grouped;
+use crate::ledger::loss::{
+    ALLOWANCE_OUT, CGROUP_OUT, FIREWALL_OUT, INTERFACE_OUT, LOSSES_OUT, LossKind, NO_NEIGHBOUR,
+    NO_ROUTE_OUT, OTHER_OUT, QDISC_OUT, SEND_BUFFER, TOO_LONG_OUT,
+};
+use crate::{Loss, Scope};
+use Confidence::{Certain, Likely, Possible};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
 pub(super) const CHECK: Check = Check {
     name: "way_out",
-    reads: "UDP drop reasons of this namespace's sockets, and outgoing ones such as `NEIGH_FAILED` \
-            (tracepoint skb:kfree_skb)",
-    speaks: "this host dropped UDP datagrams on their way out (with `--port`, to that port)",
+    reads: "`OutNoRoutes`, `OutDiscards`, `FragFails` (IP, IPv6), `SndbufErrors` (UDP); `tc -s qdisc` and \
+            `tx_dropped` of each interface; the neighbour table; drop reasons of what is sent",
+    speaks: "this host dropped datagrams on their way out, or refused to send them",
     run,
 };
 
-fn run(seen: &Observed) -> Vec<Finding> {
-    let out = seen.drops_out.iter().map(|drop| {
+/// A loss, its description and its remedy.
+type Words = (&'static LossKind, &'static str, &'static str);
+
+const TOLD: [Words; 10] = [
+    (
+        &NO_ROUTE_OUT,
+        "this host has no route to where a program sends (ENETUNREACH)",
+        "ip route get ADDRESS shows what the kernel would do; add the route, or a default route",
+    ),
+    (
+        &SEND_BUFFER,
+        "a program found its send buffer full (EAGAIN), and the datagram is lost unless it sends it again",
+        "poll(2) for POLLOUT before the next send, or a larger SO_SNDBUF in the program",
+    ),
+    (
+        &FIREWALL_OUT,
+        "a rule of the firewall dropped what a program sends (EPERM)",
+        "nft list ruleset (chains of output and postrouting), iptables-save -c: the rule's counter grows",
+    ),
+    (
+        &TOO_LONG_OUT,
+        "datagrams are longer than the path takes, and may not be fragmented (EMSGSIZE)",
+        "smaller datagrams (ip route get ADDRESS shows the path's mtu), or let them be fragmented: \
+         IP_MTU_DISCOVER at IP_PMTUDISC_DONT",
+    ),
+    (
+        &CGROUP_OUT,
+        "a BPF program of the sender's cgroup dropped what it sends (EPERM), as IPAddressDeny= of systemd does",
+        "bpftool cgroup tree lists these programs (cgroup_inet_egress)",
+    ),
+    (
+        &NO_NEIGHBOUR,
+        "the next host on the way does not answer ARP or neighbour discovery",
+        "ip neigh show nud failed nud incomplete: correct the address or the route, or wake that host",
+    ),
+    (
+        &QDISC_OUT,
+        "the queueing discipline of an interface dropped what this host sends",
+        "tc -s qdisc shows which: a higher rate or a longer queue there; or send at a lower rate",
+    ),
+    (
+        &INTERFACE_OUT,
+        "an interface dropped what this host sends: its transmit ring was full, or its driver could not send",
+        "a lower rate, a longer ring (ethtool -G IF tx N), or a queue in front of it (tc qdisc replace dev IF root \
+         fq_codel); of a veth, the other end does not keep up",
+    ),
+    (
+        &ALLOWANCE_OUT,
+        "the cloud or the hypervisor held back or dropped what this machine sends beyond what it may",
+        "a larger machine, more machines, or fewer packets",
+    ),
+    (
+        &OTHER_OUT,
+        "the kernel dropped what this host sends for another reason",
+        "perf record -e skb:kfree_skb -g shows the function that dropped them",
+    ),
+];
+
+/// The counter of `tc -s qdisc`, behind the name of an interface.
+const QDISC_DROPPED: &str = " qdisc dropped";
+
+/// The datagrams of a network namespace on their way out: sent = left + all losses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WayOut {
+    /// Datagrams that programs handed to UDP; a train (`UDP_SEGMENT`) is one.
+    pub sent: u64,
+    /// Those that no counter and no drop reason shows as lost.
+    pub left: u64,
+    /// The lost ones. Losses that UDP does not count are of all packets that were sent.
+    pub losses: Vec<Loss>,
+}
+
+impl WayOut {
+    /// By the counters and the drop reasons of both moments.
+    pub fn of(seen: &Observed) -> Self {
+        let lost = losses(seen);
+        let sum = |of: fn(&LossOut) -> u64| lost.iter().map(of).fold(0, u64::saturating_add);
+        let counted = seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]);
+        let behind = sum(|loss| loss.behind);
+        // Without a counter of UDP, as in tests, what was lost was sent.
+        let counted = counted.max(behind);
+        let rows = lost.iter().map(|loss| Loss {
+            exact: loss.behind == 0,
+            ..loss.kind.row(loss.count, sources(&loss.evidence))
+        });
+        Self {
+            sent: counted.saturating_add(sum(|loss| loss.count - loss.behind)),
+            left: counted - behind,
+            losses: rows.collect(),
+        }
+    }
+
+    /// All losses together.
+    pub fn lost(&self) -> u64 {
+        let counts = self.losses.iter().map(|loss| loss.count);
+        counts.fold(0, u64::saturating_add)
+    }
+}
+
+impl fmt::Display for WayOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "sent {} = left {}",
+            Grouped(self.sent),
+            Grouped(self.left)
+        )?;
+        for loss in &self.losses {
+            write!(f, " + {} {}", loss.reason, Grouped(loss.count))?;
+        }
+        Ok(())
+    }
+}
+
+/// A loss on the way out.
+struct LossOut {
+    kind: &'static LossKind,
+    count: u64,
+    /// How many of them UDP counted as sent (`OutDatagrams`).
+    behind: u64,
+    evidence: Vec<Evidence>,
+}
+
+fn sources(evidence: &[Evidence]) -> String {
+    let sources: Vec<&str> = evidence.iter().map(|one| &*one.source).collect();
+    sources.join(" + ")
+}
+
+/// The drop reasons of a kind, of packets that were sent. [`OTHER_OUT`] has the reasons of no other kind.
+fn reasons(seen: &Observed, kind: &LossKind) -> Vec<Evidence> {
+    let is_of = |kind: &LossKind, reason: &str| {
+        kind.reasons
+            .iter()
+            .any(|name| match name.strip_suffix('*') {
+                Some(start) => reason.starts_with(start),
+                None => *name == reason,
+            })
+    };
+    let is_asked = |reason: &str| match kind == &OTHER_OUT {
+        true => !LOSSES_OUT.iter().any(|kind| is_of(kind, reason)),
+        false => is_of(kind, reason),
+    };
+    let drops = seen.drops_out.iter().filter(|drop| is_asked(&drop.reason));
+    let drops = drops.map(|drop| {
         let source = format!("drop reason {}, on the way out", drop.reason);
         Evidence::new(source, 0, drop.datagrams)
     });
-    let found = Finding::lost(seen, &CHECK, Station::Sender, out.collect()).map(|found| {
-        let what = "this host dropped UDP datagrams on their way out; that is no loss of what came";
-        let remedy = "by the reason: NETFILTER_DROP: nft list ruleset (chains of output and postrouting); NEIGH_*: ip \
-                      neigh show nud failed, the address does not answer; QDISC_* and FQ_*: tc -s qdisc; \
-                      BPF_CGROUP_EGRESS: bpftool cgroup tree; otherwise perf record -e skb:kfree_skb -g";
-        found.says(what, remedy).with(Confidence::Certain)
+    drops.collect()
+}
+
+/// All losses, each packet once.
+///
+/// `OutDiscards` of IP has all that it refused to send or that was refused behind it, except what has no
+/// route; so it has what `SndbufErrors` and `FragFails` count (`ip_send_skb` and `__ip_append_data` in
+/// net/ipv4/ip_output.c, `ip6_send_skb`). `SndbufErrors` has the answers of a queueing discipline or a
+/// driver, and full send buffers (`udp_sendmsg`). Packets dropped without an answer are in `OutDatagrams`.
+fn losses(seen: &Observed) -> Vec<LossOut> {
+    let both = |kind: &'static LossKind| counted(seen.counters(kind.counters));
+    let by_reason = |kind: &'static LossKind| counted(reasons(seen, kind));
+    let (unrouted, unrouted_by) = both(&NO_ROUTE_OUT);
+    let (full, full_by) = both(&SEND_BUFFER);
+    let (discards, discards_by) = both(&FIREWALL_OUT);
+    let (too_long, too_long_by) = both(&TOO_LONG_OUT);
+    let (long, long_by) = by_reason(&TOO_LONG_OUT);
+    let (ruled, ruled_by) = by_reason(&FIREWALL_OUT);
+    let (grouped, grouped_by) = by_reason(&CGROUP_OUT);
+    let (silent, silent_by) = by_reason(&NO_NEIGHBOUR);
+    let (other, other_by) = by_reason(&OTHER_OUT);
+    let (queued, queued_by) = in_queues(seen, full);
+    let refused = discards.saturating_sub(full);
+    // Forwarded packets are in FragFails only.
+    let too_long = too_long.min(refused);
+    let unnamed = (refused - too_long).saturating_sub(ruled.saturating_add(grouped));
+    let too_long = too_long.max(long);
+    let rest = full.saturating_sub(queued);
+    let most = full.saturating_add(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]));
+    let (ring, ring_by) = in_rings(seen);
+    let (held, held_by) = counted(seen.losses(Meaning::AllowanceOut));
+    let (ring, held) = (ring.min(most), held.min(most));
+    // Neither the driver nor IP name a reason for packets that they count.
+    let named = too_long.saturating_add(unnamed).saturating_add(ring);
+    let other = other.saturating_sub(named);
+    // IPv6 drops packets that wait in vain without a reason (`ndisc_error_report` in net/ipv6/ndisc.c).
+    let is_v6 = other > 0 && seen.after.unanswered.iter().any(|host| host.contains(':'));
+    let (in_vain, other) = if is_v6 { (other, 0) } else { (0, other) };
+    let silent = silent.saturating_add(in_vain);
+    let silent_by = match is_v6 {
+        true => [silent_by, other_by.clone()].concat(),
+        false => silent_by,
+    };
+    let row = |kind, count, behind, evidence| LossOut {
+        kind,
+        count,
+        behind,
+        evidence,
+    };
+    let unnamed_by = discards_by.into_iter().filter(|_| unnamed > 0);
+    let ruled_by = unnamed_by.chain(ruled_by).collect();
+    let too_long_by = too_long_by.into_iter().chain(long_by).collect();
+    let rows = [
+        row(&NO_ROUTE_OUT, unrouted, 0, unrouted_by),
+        row(&SEND_BUFFER, rest.saturating_sub(ring), 0, full_by),
+        row(&FIREWALL_OUT, ruled.saturating_add(unnamed), 0, ruled_by),
+        row(&TOO_LONG_OUT, too_long, 0, too_long_by),
+        row(&CGROUP_OUT, grouped, 0, grouped_by),
+        row(&NO_NEIGHBOUR, silent, silent, silent_by),
+        row(&QDISC_OUT, queued, queued.saturating_sub(full), queued_by),
+        row(&INTERFACE_OUT, ring, ring.saturating_sub(rest), ring_by),
+        row(&ALLOWANCE_OUT, held, held, held_by),
+        row(&OTHER_OUT, other, other, other_by),
+    ];
+    rows.into_iter().filter(|row| row.count > 0).collect()
+}
+
+fn counted(evidence: Vec<Evidence>) -> (u64, Vec<Evidence>) {
+    (Evidence::sum(&evidence), evidence)
+}
+
+/// Datagrams that queueing disciplines dropped; `full` is `SndbufErrors`. Their own counters have packets
+/// of any kind. Without drop reasons, or with those of one port, UDP's counter bounds them.
+fn in_queues(seen: &Observed, full: u64) -> (u64, Vec<Evidence>) {
+    let drops = seen.delta.links.iter().filter_map(|(name, link)| {
+        let dropped = u64::try_from(link.qdisc_drops?).ok()?;
+        Some(Evidence::new(format!("{name}{QDISC_DROPPED}"), 0, dropped))
     });
-    found.into_iter().collect()
+    let (dropped, dropped_by) = counted(drops.filter(|one| one.grown() > 0).collect());
+    let (told, told_by) = counted(reasons(seen, &QDISC_OUT));
+    let bound = match seen.drops.is_some() && seen.asked.port.is_none() {
+        true => 0,
+        false => dropped.min(full),
+    };
+    (
+        told.max(bound),
+        told_by.into_iter().chain(dropped_by).collect(),
+    )
+}
+
+/// Packets that interfaces could not send.
+fn in_rings(seen: &Observed) -> (u64, Vec<Evidence>) {
+    let of = |name| {
+        let dropped = seen.link(name, "tx_dropped", |link| link.tx_dropped);
+        let errors = seen.link(name, "tx_errors", |link| link.tx_errors);
+        dropped.into_iter().chain(errors)
+    };
+    let all = seen.counting_interfaces().flat_map(of);
+    counted(all.filter(|one| one.grown() > 0).collect())
+}
+
+fn run(seen: &Observed) -> Vec<Finding> {
+    let found = losses(seen).into_iter();
+    let found = found.filter_map(|loss| finding(seen, loss));
+    found.chain(unanswered(seen)).collect()
+}
+
+fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
+    let (kind, count) = (loss.kind, loss.count);
+    let is_reason = |one: &Evidence| one.source.starts_with("drop reason");
+    let confidence = match kind {
+        // The same counter has the answers of BPF programs and of policies.
+        _ if kind == &FIREWALL_OUT && !loss.evidence.iter().all(is_reason) => Possible,
+        _ if kind == &NO_NEIGHBOUR && loss.evidence != reasons(seen, kind) => Likely,
+        _ if [&NO_ROUTE_OUT, &TOO_LONG_OUT].contains(&kind) => Certain,
+        _ if loss.evidence.iter().any(is_reason) => Certain,
+        _ => Likely,
+    };
+    let is_of_port = loss.evidence.iter().all(is_reason);
+    let interfaces = loss.evidence.iter().filter(|one| !is_reason(one));
+    let mut interfaces: Vec<&str> = interfaces
+        .filter_map(|one| {
+            let of_queue = one.source.strip_suffix(QDISC_DROPPED);
+            of_queue.or_else(|| Some(one.source.rsplit_once(' ')?.0))
+        })
+        .collect();
+    interfaces.dedup();
+    let named = match kind {
+        _ if kind == &NO_NEIGHBOUR => seen.after.unanswered.join(", "),
+        _ if kind.scope == Scope::Interface => interfaces.join(", "),
+        _ => String::new(),
+    };
+    let found = Finding::lost(seen, &CHECK, kind.station, loss.evidence)?;
+    let &(_, what, remedy) = TOLD.iter().find(|(told, ..)| *told == kind)?;
+    let mut what = what.to_owned();
+    if !named.is_empty() {
+        what = format!("{what}: {named}");
+    }
+    if seen.asked.port.is_some() && !is_of_port {
+        what.push_str("; that is of all ports");
+    }
+    Some(found.of(count, seen).says(what, remedy).with(confidence))
+}
+
+/// Without drop reasons nothing counts the datagrams that wait for an answer in vain. The kernel informs the
+/// sender, but not for each datagram (`arp_error_report` in net/ipv4/arp.c).
+fn unanswered(seen: &Observed) -> Option<Finding> {
+    let told = seen.counters(&["Icmp.OutDestUnreachs", "Icmp6.OutDestUnreachs"]);
+    let hosts = &seen.after.unanswered;
+    if seen.drops.is_some() || hosts.is_empty() || Evidence::sum(&told) == 0 {
+        return None;
+    }
+    let &(_, what, remedy) = TOLD.iter().find(|(kind, ..)| *kind == &NO_NEIGHBOUR)?;
+    let what = format!(
+        "{what}: {}; as root, mpps doctor counts the loss",
+        hosts.join(", ")
+    );
+    let found = Finding::noticed(seen, &CHECK, NO_NEIGHBOUR.station, told);
+    Some(found.says(what, remedy).with(Possible))
 }

@@ -20,6 +20,8 @@ pub(crate) enum Meaning {
     NoMemory,
     /// The cloud or the hypervisor held them back.
     Allowance,
+    /// The same on their way out.
+    AllowanceOut,
     /// They came damaged.
     Damaged,
     /// The card or the driver dropped them for other causes.
@@ -58,6 +60,7 @@ fn line(text: &'static str) -> Option<CounterMeaning> {
             "no_room" => Meaning::NoRoom,
             "no_memory" => Meaning::NoMemory,
             "allowance" => Meaning::Allowance,
+            "allowance_out" => Meaning::AllowanceOut,
             "damaged" => Meaning::Damaged,
             "refused" => Meaning::Refused,
             "xdp" => Meaning::Xdp,

@@ -209,6 +209,69 @@ pub const CLOSED_UNREAD: LossKind =
     LossKind::new(At::Socket, "closed_unread", "unread in a closed socket")
         .found_by(&["closed_unread"]);
 
+/// No route to where a program sends (`ENETUNREACH`).
+pub const NO_ROUTE_OUT: LossKind = LossKind::new(At::Sender, "no_route_out", "no route out")
+    .counted_by(&["Ip.OutNoRoutes", "Ip6.OutNoRoutes"])
+    .dropped_for(&["IP_OUTNOROUTES"]);
+/// Longer than the path takes, and not to be fragmented (`EMSGSIZE`). It is in `OutDiscards`, too.
+pub const TOO_LONG_OUT: LossKind =
+    LossKind::new(At::Sender, "too_long_out", "too long for the path")
+        .counted_by(&["Ip.FragFails", "Ip6.FragFails"])
+        .dropped_for(&["PKT_TOO_BIG"]);
+/// A rule of the firewall for what is sent (`EPERM`).
+pub const FIREWALL_OUT: LossKind =
+    LossKind::new(At::Sender, "firewall_out", "firewall of what is sent")
+        .counted_by(&["Ip.OutDiscards", "Ip6.OutDiscards"])
+        .dropped_for(&["NETFILTER_DROP"]);
+/// A BPF program of the sender's cgroup (`EPERM`).
+pub const CGROUP_OUT: LossKind = LossKind::new(
+    At::Sender,
+    "cgroup_out",
+    "BPF program of the sender's cgroup",
+)
+.dropped_for(&["BPF_CGROUP_EGRESS"]);
+/// The next host does not answer ARP or neighbour discovery.
+pub const NO_NEIGHBOUR: LossKind =
+    LossKind::new(At::Sender, "no_neighbour", "no answer of the next host")
+        .dropped_for(&["NEIGH_*"]);
+/// The queueing discipline, or a filter of tc, of an interface. The first are those of Linux 7.1.
+pub const QDISC_OUT: LossKind = LossKind::new(At::Sender, "qdisc_out", "queueing discipline")
+    .of(Interface)
+    .dropped_for(&["QDISC_*", "FQ_*", "CAKE_*", "DUALPI2_*", "TC_*"]);
+/// The driver of an interface: its transmit ring was full, or it could not send.
+pub const INTERFACE_OUT: LossKind =
+    LossKind::new(At::Sender, "interface_out", "sending interface").of(Interface);
+/// Beyond what a cloud's machine may send.
+pub const ALLOWANCE_OUT: LossKind = LossKind::new(
+    At::Sender,
+    "cloud_allowance_out",
+    "held back by the cloud on the way out",
+)
+.of(Interface);
+/// A program that does not wait found its send buffer full (`EAGAIN`).
+pub const SEND_BUFFER: LossKind = LossKind::new(At::Sender, "send_buffer_full", "send buffer full")
+    .counted_by(&["Udp.SndbufErrors", "Udp6.SndbufErrors"]);
+/// What only another drop reason of the kernel shows.
+pub const OTHER_OUT: LossKind = LossKind::new(
+    At::Sender,
+    "other_reason_out",
+    "another reason on the way out",
+);
+
+/// Every kind of loss of what this host sends, in the order of the packets' way.
+pub const LOSSES_OUT: &[&LossKind] = &[
+    &NO_ROUTE_OUT,
+    &SEND_BUFFER,
+    &FIREWALL_OUT,
+    &TOO_LONG_OUT,
+    &CGROUP_OUT,
+    &NO_NEIGHBOUR,
+    &QDISC_OUT,
+    &INTERFACE_OUT,
+    &ALLOWANCE_OUT,
+    &OTHER_OUT,
+];
+
 /// Every kind of loss, in the order of the stations.
 pub const LOSSES: &[&LossKind] = &[
     &REFUSED_BY_SENDER,
@@ -270,10 +333,13 @@ mod tests {
 
     #[test]
     fn names_counters_and_reasons_are_of_one_row() {
-        are_unique(LOSSES.iter().map(|kind| kind.name));
-        are_unique(LOSSES.iter().map(|kind| kind.words));
-        are_unique(LOSSES.iter().flat_map(|kind| kind.counters));
+        let both = || LOSSES.iter().chain(LOSSES_OUT);
+        are_unique(both().map(|kind| kind.name));
+        are_unique(both().map(|kind| kind.words));
+        are_unique(both().flat_map(|kind| kind.counters));
+        // A firewall has the same reason for both ways.
         are_unique(LOSSES.iter().flat_map(|kind| kind.reasons));
+        are_unique(LOSSES_OUT.iter().flat_map(|kind| kind.reasons));
         assert!(LOSSES.is_sorted_by_key(|kind| kind.station));
     }
 

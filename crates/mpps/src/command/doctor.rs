@@ -17,7 +17,7 @@ use crate::value;
 use anyhow::{Result, ensure};
 use clap::Args;
 use mpps_host::check::{findings, ledger};
-use mpps_host::{Finding, Fingerprint, Ledger};
+use mpps_host::{Finding, Fingerprint, Ledger, WayOut};
 use mpps_report::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -64,6 +64,9 @@ pub struct Diagnosis {
     findings: Vec<Finding>,
     /// UDP of the network namespace, from the interfaces on.
     ledger: Ledger,
+    /// UDP of the network namespace on its way out.
+    #[serde(default)]
+    out: WayOut,
     /// Bytes that waited in the buffers of UDP sockets at the end, with the kernel's own overhead.
     /// No counter has the number of their datagrams. They are in UNACCOUNTED.
     queued_bytes: u64,
@@ -107,6 +110,7 @@ impl DoctorArgs {
             seconds: seen.seconds(),
             findings,
             ledger: ledger(&seen),
+            out: WayOut::of(&seen),
             queued_bytes: seen.queued_bytes(),
             notes,
             interfaces,

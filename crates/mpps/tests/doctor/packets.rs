@@ -120,7 +120,7 @@ fn a_rule_for_what_is_sent() {
         scenario.end_unread(150);
     });
     let expected = [
-        ("way_out", SENT, "on their way out"),
+        ("way_out", SENT, "rule of the firewall"),
         ("closed_unread", 150, "no program had read"),
     ];
     expect(&found, &expected);

@@ -87,6 +87,42 @@ pub fn find(index: u32, address: IpAddr) -> CallResult<Option<Vec<u8>>> {
     Ok(neighbour.attributes.into_iter().find_map(hardware_address))
 }
 
+/// The neighbours that were asked for and have not answered, each with the number of its interface, and
+/// true if the kernel still asks. The kernel forgets them some time after the last packet for them.
+///
+/// `RTM_GETNEIGH` for all, `NUD_INCOMPLETE` and `NUD_FAILED` (include/uapi/linux/neighbour.h).
+///
+/// # Errors
+///
+/// A table that changes while it is read.
+pub fn unanswered() -> CallResult<Vec<((u32, IpAddr), bool)>> {
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETNEIGH", "all neighbours")?;
+    let replies = socket.dump(RouteNetlinkMessage::GetNeighbour(
+        NeighbourMessage::default(),
+    ))?;
+    let silent = replies.into_iter().filter_map(|reply| {
+        let RouteNetlinkMessage::NewNeighbour(neighbour) = reply else {
+            return None;
+        };
+        let (state, index) = (neighbour.header.state, neighbour.header.ifindex);
+        let is_silent = matches!(state, NeighbourState::Incomplete | NeighbourState::Failed);
+        let addresses = neighbour.attributes.into_iter();
+        let mut addresses = addresses.filter_map(|attribute| match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
+                Some(IpAddr::V4(address))
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
+                Some(IpAddr::V6(address))
+            }
+            _ => None,
+        });
+        let is_asked = state == NeighbourState::Incomplete;
+        let address = addresses.next().filter(|_| is_silent)?;
+        Some(((index, address), is_asked))
+    });
+    Ok(silent.collect())
+}
+
 fn destination(address: IpAddr) -> NeighbourAddress {
     match address {
         IpAddr::V4(address) => NeighbourAddress::Inet(address),

@@ -150,6 +150,112 @@ fn what_may_be_intact_is_not_certainly_damaged() {
     assert!(found[0].what.contains("cgroup"), "{found:#?}");
 }
 
+/// What is said of a host whose counters grew like this, and the equation of its way out.
+fn sends(counters: &[(&str, u64)], drops: Option<&[DropCount]>) -> (Vec<Finding>, WayOut) {
+    let zeros: Vec<_> = counters.iter().map(|(name, _)| (*name, 0)).collect();
+    let (before, mut after) = (host(&zeros), later(host(counters)));
+    after.unanswered = vec!["10.0.0.7 on eth0".to_owned()];
+    let drops = drops.map(|drops| (&[][..], drops, 1));
+    let seen = Observed::new(&before, &after, drops, asked(None));
+    (findings(&seen), WayOut::of(&seen))
+}
+
+#[test]
+fn each_way_to_be_lost_on_the_way_out_is_counted_once() {
+    use Confidence::{Certain, Likely, Possible};
+    let (no_route, no_route_v6) = ("Ip.OutNoRoutes", "Ip6.OutNoRoutes");
+    let (discards, discards_v6) = ("Ip.OutDiscards", "Ip6.OutDiscards");
+    let (long, full, sent_all) = ("Ip.FragFails", "Udp.SndbufErrors", "Udp.OutDatagrams");
+    // The counters of one loss, its drop reason, and what is said.
+    let cases: [(&[&str], &str, &str, Confidence); 9] = [
+        (&[no_route], "", "no route", Certain),
+        (&[no_route_v6], "", "no route", Certain),
+        (&[discards], "", "firewall", Possible),
+        (&[discards], "NETFILTER_DROP", "firewall", Certain),
+        (&[discards_v6], "BPF_CGROUP_EGRESS", "cgroup", Certain),
+        (&[discards, long], "", "EMSGSIZE", Certain),
+        (&[discards, full], "", "EAGAIN", Likely),
+        (&[discards, full], "QDISC_OVERLIMIT", "queueing", Certain),
+        (&[sent_all], "NEIGH_QUEUEFULL", "10.0.0.7 on eth0", Certain),
+    ];
+    for (counters, reason, words, confidence) in cases {
+        let counters: Vec<_> = counters.iter().map(|name| (*name, LOST)).collect();
+        let drops: Vec<_> = (!reason.is_empty())
+            .then(|| sent(reason))
+            .into_iter()
+            .collect();
+        let (found, out) = sends(&counters, Some(&drops));
+        assert_eq!(told(&found), is(&[("way_out", LOST)]), "{words}");
+        assert!(found[0].what.contains(words), "{words}: {found:#?}");
+        assert_eq!(found[0].confidence, confidence, "{words}");
+        assert_eq!((out.sent, out.left, out.lost()), (LOST, 0, LOST), "{out}");
+    }
+    // Forwarded packets that are too long were not sent by a program here.
+    assert_eq!(sends(&[(long, LOST)], None).0, []);
+    let (found, out) = sends(&[(sent_all, LOST)], Some(&[]));
+    assert_eq!((found, &*out.to_string()), (vec![], "sent 300 = left 300"));
+}
+
+#[test]
+fn a_silent_neighbour_of_ipv6_has_no_reason() {
+    for (host, words, confidence) in [
+        ("fd00::7 on eth0", "does not answer", Confidence::Likely),
+        ("10.0.0.7 on eth0", "another reason", Confidence::Certain),
+    ] {
+        let before = super::host(&[]);
+        let mut after = later(before.clone());
+        after.unanswered = vec![host.to_owned()];
+        let drops = [sent("NOT_SPECIFIED")];
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        let found = findings(&seen);
+        assert_eq!(told(&found), is(&[("way_out", LOST)]), "{host}");
+        assert!(found[0].what.contains(words), "{found:#?}");
+        assert_eq!(found[0].confidence, confidence, "{host}");
+    }
+}
+
+#[test]
+fn without_drop_reasons_interfaces_tell_what_the_socket_was_told() {
+    let counters = [("Udp.SndbufErrors", LOST), ("Ip.OutDiscards", LOST)];
+    let look = |qdisc, ring| {
+        let zeros = counters.map(|(name, _)| (name, 0));
+        let (mut before, mut after) = (host(&zeros), host(&counters));
+        for (facts, qdisc, ring) in [(&mut before, 0, 0), (&mut after, qdisc, ring)] {
+            let counters = LinkCounters {
+                tx_dropped: ring,
+                ..LinkCounters::default()
+            };
+            let mut eth0 = link(&[], counters);
+            eth0.qdisc_drops = Some(qdisc);
+            facts.snapshot.links = [("eth0".to_owned(), eth0)].into();
+        }
+        let after = later(after);
+        let found = findings(&Observed::new(&before, &after, None, asked(None)));
+        let words = |one: &Finding| (one.what.contains("eth0"), one.count);
+        found.iter().map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(look(LOST, 0), [(true, LOST)]);
+    assert_eq!(look(0, LOST), [(true, LOST)]);
+    assert_eq!(look(0, 0), [(false, LOST)]);
+    assert_eq!(
+        look(100, 50),
+        [(false, LOST - 150), (true, 100), (true, 50)]
+    );
+    // The rest there is TCP.
+    assert_eq!(look(9 * LOST, 0), [(true, LOST)]);
+}
+
+#[test]
+fn a_silent_neighbour_is_possible_without_drop_reasons() {
+    let told = [("Icmp.OutDestUnreachs", 9), ("Udp.OutDatagrams", LOST)];
+    let (found, _) = sends(&told, None);
+    assert_eq!((found.len(), found[0].count), (1, 0), "{found:#?}");
+    assert_eq!(found[0].confidence, Confidence::Possible);
+    assert!(found[0].what.contains("10.0.0.7"), "{found:#?}");
+    assert_eq!(sends(&told, Some(&[])).0, []);
+    assert_eq!(sends(&told[1..], None).0, []);
+}
+
 #[test]
 fn a_remedy_is_not_what_is_in_force_already() {
     let remedy = |name: &str, set: &dyn Fn(&mut Observation)| {

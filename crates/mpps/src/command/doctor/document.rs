@@ -31,6 +31,7 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     let head = RunHead::of(result, &looked, "look", &result.notes);
     let ledger = &result.ledger;
     let mut blocks = vec![Block::Paragraph(answer(result))];
+    blocks.extend(on_the_way_out(result).into_iter().map(Block::paragraph));
     blocks.extend(head.first([]));
     let numbered = result.findings.iter().enumerate();
     blocks.extend(numbered.flat_map(|(at, finding)| of_finding(at + 1, finding)));
@@ -48,6 +49,31 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     blocks.push(equation.into());
     blocks.push(head.last());
     blocks
+}
+
+/// The datagrams that left, and whether none did.
+fn on_the_way_out(result: &DoctorResult) -> Vec<String> {
+    let out = &result.out;
+    let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
+    let sent = (out.sent > 0).then(|| {
+        format!(
+            "datagrams sent: {} ({}), {} were lost on the way out ({})",
+            count(out.sent),
+            per_second(out.sent),
+            count(out.lost()),
+            per_second(out.lost()),
+        )
+    });
+    // Collectors answer to nothing, so that this is no finding.
+    let is_asked = result.port.is_some() || result.pid.is_some();
+    let read = result.ledger.delivered;
+    let mute = (is_asked && out.sent == 0 && read > 0).then(|| {
+        format!(
+            "programs read {} datagrams, and this namespace sent none: if the program should answer, see its log",
+            count(read)
+        )
+    });
+    sent.into_iter().chain(mute).collect()
 }
 
 /// The answer in one sentence.
