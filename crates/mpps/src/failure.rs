@@ -8,6 +8,7 @@ use mpps_os::capability::{
     CAP_BPF, CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_PERFMON,
     CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN, CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE, Rights,
 };
+use mpps_os::netlink::route::{self, RouteKind};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -96,10 +97,52 @@ fn range_remedy(refusal: &Refusal) -> Option<String> {
 
 /// The remedy for a sender, where it is another one than for a receiver.
 fn sender_remedy(refusal: &Refusal) -> Option<String> {
-    ((refusal.errno()?, refusal.call) == (98, "bind")).then(|| {
-        "another program has it: `ss -ulpn` shows which; take another --source-port, or 0 for a free one"
-            .to_owned()
-    })
+    let text = match (refusal.errno()?, refusal.call) {
+        (98, "bind") => {
+            "another program has it: `ss -ulpn` shows which; take another --source-port, or 0 for a free one"
+        }
+        (13, "connect") => {
+            let to: SocketAddr = refusal.object.parse().ok()?;
+            match route::find(to.ip(), None, None).ok()?.kind {
+                RouteKind::Broadcast => {
+                    "that address is all hosts of the network: name one host, or a multicast group"
+                }
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// The remedy for datagrams that the kernel refused while others went: what `send` was answered, and by
+/// which cause. Numbers of include/uapi/asm-generic/errno*.h.
+const REFUSALS: [(i32, &str); 8] = [
+    (
+        1,
+        "a firewall, or a BPF program of the cgroup, forbids it: nft list ruleset, bpftool cgroup tree",
+    ),
+    (
+        13,
+        "the address is all hosts of the network, or a route forbids it: ip route get ADDR",
+    ),
+    (22, "a route drops it (blackhole): ip route get ADDR"),
+    (90, "longer than the path takes: a smaller --size"),
+    (100, "the interface is down: ip link set IF up"),
+    (101, "no route: ip route get ADDR"),
+    (111, "no program listens at that port"),
+    (
+        113,
+        "the next host does not answer ARP, or a route forbids it: ip neigh, ip route get ADDR",
+    ),
+];
+
+/// The remedy for an answer of the kernel, as [`io::Error`] prints it.
+pub(crate) fn answer_remedy(answer: &str) -> Option<&'static str> {
+    let number = answer.rsplit_once("(os error ")?.1.strip_suffix(')')?;
+    let number: i32 = number.parse().ok()?;
+    let mut known = REFUSALS.iter();
+    Some(known.find(|(errno, _)| *errno == number)?.1)
 }
 
 /// The same, where it is another thing for a server or a load than for datagrams.
@@ -437,6 +480,17 @@ mod tests {
         let low = |from| low_port_remedy("0.0.0.0:5555", from, &USER);
         assert!(low(6000).contains("below 6000") && low(6000).contains("port_start"));
         assert!(!low(1024).contains("CAP_NET_BIND_SERVICE"));
+    }
+
+    #[test]
+    fn an_answer_of_the_kernel_has_a_remedy() {
+        for (errno, _) in REFUSALS {
+            let answer = io::Error::from_raw_os_error(errno).to_string();
+            assert!(answer_remedy(&answer).is_some(), "{answer}");
+        }
+        for unknown in ["", "x (os error 9)", "(os error x)"] {
+            assert_eq!(answer_remedy(unknown), None);
+        }
     }
 
     #[test]

@@ -156,7 +156,10 @@ pub(crate) const HELP: &[CommandHelp] = &[
                 "for mpps ledger",
             ),
         ],
-        status: &[],
+        status: &[(
+            1,
+            "the kernel refused all datagrams, or no next host answers ARP or neighbour discovery",
+        )],
     },
     CommandHelp {
         command: "ledger",

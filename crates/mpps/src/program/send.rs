@@ -6,7 +6,7 @@ pub(crate) use args::SendArgs;
 
 use super::lines::{OutputLines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
-use crate::failure::CannotSend;
+use crate::failure::{CannotSend, answer_remedy};
 use crate::machine::{boot_id, command_line, kernel_release, snapshot};
 use crate::measure::outcome::CommandEnding;
 use crate::signal::EndSignal;
@@ -15,10 +15,12 @@ use crate::udp::sample::Span;
 use crate::udp::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal, document};
 use anyhow::{Context, Result};
 use mpps_host::{Quota, Snapshot, SocketBuffer};
-use mpps_io::{Backend, FinishedWorker, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker};
+use mpps_io::{
+    Backend, FinishedWorker, Layer, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker,
+};
 use mpps_os::clock::monotonic_ns;
-use mpps_os::netlink::link;
 use mpps_os::netlink::route::{self, RouteKind};
+use mpps_os::netlink::{link, neighbour};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -28,6 +30,9 @@ use std::time::{Duration, Instant};
 /// How long what is accepted may take to leave, and between two looks at whether it does.
 const DEPARTURE_WAIT: Duration = Duration::from_secs(2);
 const DEPARTURE_LOOK: Duration = Duration::from_millis(50);
+
+/// How long the kernel may ask for a neighbour.
+const ANSWER_WAIT: Duration = Duration::from_secs(4);
 
 /// A sender that can be run.
 #[derive(Debug)]
@@ -60,8 +65,15 @@ impl SendPlan {
         let blocks = document::sent(&total, self.asked.rate, quota.as_ref());
         self.lines.tell(&blocks)?;
         self.lines.object(&total)?;
+        let targets: BTreeSet<_> = self
+            .configs
+            .iter()
+            .map(|config| config.target.ip())
+            .collect();
+        let none_left = total.sent == 0 || total.unanswered.len() == targets.len();
         match error {
             Some(error) => Err(self.explain(error)),
+            None if total.offered > 0 && none_left => Ok(CommandEnding::Found),
             None => Ok(CommandEnding::Fine),
         }
     }
@@ -109,6 +121,30 @@ impl SendPlan {
         ways.collect()
     }
 
+    /// The next hosts on the way to the targets that do not answer. Waits while the kernel still asks,
+    /// which it does three times, a second apart (`mcast_solicit` and `retrans_time_ms`, arp(7)).
+    fn unanswered(&self) -> Vec<String> {
+        let named = self.common().ring.interface.as_deref();
+        let named = named.and_then(|name| link::index(name).ok());
+        let next = self.configs.iter().filter_map(|config| {
+            let route = route::find(config.target.ip(), None, named).ok()?;
+            let next = route.gateway.unwrap_or(config.target.ip());
+            (route.kind == RouteKind::Unicast).then_some((route.interface_index, next))
+        });
+        let next: BTreeSet<_> = next.collect();
+        let deadline = Instant::now() + ANSWER_WAIT;
+        loop {
+            let mut silent = neighbour::unanswered().unwrap_or_default();
+            silent.retain(|(host, _)| next.contains(host));
+            let is_asked = silent.iter().any(|(_, is_asked)| *is_asked);
+            if !is_asked || Instant::now() >= deadline {
+                let hosts = silent.into_iter().map(|((_, host), _)| host.to_string());
+                return hosts.collect();
+            }
+            thread::sleep(DEPARTURE_LOOK);
+        }
+    }
+
     /// The interface that all packets leave by, if it is a single one and they go to another host
     /// only. Then its counters count each packet as one frame.
     fn interface(&self) -> Option<String> {
@@ -135,7 +171,10 @@ impl SendPlan {
                  must fit into the path's MTU, and kernels before 6.9 take 64 segments"
             ),
             Some(90) => anyhow::anyhow!("--size {size}: too large for the path ({error})"),
-            _ => anyhow::Error::new(error).context("sending failed"),
+            _ => match answer_remedy(&error.to_string()) {
+                Some(remedy) => anyhow::anyhow!("sending failed: {error}; {remedy}"),
+                None => anyhow::Error::new(error).context("sending failed"),
+            },
         }
     }
 }
@@ -296,6 +335,10 @@ impl<'a> SendWorkers<'a> {
             send_buffer_bytes: caps.send_buffer_bytes,
             departure: account::departure(&caps),
             interface: self.plan.interface(),
+            unanswered: match caps.layer {
+                Layer::Payload => self.plan.unanswered(),
+                Layer::Frame => Vec::new(),
+            },
             mode: caps.mode.summary,
             blocked: reports.iter().map(|report| report.blocked).sum(),
             threads: threads.collect(),

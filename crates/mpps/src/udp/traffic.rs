@@ -327,6 +327,9 @@ pub struct SendTotal {
     /// The interface that all of it left by; absent for more than one, and within this host.
     #[serde(default)]
     pub interface: Option<String>,
+    /// Next hosts on the way to targets that did not answer ARP or neighbour discovery at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
     /// How the sender worked, as far as the kernel granted it.
     #[serde(default)]
     pub mode: String,

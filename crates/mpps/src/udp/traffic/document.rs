@@ -1,12 +1,13 @@
 //! The results of `recv` and `send`, and the ledger of both, as text.
 
 use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
+use crate::failure::answer_remedy;
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
 use crate::udp::account;
 use crate::udp::waited::{PollTotal, RingFillDepth};
 use mpps_host::ledger::account::reassembled;
-use mpps_host::{Ledger, Quota};
+use mpps_host::{Delta, Ledger, Quota};
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
 
 /// Flows that people are shown; programs get them all.
@@ -288,6 +289,21 @@ fn why_slow(total: &SendTotal, quota: Option<&Quota>) -> &'static str {
     }
 }
 
+/// The interfaces that dropped packets on their way out, with their counters.
+fn droppers(host: &Delta) -> Vec<String> {
+    let links = host.links.iter().flat_map(|(name, link)| {
+        let counts = [
+            (link.qdisc_drops.unwrap_or(0), "qdisc dropped"),
+            (link.counters.tx_dropped, "tx_dropped"),
+        ];
+        let some = counts.into_iter().filter(|(dropped, _)| *dropped > 0);
+        some.map(move |(dropped, counter)| {
+            format!("{name} {counter} {}", count(dropped.unsigned_abs()))
+        })
+    });
+    links.collect()
+}
+
 /// The totals of a sender, with the rate that was asked for and the effect of a CPU quota.
 pub(crate) fn sent(total: &SendTotal, asked: Option<f64>, quota: Option<&Quota>) -> Vec<Block> {
     let reached = per_second(total.offered, total.active_seconds);
@@ -306,15 +322,29 @@ pub(crate) fn sent(total: &SendTotal, asked: Option<f64>, quota: Option<&Quota>)
     }));
     said.extend(quota.map(Quota::said));
     let refused = total.refused_by.iter();
-    said.extend(refused.map(|(why, number)| format!("refused {}: {why}", count(*number))));
+    said.extend(refused.map(|(why, number)| {
+        let remedy = answer_remedy(why).map_or_else(String::new, |remedy| format!("; {remedy}"));
+        format!("refused {}: {why}{remedy}", count(*number))
+    }));
     let host = total.host.as_ref();
     let dropped = host.and_then(|host| host.udp("SndbufErrors")).unwrap_or(0);
     if dropped > 0 {
+        let by: Vec<String> = host.into_iter().flat_map(droppers).collect();
+        let by = match by.is_empty() {
+            true => String::new(),
+            false => format!("; {}", by.join(", ")),
+        };
         let dropped = count(dropped.unsigned_abs());
         said.push(format!(
-            "taken and then dropped on this host: {dropped} (SndbufErrors)"
+            "taken and then dropped on this host: {dropped} (SndbufErrors{by})"
         ));
     }
+    said.extend(total.unanswered.iter().map(|host| {
+        format!(
+            "{host} does not answer ARP or neighbour discovery, so nothing for it leaves: ip neigh, or mpps \
+             doctor beside this, which counts it"
+        )
+    }));
     if total.blocked > 0 {
         let blocked = count(total.blocked);
         said.push(format!(
