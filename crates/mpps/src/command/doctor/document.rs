@@ -81,12 +81,20 @@ fn answer(result: &DoctorResult) -> Text {
     let ledger = &result.ledger;
     let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
     let time = Quantity::Seconds(result.seconds);
-    let (came, lost) = (ledger.offered, ledger.lost());
+    let (lost, beside) = lost(result);
+    let came = ledger.offered.max(lost);
     let unaccounted = u64::try_from(ledger.unaccounted).unwrap_or(0);
     let rest = match (unaccounted, result.queued_bytes) {
         (0, _) => String::new(),
         (rest, 0) => format!("; {} are unaccounted for", count(rest)),
         (rest, _) => format!("; {} wait in sockets or are unaccounted for", count(rest)),
+    };
+    let rest = match beside {
+        0 => rest,
+        beside => format!(
+            "{rest}; {} more were lost on their way out, or by TCP",
+            count(beside)
+        ),
     };
     if lost > 0 {
         let share = Quantity::Share(lost as f64 / came.max(1) as f64);
@@ -108,6 +116,20 @@ fn answer(result: &DoctorResult) -> Text {
         (_, true) => format!("{came}; {checks} checks found no loss{rest}").into(),
         _ => format!("{came}; the ledger has no loss{rest}").into(),
     }
+}
+
+/// Checks whose losses are not of the packets that came.
+const BESIDE: [&str; 3] = ["handshake_queue", "listen_queue", "way_out"];
+
+/// How many packets were lost of those that came, by the ledger and the findings together, and
+/// how many others.
+fn lost(result: &DoctorResult) -> (u64, u64) {
+    let sum = |is_beside: bool| {
+        let findings = result.findings.iter();
+        let these = findings.filter(|one| BESIDE.contains(&&*one.check) == is_beside);
+        these.fold(0, |sum: u64, one| sum.saturating_add(one.count))
+    };
+    (result.ledger.lost().max(sum(false)), sum(true))
 }
 
 /// A finding: the problem, its reason, its proof and its remedies.
@@ -182,6 +204,25 @@ mod tests {
         let shots = [60, 100, 160].map(shot);
         insta::assert_snapshot!("text", shots.join("\n----\n"));
         insta::assert_snapshot!("markdown", mpps_report::markdown(&document));
+    }
+
+    #[test]
+    fn the_head_counts_what_the_findings_lost() {
+        let mut result = fixture();
+        result.ledger = mpps_host::Ledger::new(2000, 2000, 0);
+        result.findings.truncate(1);
+        result.findings[0].count = 1657;
+        for (check, words) in [
+            ("socket_buffer", "1 657 were lost"),
+            (
+                "way_out",
+                "0 were lost (0/s); 1 657 more were lost on their way out",
+            ),
+        ] {
+            result.findings[0].check = check.to_owned();
+            let text = Terminal::new(200, false).document(&document(&result, &[]));
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]
