@@ -35,6 +35,7 @@ pub mod overview;
 mod ports_used_up;
 mod program_settings;
 mod quota;
+mod reason_counts;
 mod reuseport_uneven;
 mod reverse_path;
 mod seen;

@@ -1,6 +1,7 @@
 //! The input of the checks: a host at two moments.
 
 use super::Evidence;
+use super::drop_reasons::{self, Fate};
 use crate::counters::driver_counters::{self, Meaning};
 use crate::counters::drop_probe::DropCount;
 use crate::facts::{Busy, Observation, Process};
@@ -19,15 +20,10 @@ const BEYOND: &str = " beyond its parts";
 /// The parts of `InErrors` (net/ipv4/udp.c).
 const UDP_ERRORS: [&str; 3] = ["RcvbufErrors", "MemErrors", "InCsumErrors"];
 
-/// Drop reasons that occur only on the way out. Forwarded packets have them too, and have counters
-/// of their own.
-const OUTWARD: [&str; 4] = ["BPF_CGROUP_EGRESS", "IP_OUTNOROUTES", "NEIGH_", "TC_EGRESS"];
-/// Reasons for dropping copies, from any sender. These are no losses.
-pub(super) const COPIES: [&str; 3] = ["PACKET_SOCK_ERROR", "QUEUE_PURGE", "SOCKET_CLOSE"];
-
-/// True if packets with this reason were on their way out.
-pub(super) fn is_outward(reason: &str) -> bool {
-    OUTWARD.iter().any(|start| reason.starts_with(start))
+/// True if packets with this reason were on their way out. Forwarded packets have such reasons too,
+/// and have counters of their own.
+fn is_outward(reason: &str) -> bool {
+    *drop_reasons::fate(reason) == Fate::Outward
 }
 
 /// The request: the port or process to look at.
@@ -125,7 +121,7 @@ impl<'a> Observed<'a> {
             out = DropCount::sent_since(now, then, netns);
             closed = DropCount::closed_since(now, then);
         }
-        out.retain(|drop| !COPIES.contains(&&*drop.reason));
+        out.retain(|drop| *drop_reasons::fate(&drop.reason) != Fate::Harmless);
         out.extend(ours.extract_if(.., |drop| is_outward(&drop.reason)));
         others.retain(|drop| !is_outward(&drop.reason));
         Self {

@@ -326,8 +326,10 @@ fn reasons_without_a_check_are_told_as_they_are() {
         assert_eq!(told(&ask(explained)), is(&[]), "{explained}");
     }
     for (reason, confidence) in [
-        ("SOCKET_FILTER", Confidence::Likely),
+        ("VXLAN_VNI_NOT_FOUND", Confidence::Likely),
+        ("SOCKET_FILTER", Confidence::Possible),
         ("OTHERHOST", Confidence::Possible),
+        ("IP_LOCALNET", Confidence::Possible),
         ("NEVER_HEARD_OF", Confidence::Possible),
     ] {
         let findings = ask(reason);

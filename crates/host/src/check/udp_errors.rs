@@ -1,6 +1,6 @@
 //! Datagrams that UDP refused, and counts only as errors.
 
-use super::drop_reasons::told_by_reason;
+use super::reason_counts::told_by_reason;
 use super::{Check, Confidence, Finding, Observed};
 use crate::ledger::loss::REFUSED_BY_UDP;
 
@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::counted(seen, &CHECK, &REFUSED_BY_UDP).map(|found| {
-        let left = found.count.saturating_sub(told_by_reason(seen, REFUSED_BY_UDP.counters));
+        let left = found.count.saturating_sub(told_by_reason(seen, &REFUSED_BY_UDP));
         let short = seen.reason("PKT_TOO_SMALL").map_or(0, |one| one.grown());
         let (why, confidence) = match short >= left {
             true => (

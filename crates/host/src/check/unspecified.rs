@@ -1,11 +1,12 @@
 //! Drops without a reason from the kernel, and their causes by other counters.
 
-use super::drop_reasons::{NOT_SPECIFIED, nameless};
+use super::drop_reasons::NOT_SPECIFIED;
+use super::reason_counts::nameless;
 use super::vanished::datagrams_to_strange_groups;
 use super::{Evidence, Observed, firewall};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::loss::{
-    ADDRESS, BAD_HEADER, CHECKSUM, CUT_SHORT, DISCARDED, FRAGMENTS, NO_MEMBER, NO_ROUTE,
+    ADDRESS, BAD_HEADER, CHECKSUM, CUT_SHORT, DISCARDED, FRAGMENTS, LossKind, NO_MEMBER, NO_ROUTE,
     REFUSED_BY_UDP, REVERSE_PATH,
 };
 
@@ -27,15 +28,15 @@ const IP: [&str; 9] = [
 
 /// Losses with counters of their own. For some of them kernels name no reason: a policy of IPsec is
 /// an example (`__udp4_lib_rcv`).
-const COUNTED: [&[&str]; 8] = [
-    ADDRESS.counters,
-    BAD_HEADER.counters,
-    CHECKSUM.counters,
-    DISCARDED.counters,
-    NO_ROUTE.counters,
-    CUT_SHORT.counters,
-    REVERSE_PATH.counters,
-    REFUSED_BY_UDP.counters,
+const COUNTED: [&LossKind; 8] = [
+    &ADDRESS,
+    &BAD_HEADER,
+    &CHECKSUM,
+    &DISCARDED,
+    &NO_ROUTE,
+    &CUT_SHORT,
+    &REVERSE_PATH,
+    &REFUSED_BY_UDP,
 ];
 
 /// How many packets IP received and delivered nowhere, and how many are not explained.
@@ -54,7 +55,7 @@ impl Unspecified {
         // A veth's XDP program drops the packets of sockets without a reason (veth_xdp_rcv_skb), the
         // first fragment of a datagram goes so (ip_frag_queue), and so does what is for all hosts or
         // a group and has no listener (__udp4_lib_mcast_deliver), which is nothing wrong.
-        let counted = COUNTED.map(|names| nameless(seen, names));
+        let counted = COUNTED.map(|kind| nameless(seen, kind));
         let known = Evidence::sum(&seen.losses(Meaning::Xdp))
             .saturating_add(
                 counted

@@ -120,7 +120,7 @@ fn each_drop_reason_is_told_once_and_in_the_ledger() {
         };
         let (found, ledger) = look(delivered, Some(&drops));
         let said = format!("{reason} {found:#?} {ledger}");
-        if fate == Fate::Outward {
+        if *fate == Fate::Outward {
             // The hole in what came stays one.
             let expected = is(&[("way_out", LOST), ("unaccounted", 0)]);
             assert_eq!((told(&found), ledger.lost()), (expected, 0), "{said}");
@@ -132,12 +132,12 @@ fn each_drop_reason_is_told_once_and_in_the_ledger() {
             _ => assert_eq!((ledger.lost(), ledger.unaccounted), (LOST, 0), "{said}"),
         }
         let counters = match fate {
-            Fate::Counted(all) => all.to_vec(),
-            Fate::Explains(names) => vec![names],
+            Fate::Counted(all) => all.clone(),
+            Fate::Explains(kind) => vec![*kind],
             _ => continue,
         };
-        for names in counters {
-            let name = names[0].trim_end_matches(" beyond its parts");
+        for kind in counters {
+            let name = kind.counters[0].trim_end_matches(" beyond its parts");
             let counters: &[&str] = match name.starts_with("Udp") {
                 true => &["Ip.InDelivers", "Udp.InErrors", name],
                 false => &[name],
