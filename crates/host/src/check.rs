@@ -17,6 +17,7 @@ mod far_node;
 mod firewall;
 mod fragments;
 mod frame_errors;
+mod full_buffers;
 mod handshake_queue;
 mod interrupts_moved;
 mod ip_discards;

@@ -3,8 +3,10 @@
 use super::unspecified::Unspecified;
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
-use super::{CHECKS, Evidence, Observed, drop_reason, firewall, fragments, unhandled};
-use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, OTHER_REASON, OTHER_STATIONS};
+use super::{
+    CHECKS, Evidence, Observed, drop_reason, firewall, fragments, udp_memory, unhandled,
+};
+use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS};
 use crate::{Ledger, Loss, Scope, Station};
 
 /// Packets that come to IP and are not UDP for this host.
@@ -48,7 +50,11 @@ fn found(seen: &Observed, kind: &LossKind) -> Loss {
 
 /// What the namespace's counters of a kind have.
 fn counted(seen: &Observed, kind: &LossKind) -> Loss {
-    let row = row(kind, &seen.counters(kind.counters));
+    let mut evidence = seen.counters(kind.counters);
+    if kind == &NO_MEMORY {
+        evidence.extend(udp_memory::uncounted(seen));
+    }
+    let row = row(kind, &evidence);
     match kind == &FRAGMENTS {
         // Its counters are of whole datagrams, where IP counts fragments.
         true => Loss {

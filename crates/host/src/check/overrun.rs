@@ -1,8 +1,8 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
+use super::full_buffers::FullBuffers;
 use super::{Evidence, Observed, SeenSocket};
 use crate::facts::{Busy, Quota};
-use crate::ledger::loss::{BUFFER_FULL, CHECKSUM, NO_MEMORY, REFUSED_BY_UDP};
 use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -54,15 +54,7 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Observed<'a>) -> Vec<Overrun<'s, 'a>> {
     if lossy.peek().is_none() {
         return Vec::new();
     }
-    // `sk_drops` also counts what a filter of the socket dropped, a checksum that was found wrong when
-    // it was read, and what found no memory.
-    let others = seen
-        .grown(CHECKSUM.counters)
-        .saturating_add(seen.grown(NO_MEMORY.counters))
-        .saturating_add(seen.grown(REFUSED_BY_UDP.counters));
-    let filtered = seen.reason("SOCKET_FILTER").map_or(0, |one| one.grown());
-    let is_sure = others == 0 && filtered == 0;
-    let full = seen.grown(BUFFER_FULL.counters);
+    let full = FullBuffers::of(seen);
     let mut at = BTreeMap::new();
     for socket in &seen.sockets {
         *at.entry(place(socket)).or_default() += 1;
@@ -70,11 +62,8 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Observed<'a>) -> Vec<Overrun<'s, 'a>> {
     let mut overruns: Vec<Overrun> = lossy
         .map(|socket| Overrun {
             socket,
-            lost: match is_sure {
-                true => socket.drops.grown(),
-                false => socket.drops.grown().min(full),
-            },
-            is_sure,
+            lost: full.lost(socket),
+            is_sure: full.is_sure,
             cause: cause(seen, socket, &at),
         })
         .filter(|overrun| overrun.lost > 0)
