@@ -37,6 +37,7 @@ mod ports_used_up;
 mod program_settings;
 mod quota;
 mod reason_counts;
+mod refusal;
 mod reuseport_uneven;
 mod reverse_path;
 mod seen;

@@ -1,6 +1,7 @@
 //! The state of a host at one moment: its counters, its CPUs, its UDP sockets and their readers.
 
 mod card;
+mod cgroup;
 mod conntrack;
 pub mod cpu;
 pub mod fingerprint;
@@ -17,6 +18,7 @@ pub mod sysctl;
 
 pub use card::NetworkCard;
 pub(crate) use card::virtio_feature;
+pub use cgroup::IngressProgram;
 pub use conntrack::Conntrack;
 pub use mpps_os::interrupts::Interrupt;
 pub use namespace_name::namespace_name;

@@ -10,6 +10,7 @@ mod outward;
 mod packets;
 mod pairs;
 pub(crate) mod program;
+mod refusals;
 mod scenario;
 mod sockets;
 

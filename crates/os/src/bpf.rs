@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 pub mod asm;
 pub mod btf;
+pub mod cgroup;
 pub mod classic;
 mod link;
 mod map;
@@ -36,7 +37,9 @@ enum Command {
     MapNextKey = 4,
     ProgramLoad = 5,
     ProgramTestRun = 10,
+    ProgramById = 13,
     ObjectInfo = 15,
+    ProgramQuery = 16,
     RawTracepointOpen = 17,
     LinkCreate = 28,
     LinkDetach = 34,

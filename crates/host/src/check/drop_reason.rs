@@ -2,6 +2,7 @@
 
 use super::drop_reasons::{self, Fate};
 use super::reason_counts::beyond as beyond_counters;
+use super::refusal::{RefusalCause, at_sockets, by_ipsec};
 use super::unspecified::{self, Unspecified};
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
@@ -9,7 +10,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "drop_reason",
     reads: "all other drop reasons of UDP (tracepoint skb:kfree_skb, \
-            crates/host/src/check/drop_reasons.tsv)",
+            crates/host/src/check/drop_reasons.tsv), IPsec's counters (xfrm_stat), and BPF programs of cgroups",
     speaks: "the kernel dropped UDP datagrams for a reason without a check of its own",
     run,
 };
@@ -68,7 +69,26 @@ fn run(seen: &Observed) -> Vec<Finding> {
 }
 
 fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
-    let found = Finding::lost(seen, &CHECK, station(name), vec![lost])?;
+    let count = lost.grown();
+    let mut found = Finding::lost(seen, &CHECK, station(name), vec![lost])?;
+    let shown = match name {
+        "XFRM_POLICY" => by_ipsec(seen, count),
+        "SOCKET_FILTER" => at_sockets(seen, count, None),
+        _ => None,
+    };
+    let RefusalCause {
+        what,
+        remedy,
+        evidence,
+        confidence,
+    } = shown.unwrap_or_else(|| by_table(name));
+    found.evidence.extend(evidence);
+    let what = format!("the kernel dropped UDP datagrams for the reason {name}: {what}");
+    Some(found.says(what, remedy).with(confidence))
+}
+
+/// The causes of a reason, with nothing that shows which it is.
+fn by_table(name: &str) -> RefusalCause {
     let (what, remedy, causes) = match drop_reasons::row(name) {
         Some(row) => (
             row.causes.join("; or "),
@@ -85,6 +105,10 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         1 => Confidence::Likely,
         _ => Confidence::Possible,
     };
-    let what = format!("the kernel dropped UDP datagrams for the reason {name}: {what}");
-    Some(found.says(what, remedy).with(confidence))
+    RefusalCause {
+        what,
+        remedy,
+        evidence: Vec::new(),
+        confidence,
+    }
 }

@@ -21,7 +21,9 @@ pub(super) struct FullBuffers {
     lost: BTreeMap<u32, u64>,
     /// True if full buffers caused all drops of sockets, and no other cause was possible.
     pub(super) is_sure: bool,
-    /// The drops of sockets that no counter of UDP has.
+    /// The drops of sockets without a full buffer.
+    pub(super) others: u64,
+    /// The part of it that no counter of UDP has.
     pub(super) uncounted: u64,
 }
 
@@ -113,6 +115,7 @@ impl FullBuffers {
         Self {
             lost,
             is_sure: is_pure && beyond <= full / SLACK,
+            others: if is_all { 0 } else { beyond },
             uncounted: if is_all || unknown <= slack {
                 0
             } else {
@@ -124,5 +127,14 @@ impl FullBuffers {
     /// The cost of a full buffer for this socket.
     pub(super) fn lost(&self, socket: &SeenSocket) -> u64 {
         self.lost.get(&socket.entry.inode).copied().unwrap_or(0)
+    }
+
+    /// The sockets in question that dropped for another cause, most drops first, each with the count.
+    pub(super) fn refused<'s, 'a>(&self, seen: &'s Observed<'a>) -> Vec<(&'s SeenSocket<'a>, u64)> {
+        let beyond = |socket: &SeenSocket| socket.drops.grown().saturating_sub(self.lost(socket));
+        let all = seen.sockets.iter().map(|socket| (socket, beyond(socket)));
+        let mut refused: Vec<_> = all.filter(|(_, count)| *count > 0).collect();
+        refused.sort_by_key(|(_, count)| Reverse(*count));
+        refused
     }
 }

@@ -5,6 +5,7 @@ mod counts;
 mod fragments;
 mod groups;
 mod out;
+mod refusals;
 mod sockets;
 
 use self::sockets::starved;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::root::Root;
 use crate::{HostError, HostResult};
 
-/// Protocol counters by name: `Udp.RcvbufErrors`, `IpExt.InOctets`, `Udp6.RcvbufErrors`.
+/// Protocol counters by name: `Udp.RcvbufErrors`, `IpExt.InOctets`, `Udp6.RcvbufErrors`, and those of
+/// IPsec as the kernel names them: `XfrmInNoPols`.
 ///
 /// Counters that this version does not know are kept. The values are signed because one of
 /// them, `Tcp.MaxConn`, is -1 where there is no limit.
@@ -43,10 +44,15 @@ impl Snmp {
             snmp.add_pairs(&text)
                 .map_err(|what| HostError::malformed(root.name(path), what))?;
         }
-        let path = "proc/thread-self/net/snmp6";
-        if let Some(text) = root.read_if_present(path)? {
-            snmp.add_rows(&text)
-                .map_err(|what| HostError::malformed(root.name(path), what))?;
+        // IPv6 and IPsec (net/xfrm/xfrm_proc.c), which a kernel may lack.
+        for path in [
+            "proc/thread-self/net/snmp6",
+            "proc/thread-self/net/xfrm_stat",
+        ] {
+            if let Some(text) = root.read_if_present(path)? {
+                snmp.add_rows(&text)
+                    .map_err(|what| HostError::malformed(root.name(path), what))?;
+            }
         }
         Ok(snmp)
     }
@@ -114,7 +120,7 @@ impl Snmp {
         Ok(())
     }
 
-    fn add_rows(&mut self, text: &str) -> HostResult<(), String> {
+    pub(crate) fn add_rows(&mut self, text: &str) -> HostResult<(), String> {
         for (number, line) in text.lines().enumerate() {
             let number = number + 1;
             let mut words = line.split_ascii_whitespace();
@@ -195,13 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_ipv6_has_no_counters_of_it() {
-        let tree = fixture::tree(
-            "proc/thread-self/net/snmp = Udp: A\\nUdp: 1\nproc/thread-self/net/netstat = IpExt: B\\nIpExt: 2",
-        );
-        let snmp = Snmp::read_from(&tree.root).expect("IPv6 may be off");
+    fn a_host_without_ipv6_and_ipsec_has_no_counters_of_them() {
+        let text = "proc/thread-self/net/snmp = Udp: A\\nUdp: 1\nproc/thread-self/net/netstat = IpExt: B\\nIpExt: 2";
+        let read =
+            |text: &str| Snmp::read_from(&fixture::tree(text).root).expect("both may be off");
+        let snmp = read(text);
         let all: Vec<_> = snmp.iter().collect();
         assert_eq!(all, [("IpExt.B", 2), ("Udp.A", 1)]);
+        let ipsec = "proc/thread-self/net/xfrm_stat = XfrmInNoPols            \\t7";
+        let snmp = read(&format!("{text}\n{ipsec}"));
+        assert_eq!(snmp.value("XfrmInNoPols"), Some(7));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The owners of sockets, and the activity of their threads.
 
+use super::cgroup::IngressProgram;
 use super::quota::Quota;
 use crate::root::Root;
 use mpps_os::clock;
@@ -20,6 +21,8 @@ pub struct Process {
     pub read_ns: u64,
     /// The CPU quotas of its cgroup and of the groups above it, the nearest first.
     pub quotas: Vec<Quota>,
+    /// The programs that decide what its sockets receive. None if this user may not ask.
+    pub ingress: Option<Vec<IngressProgram>>,
 }
 
 /// The number of threads, and the CPU of one, in a `stat`.
@@ -120,10 +123,10 @@ pub(super) fn read_all(
     others: &BTreeSet<u32>,
     goes_on: &dyn Fn() -> bool,
 ) -> BTreeMap<u32, Process> {
-    let mut quotas = Quotas::new();
+    let mut groups = Groups::new();
     let others = others.difference(first).take_while(|_| goes_on());
     let processes = first.iter().chain(others).map(|&pid| {
-        let process = Process::read_from(root, pid, &mut quotas);
+        let process = Process::read_from(root, pid, &mut groups);
         (pid, process)
     });
     let is_there = |process: &Process| !process.name.is_empty() || !process.threads.is_empty();
@@ -140,7 +143,7 @@ fn socket(link: &str) -> Option<u32> {
 
 impl Process {
     /// Reads what is readable. A process that has just ended has no threads.
-    fn read_from(root: &Root, pid: u32, quotas: &mut Quotas) -> Self {
+    fn read_from(root: &Root, pid: u32, groups: &mut Groups) -> Self {
         let read = |file: &str| root.read_if_possible(&format!("proc/{pid}/{file}"));
         let stat = read("stat").unwrap_or_default();
         let thread = |tid: u32, schedstat: &str, stat: &str| {
@@ -161,15 +164,19 @@ impl Process {
             }));
         }
         let cgroup = read("cgroup").unwrap_or_default();
+        let group = groups.entry(cgroup).or_insert_with_key(|cgroup| {
+            let programs = IngressProgram::above(root, cgroup);
+            (Quota::above(root, cgroup), programs)
+        });
+        let (quotas, ingress) = group.clone();
         Self {
             pid,
             name: read("comm").unwrap_or_default(),
             stopped: fields(&stat).is_some_and(|fields| fields.starts_with('T')),
             threads,
             read_ns: clock::monotonic_ns(),
-            quotas: (quotas.entry(cgroup))
-                .or_insert_with_key(|cgroup| Quota::above(root, cgroup))
-                .clone(),
+            quotas,
+            ingress,
         }
     }
 
@@ -220,8 +227,9 @@ fn field(stat: &str, number: usize) -> Option<usize> {
     words.nth(number - 3)?.parse().ok()
 }
 
-/// The quotas of processes that have been read, by the text of their `cgroup`: many have the same.
-type Quotas = BTreeMap<String, Vec<Quota>>;
+/// The quotas and programs of groups that have been read, by the text of `/proc/PID/cgroup`: many
+/// processes have the same.
+type Groups = BTreeMap<String, (Vec<Quota>, Option<Vec<IngressProgram>>)>;
 
 #[cfg(test)]
 mod tests {
@@ -246,7 +254,7 @@ mod tests {
     #[test]
     fn a_process_is_read() {
         let tree = fixture::tree(TREE);
-        let process = Process::read_from(&tree.root, 812, &mut Quotas::new());
+        let process = Process::read_from(&tree.root, 812, &mut Groups::new());
         assert_eq!((process.pid, &*process.name), (812, "unbound"));
         assert!(process.stopped, "the state is behind the last bracket");
         let quotas = process.quotas.iter();
@@ -268,7 +276,7 @@ mod tests {
         let busy = process.busy_since(&earlier).expect("it ran");
         assert_eq!((busy.ran, busy.runner, busy.cpu), (0.8, 813, Some(3)));
         assert_eq!((busy.waited, busy.waiter), (0.02, 812));
-        let single = Process::read_from(&tree.root, 10, &mut Quotas::new());
+        let single = Process::read_from(&tree.root, 10, &mut Groups::new());
         let time = ThreadTime {
             run_ns: 500,
             wait_ns: 20,
@@ -279,7 +287,7 @@ mod tests {
             [(10, time)].into(),
             "its task is not listed"
         );
-        let gone = Process::read_from(&tree.root, 7, &mut Quotas::new());
+        let gone = Process::read_from(&tree.root, 7, &mut Groups::new());
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
         assert_eq!((gone.busy_since(&earlier), gone.quotas), (None, vec![]));
     }
@@ -339,14 +347,14 @@ mod tests {
     #[test]
     fn the_quota_of_a_group_is_read_once() {
         let tree = fixture::tree(TREE);
-        let mut quotas = Quotas::new();
-        let read = |quotas: &mut Quotas| Process::read_from(&tree.root, 812, quotas).quotas;
-        let first = read(&mut quotas);
+        let mut groups = Groups::new();
+        let read = |groups: &mut Groups| Process::read_from(&tree.root, 812, groups).quotas;
+        let first = read(&mut groups);
         assert_eq!(first.len(), 2);
         let folder = tree.root.path().join("sys/fs/cgroup/system.slice");
         std::fs::remove_dir_all(folder).expect("it is there");
-        assert_eq!(read(&mut quotas), first);
-        let again = read(&mut Quotas::new());
+        assert_eq!(read(&mut groups), first);
+        let again = read(&mut Groups::new());
         assert_eq!(again, first[1..], "in the next look it is read again");
     }
 

@@ -134,7 +134,7 @@ fn a_policy_of_ipsec() {
     let policy = "xfrm policy add dir in src 0.0.0.0/0 dst 0.0.0.0/0 proto udp action block";
     scenario.on_receiver(|| run(Command::new("ip").args(policy.split(' '))).fine());
     let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("udp_errors", SENT, "IPsec policy")]);
+    expect(&found, &[("udp_errors", SENT, "policy of IPsec blocks")]);
     found.balances();
     found.came(SENT);
 }
