@@ -36,6 +36,7 @@ pub mod overview;
 mod ports_used_up;
 mod program_settings;
 mod quota;
+mod reader;
 mod reason_counts;
 mod refusal;
 mod reuseport_uneven;
@@ -266,7 +267,8 @@ impl Finding {
 fn lacks_time(seen: &Observed) -> bool {
     let lacks = |overrun: &overrun::Overrun| {
         let busy = overrun.socket.busy;
-        busy.is_some_and(|busy| overrun::never_slept(&busy) || busy.waited >= overrun::WAITS)
+        let is_late = !overrun.late.is_idle();
+        is_late && busy.is_some_and(|busy| reader::never_slept(&busy) || reader::lacks_cpu(&busy))
     };
     loses_early(seen) || overrun::overruns(seen).iter().any(lacks)
 }

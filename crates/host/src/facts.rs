@@ -6,9 +6,11 @@ mod conntrack;
 pub mod cpu;
 pub mod fingerprint;
 pub mod interface_facts;
+mod load;
 mod namespace_name;
 pub mod parent_interfaces;
 mod process;
+mod queue_course;
 mod quota;
 pub mod receive_path;
 pub mod rss;
@@ -20,14 +22,18 @@ pub use card::NetworkCard;
 pub(crate) use card::virtio_feature;
 pub use cgroup::IngressProgram;
 pub use conntrack::Conntrack;
+pub use load::ProcessLoad;
 pub use mpps_os::interrupts::Interrupt;
 pub use namespace_name::namespace_name;
 pub use process::{Busy, Process, ThreadTime};
 use process::{Owners, find_owners};
+pub(crate) use queue_course::is_full;
+pub use queue_course::{QueueCourse, QueueCourses};
 pub use quota::Quota;
 
 use crate::root::Root;
 use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology};
+use mpps_os::capability;
 use mpps_os::clock;
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::neighbour;
@@ -74,6 +80,14 @@ pub struct Observation {
     pub owners: BTreeMap<u32, Vec<u32>>,
     /// These processes.
     pub processes: BTreeMap<u32, Process>,
+    /// The CPU time of all processes: at the first moment, and at a last one if sockets lost datagrams.
+    pub loads: BTreeMap<u32, ProcessLoad>,
+    /// The queues of sockets since the first moment, if they were looked at in between.
+    pub queues: QueueCourses,
+    /// True if no CPU quota can be read, as `/sys/fs/cgroup` is empty.
+    pub are_quotas_hidden: bool,
+    /// True if this user may see the owner of any socket.
+    pub sees_owners: bool,
     /// Where the CPUs spent their time.
     pub cpus: ProcStat,
     /// The size of the first CPU's largest cache, in bytes, if the machine shows it.
@@ -178,7 +192,11 @@ impl Observation {
     /// The same of a part of the host.
     pub(crate) fn take_part(moment: Moment<'_>, part: &HostPart<'_>) -> HostResult<Self> {
         let root = Root::machine();
-        let mut facts = Self::default();
+        let mut facts = Self {
+            are_quotas_hidden: root.names("sys/fs/cgroup").is_empty(),
+            sees_owners: capability::effective(capability::CAP_SYS_PTRACE),
+            ..Self::default()
+        };
         let (is_first, earlier) = match moment {
             Moment::First => (true, None),
             Moment::Later(earlier) => (false, earlier),
@@ -291,10 +309,18 @@ impl Observation {
             self.notes.push(CUT.to_owned());
         }
         let needed = needed.iter().filter_map(|inode| owners.get(inode));
-        let needed = needed.flatten().copied().collect();
+        let needed: BTreeSet<u32> = needed.flatten().copied().collect();
         let all = match part.owners {
             OwnerSearch::Losses(_) => BTreeSet::new(),
             _ => owners.values().flatten().copied().collect(),
+        };
+        self.loads = match part.owners {
+            OwnerSearch::Whole(None) => load::read_all(root, None, part.goes_on),
+            OwnerSearch::Losses(_) if !needed.is_empty() => {
+                let first = part.first.map(|first| &first.loads);
+                load::read_all(root, first, part.goes_on)
+            }
+            _ => BTreeMap::new(),
         };
         self.processes = process::read_all(root, &needed, &all, part.goes_on);
         self.owners = owners;

@@ -3,9 +3,7 @@
 use super::unspecified::Unspecified;
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
-use super::{
-    CHECKS, Evidence, Observed, drop_reason, firewall, fragments, udp_memory, unhandled,
-};
+use super::{CHECKS, Evidence, Observed, drop_reason, firewall, fragments, udp_memory, unhandled};
 use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS};
 use crate::{Ledger, Loss, Scope, Station};
 

@@ -1,22 +1,21 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
 use super::full_buffers::FullBuffers;
+use super::reader::{FULL, Late, never_slept};
 use super::{Evidence, Observed, SeenSocket};
-use crate::facts::{Busy, Quota};
+use crate::facts::Quota;
 use crate::{CpuBusy, ProcStat};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// From this share on a CPU is full.
-pub(super) const FULL: f64 = 0.9;
 /// Below this share soft interrupts leave a program enough.
 const SOFT_MIN: f64 = 0.2;
+/// From this share on a thread may be one of several unequal ones.
+const BUSY: f64 = 0.5;
 /// Fewer ticks than a second has say little of shares.
 const TICKS_MIN: u64 = 100;
 /// Fewer drops than this say nothing of how flows are spread.
 const DROPS_MIN: u64 = 100;
-/// Below this share a thread hardly ran.
-pub(super) const IDLE: f64 = 0.005;
 
 /// Why a buffer was not emptied in time, as seen outside of its reader.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +41,10 @@ pub(super) struct Overrun<'s, 'a> {
     /// Whether all its drops are of that kind, as far as is known.
     pub(super) is_sure: bool,
     pub(super) cause: Cause,
+    /// Why its reader was late.
+    pub(super) late: Late,
+    /// How many sockets at its address lost nothing, which could have got its datagrams.
+    pub(super) mates: usize,
 }
 
 /// The local address of a socket, and its interface.
@@ -59,29 +62,45 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Observed<'a>) -> Vec<Overrun<'s, 'a>> {
     for socket in &seen.sockets {
         *at.entry(place(socket)).or_default() += 1;
     }
-    let mut overruns: Vec<Overrun> = lossy
-        .map(|socket| Overrun {
-            socket,
-            lost: full.lost(socket),
-            is_sure: full.is_sure,
-            cause: cause(seen, socket, &at),
-        })
-        .filter(|overrun| overrun.lost > 0)
-        .collect();
-    let mut groups: BTreeMap<SocketPlace, Vec<&SeenSocket>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<&SeenSocket>> = BTreeMap::new();
     for socket in seen.sockets.iter().filter(|socket| may_share(socket)) {
         groups.entry(place(socket)).or_default().push(socket);
     }
-    groups.retain(|_, group| is_uneven(group));
-    for overrun in overruns.iter_mut().filter(|one| one.cause == Cause::Reader) {
-        if groups
-            .get(&place(overrun.socket))
-            .is_some_and(|_| may_share(overrun.socket))
-        {
-            overrun.cause = Cause::Uneven;
+    let groups = groups.into_iter().map(|(at, group)| {
+        let mates = group.iter().filter(|one| one.drops.grown() == 0);
+        let buffers = mates.map(|one| one.entry.buffer_bytes);
+        let (mates, largest) = (buffers.clone().count(), buffers.max().unwrap_or(0));
+        (at, (mates, largest, is_uneven(&group)))
+    });
+    let groups: BTreeMap<_, _> = groups.collect();
+    let overruns = lossy.map(|socket| {
+        let group = groups.get(&place(socket)).filter(|_| may_share(socket));
+        let (mates, largest, is_uneven) = group.copied().unwrap_or_default();
+        let late = Late::of(socket, largest);
+        let cause = match cause(seen, socket, late, &at) {
+            Cause::Reader if is_uneven && may_be_flows(socket, late) => Cause::Uneven,
+            cause => cause,
+        };
+        Overrun {
+            socket,
+            lost: full.lost(socket),
+            is_sure: full.is_sure,
+            cause,
+            late,
+            mates,
         }
+    });
+    overruns.filter(|overrun| overrun.lost > 0).collect()
+}
+
+/// Returns true if a reader may have got too many of the flows: it is busy, or had bursts. A program
+/// with several threads, for several sockets, lacks a CPU for all of them.
+fn may_be_flows(socket: &SeenSocket, late: Late) -> bool {
+    match late {
+        Late::Rate => socket.busy.is_some_and(|busy| busy.ready() >= BUSY),
+        Late::NoCpu => socket.owner.is_some_and(|owner| owner.threads.len() > 1),
+        _ => !late.is_own(),
     }
-    overruns
 }
 
 pub(super) fn place(socket: &SeenSocket) -> SocketPlace {
@@ -94,28 +113,25 @@ pub(super) fn may_share(socket: &SeenSocket) -> bool {
     socket.entry.remote.is_none() && !socket.entry.local.ip().is_multicast()
 }
 
-/// One lost at least twice the mean and another nothing, and it is not that the readers of those that
-/// lost do nothing and the readers of the others do.
+/// One lost at least twice the mean and another nothing.
 fn is_uneven(group: &[&SeenSocket]) -> bool {
     let drops = || group.iter().map(|socket| socket.drops.grown());
     let sum = drops().fold(0, u64::saturating_add);
     let most = drops().max().unwrap_or(0);
     let twice_the_mean = most.saturating_mul(group.len() as u64) >= sum.saturating_mul(2);
-    let reads = |socket: &&&SeenSocket| {
-        let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
-        !is_stopped && socket.busy.is_none_or(|busy| busy.ran >= IDLE)
-    };
-    let (lossy, others): (Vec<_>, Vec<_>) =
-        group.iter().partition(|socket| socket.drops.grown() > 0);
-    let is_reader = !lossy.iter().any(reads) && others.iter().any(reads);
-    sum >= DROPS_MIN && twice_the_mean && !others.is_empty() && !is_reader
+    sum >= DROPS_MIN && twice_the_mean && drops().any(|drops| drops == 0)
 }
 
-fn cause(seen: &Observed, socket: &SeenSocket, at: &BTreeMap<SocketPlace, usize>) -> Cause {
-    let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
+fn cause(
+    seen: &Observed,
+    socket: &SeenSocket,
+    late: Late,
+    at: &BTreeMap<SocketPlace, usize>,
+) -> Cause {
     match (quota(socket), shared_cpu(seen, socket)) {
-        _ if is_stopped => Cause::Reader,
+        _ if matches!(late, Late::Stopped(_)) => Cause::Reader,
         (Some(grown), _) => Cause::Quota(grown),
+        _ if late.is_idle() => Cause::Reader,
         (None, Some(cpu)) => Cause::SharedCpu(cpu),
         (None, None) => shared_socket(socket, at).map_or(Cause::Reader, Cause::SharedSocket),
     }
@@ -127,19 +143,6 @@ fn shared_socket(socket: &SeenSocket, at: &BTreeMap<SocketPlace, usize>) -> Opti
     let busy = socket.busy.filter(never_slept)?;
     let is_alone = at.get(&place(socket)) == Some(&1);
     (busy.threads > 1 && is_alone).then_some(busy.threads)
-}
-
-/// From this share on a thread lacks a CPU.
-pub(super) const WAITS: f64 = 0.25;
-
-/// True if its busiest thread always had work, and a CPU for nearly all of it.
-pub(super) fn never_slept(busy: &Busy) -> bool {
-    let lacked = if busy.runner == busy.waiter {
-        busy.waited
-    } else {
-        0.0
-    };
-    busy.ran >= FULL || busy.ran + lacked >= FULL && lacked < WAITS
 }
 
 /// The worst of the quotas that it was under at both moments.

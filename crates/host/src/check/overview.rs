@@ -364,6 +364,7 @@ mod tests {
         let thread = ThreadTime {
             run_ns: then * SECOND_NS / 2,
             wait_ns: 0,
+            turns: 1,
             cpu: Some(1),
         };
         let process = Process {

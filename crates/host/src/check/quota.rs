@@ -1,6 +1,7 @@
 //! A program that its cgroup's CPU quota holds back.
 
 use super::overrun::{Cause, overruns};
+use super::reader::said;
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 
@@ -30,14 +31,19 @@ fn run(seen: &Observed) -> Vec<Finding> {
             now.throttled,
         ));
         let what = format!(
-            "the buffer of {} was full while the CPU quota of its cgroup {} held the program back in \
-             {:.0} % of the quota's periods",
+            "the buffer of {} was full while the CPU quota of its cgroup {}{} held the program back in \
+             {:.0} % of the quota's periods{}",
             socket.name(),
             grown.group,
-            grown.share() * 100.0
+            now.limit(),
+            grown.share() * 100.0,
+            said(socket)
         );
-        let remedy =
-            "a larger quota: systemctl set-property UNIT CPUQuota=, or for a container its CPU limit";
+        let remedy = format!(
+            "a larger quota: systemctl set-property UNIT CPUQuota=, for a container its CPU limit, or by hand \
+             {}",
+            now.command()
+        );
         Some(found.says(what, remedy).with(Confidence::Likely))
     });
     found.collect()

@@ -1,15 +1,17 @@
 //! A group of sockets at one port: some are overrun and others are not.
 
 use super::overrun::{Cause, may_share, overruns, place};
+use super::reader::{Late, said};
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use std::collections::BTreeMap;
 
 pub(super) const CHECK: Check = Check {
     name: "reuseport_uneven",
-    reads: "`sk_drops` of sockets that share an address and port (`SO_REUSEPORT`), and whether their \
-            owners run",
-    speaks: "in a `SO_REUSEPORT` group one socket lost twice the mean or more, another nothing",
+    reads: "`sk_drops`, queue and buffer of sockets that share an address and port (`SO_REUSEPORT`), and \
+            what their owners did",
+    speaks: "in a `SO_REUSEPORT` group one socket, read and with an equal buffer, lost twice the mean or \
+             more, another nothing",
     run,
 };
 
@@ -32,11 +34,17 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let all = sizes.get(&at).copied().unwrap_or(0);
         let what = format!(
             "of the {all} sockets at {}, {} lost all that was lost, and {} lost nothing: the flows are \
-             spread unevenly",
+             spread unevenly{}",
             lossy.first()?.socket.name(),
             lossy.len(),
             all.saturating_sub(lossy.len()),
+            said(lossy.first()?.socket),
         );
+        // A thread that hangs in a loop looks the same.
+        let confidence = match lossy.iter().any(|one| one.late != Late::Bursts) {
+            true => Confidence::Possible,
+            false => Confidence::Likely,
+        };
         let wildcard = match at.0.ip().is_unspecified() {
             true => {
                 "; sockets of all addresses are chosen without regard to the destination, so that \
@@ -49,7 +57,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
              better, and a few do not. SO_ATTACH_REUSEPORT_CBPF with the CPU as index spreads by receive \
              queue{wildcard}"
         );
-        Some(found.says(what, remedy).with(Confidence::Likely))
+        Some(found.says(what, remedy).with(confidence))
     });
     found.collect()
 }

@@ -4,7 +4,7 @@ use super::Evidence;
 use super::drop_reasons::{self, Fate};
 use crate::counters::driver_counters::{self, Meaning};
 use crate::counters::drop_probe::DropCount;
-use crate::facts::{Busy, Observation, Process};
+use crate::facts::{Busy, Observation, Process, QueueCourse, is_full};
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeMap;
@@ -70,6 +70,12 @@ pub struct SeenSocket<'a> {
     pub entry: &'a UdpEntry,
     /// Its drops at both moments; a socket that is new had none.
     pub drops: Evidence,
+    /// It was half full or more at the first moment.
+    pub(super) was_full: bool,
+    /// Its queue in between, if that was looked at.
+    pub(super) course: Option<QueueCourse>,
+    /// All visible processes that have the socket, with the activity of their threads.
+    pub(super) holders: Vec<(&'a Process, Option<Busy>)>,
     /// The process that has the socket, if it is visible. Of several processes it is the busiest.
     pub owner: Option<&'a Process>,
     /// That process at the first moment, if it was there.
@@ -112,7 +118,11 @@ impl<'a> Observed<'a> {
                 false => 0,
             };
             let drops = earlier.get(&entry.inode).map_or(new, |before| before.drops);
-            SeenSocket::new(entry, drops, before, after)
+            let was_full = earlier.get(&entry.inode).is_some_and(|one| is_full(one));
+            SeenSocket {
+                was_full,
+                ..SeenSocket::new(entry, drops, before, after)
+            }
         });
         let [mut ours, mut others, mut out, mut closed] = [const { Vec::new() }; 4];
         if let Some((then, now, netns)) = drops {
@@ -341,28 +351,29 @@ impl<'a> SeenSocket<'a> {
         let (local, inode) = (entry.local, entry.inode);
         let source = format!("drops of socket {local} (sock_diag, inode {inode})");
         let pids = after.owners.get(&inode).into_iter().flatten();
-        let owners = pids.filter_map(|pid| {
+        let holders = pids.filter_map(|pid| {
             let owner = after.processes.get(pid)?;
             let earlier = before.processes.get(pid);
-            let busy = earlier.and_then(|earlier| owner.busy_since(earlier));
-            Some((owner, earlier, busy))
+            Some((owner, earlier.and_then(|earlier| owner.busy_since(earlier))))
         });
+        let holders: Vec<(&Process, Option<Busy>)> = holders.collect();
         // A stopped process is reported only if no other process has the socket.
-        let busiest = owners.max_by(|(a, _, busy_a), (b, _, busy_b)| {
-            let ran = |busy: &Option<Busy>| busy.map_or(-1.0, |busy| busy.ran);
-            let order = ran(busy_a).total_cmp(&ran(busy_b));
+        let busiest = holders.iter().max_by(|(a, busy_a), (b, busy_b)| {
+            let ready = |busy: &Option<Busy>| busy.map_or(-1.0, |busy| busy.ready());
+            let order = ready(busy_a).total_cmp(&ready(busy_b));
             b.stopped.cmp(&a.stopped).then(order)
         });
-        let (owner, earlier, busy) = match busiest {
-            Some((owner, earlier, busy)) => (Some(owner), earlier, busy),
-            None => (None, None, None),
-        };
+        let (owner, busy) = busiest.map_or((None, None), |&(owner, busy)| (Some(owner), busy));
+        let earlier = owner.and_then(|owner| before.processes.get(&owner.pid));
         // 32 bits: a counter that wrapped went on.
         let grown = entry.drops.wrapping_sub(drops);
-        let after = u64::from(drops) + u64::from(grown);
+        let dropped = u64::from(drops) + u64::from(grown);
         Self {
             entry,
-            drops: Evidence::new(source, drops.into(), after),
+            drops: Evidence::new(source, drops.into(), dropped),
+            was_full: false,
+            course: after.queues.get(&inode).copied(),
+            holders,
             owner,
             earlier,
             busy,
@@ -380,6 +391,6 @@ impl<'a> SeenSocket<'a> {
 
     /// True if its buffer is still half full or more.
     pub fn is_full(&self) -> bool {
-        self.entry.queued_bytes >= self.entry.buffer_bytes / 2
+        is_full(self.entry)
     }
 }

@@ -1,6 +1,7 @@
 //! A program on the other hyper-thread of the core that takes its packets in.
 
 use super::overrun::{overruns, soft_interrupts};
+use super::reader::own_cpu;
 use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
@@ -33,9 +34,9 @@ fn run(seen: &Observed) -> Vec<Finding> {
             sibling.softirq * 100.0
         );
         let remedy = format!(
-            "a core of its own for that thread: taskset -pc CPU {}; mpps placement --interface IF --port \
-             PORT measures what each is worth",
-            busy.runner
+            "a core of its own for that thread: {}; mpps placement --interface IF --port PORT measures what \
+             each is worth",
+            own_cpu(seen, busy.runner, &own.siblings)
         );
         let evidence = vec![soft_interrupts(seen, sibling.cpu)];
         let found = Finding::noticed(seen, &CHECK, Station::Application, evidence);

@@ -1,6 +1,7 @@
 //! A program on the CPU that also takes its packets in.
 
 use super::overrun::{Cause, overruns, soft_interrupts};
+use super::reader::{own_cpu, said};
 use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
@@ -21,16 +22,17 @@ fn run(seen: &Observed) -> Vec<Finding> {
         found.evidence.push(soft_interrupts(seen, shares.cpu));
         let what = format!(
             "the buffer of {} was full: its busiest thread ran on CPU {}. Soft interrupts took {:.0} % of \
-             that CPU: program and receive queue share it",
+             that CPU: program and receive queue share it{}",
             socket.name(),
             shares.cpu,
-            shares.softirq * 100.0
+            shares.softirq * 100.0,
+            said(socket)
         );
         let remedy = format!(
-            "another CPU for that thread: taskset -pc CPU {}; or for the queue's interrupt: \
+            "another CPU for that thread: {}; or for the queue's interrupt: \
              /proc/interrupts, /proc/irq/N/smp_affinity_list. mpps placement --interface IF --port PORT \
              measures what each CPU is worth",
-            socket.busy?.runner
+            own_cpu(seen, socket.busy?.runner, &[shares.cpu])
         );
         Some(found.says(what, remedy).with(Confidence::Likely))
     });

@@ -1,6 +1,7 @@
 //! One socket that several threads of a program have in common.
 
 use super::overrun::{Cause, overruns};
+use super::reader::said;
 use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
 
@@ -20,8 +21,9 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
         let what = format!(
             "the buffer of {} was full: {threads} threads of the program are busy, and it is the only socket \
-             at that port; if they all read it, they wait for each other at its lock",
-            overrun.socket.name()
+             at that port; if they all read it, they wait for each other at its lock{}",
+            overrun.socket.name(),
+            said(overrun.socket)
         );
         let remedy = "a socket of its own for each thread, all at that port (SO_REUSEPORT); many servers have \
                       a setting for it (unbound: so-reuseport, nsd: reuseport, PowerDNS: reuseport)";

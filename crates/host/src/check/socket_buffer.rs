@@ -1,18 +1,32 @@
 //! A socket with a full buffer, and why it was not emptied.
 
-use super::overrun::{Cause, IDLE, Overrun, WAITS, never_slept, overruns};
-use super::program_settings::{receive_buffer, threads};
-use super::{Check, Confidence, Finding, Observed};
+use super::overrun::{Cause, Overrun, overruns};
+use super::program_settings::threads;
+use super::reader::{
+    FULL, Late, ask_for, cpu_holders, holders, larger_buffer, own_cpu, rates, said,
+};
+use super::{Check, Confidence, Finding, Observed, SeenSocket};
 use crate::Station;
-use crate::facts::Busy;
 
 pub(super) const CHECK: Check = Check {
     name: "socket_buffer",
-    reads: "`sk_drops` of each UDP socket (sock_diag), less filter, checksum and memory drops; thread run \
-            and wait times (schedstat)",
+    reads: "`sk_drops` and queue of each UDP socket (sock_diag), less filter, checksum and memory drops; \
+            thread run and wait times (schedstat); CPU times of processes",
     speaks: "a socket's buffer was full: program slow, stopped, idle or without CPU, or buffer small",
     run,
 };
+
+/// A remedy for a program whose threads do not keep up.
+fn more_readers(socket: &SeenSocket) -> String {
+    let program = socket.owner.map_or("", |owner| &owner.name);
+    let own =
+        "more threads or processes, each with a socket of its own at that port (SO_REUSEPORT)";
+    threads(program).map_or_else(|| own.to_owned(), |line| format!("more threads: {line}"))
+}
+
+/// Said where no CPU quota can be read.
+const HIDDEN: &str = ". Or a CPU quota holds it back: none is seen, since /sys/fs/cgroup is empty here (run \
+                      mpps doctor outside of ip netns exec, with --netns)";
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let own = overruns(seen).into_iter();
@@ -25,75 +39,132 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let drops = vec![socket.drops.clone()];
     let found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
     let buffer = socket.entry.buffer_bytes;
-    let full = format!(
-        "the buffer of {} was full ({buffer} bytes): ",
+    let (why, remedy) = reason(seen, overrun);
+    let mates = match overrun.mates {
+        0 => String::new(),
+        mates => {
+            format!("; {mates} more at that address lost nothing, so this one's own reader differs")
+        }
+    };
+    let what = format!(
+        "the buffer of {} was full ({buffer} bytes): {why}{mates}",
         socket.name()
     );
-    // Booked is twice what was asked for (socket(7)).
-    let wanted = u64::from(buffer).saturating_mul(2);
-    let room = seen.raise("net.core.rmem_max", wanted);
-    let program = socket.owner.map_or("", |owner| &owner.name);
-    let larger = match receive_buffer(program, wanted) {
-        Some(line) => format!("{line}, and room for it: {room}"),
-        None => format!(
-            "a larger SO_RCVBUF in the program, {wanted} bytes, and room for it: {room}; a program that asks for \
-             none gets net.core.rmem_default when it starts"
-        ),
-    };
-    let pid = socket.owner.map_or(0, |owner| owner.pid);
-    let is_stopped = socket.owner.is_some_and(|owner| owner.stopped);
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    let (why, remedy) = match socket.busy {
-        _ if is_stopped => ("the program is stopped".to_owned(), format!("kill -CONT {pid}")),
-        Some(busy) if never_slept(&busy) => (
-            format!(
-                "the busiest thread of the program ran {} of the time, so that it is too slow",
-                percent(busy.ran)
-            ),
-            threads(program).map_or_else(
-                || {
-                    "more sockets at the same port (SO_REUSEPORT), each with a thread on a CPU of its own; or a \
-                     cheaper way to receive: mpps bench shows what each is worth here"
-                        .to_owned()
-                },
-                |line| format!("more threads, each on a CPU of its own: {line}"),
-            ),
-        ),
-        Some(Busy { ran, waited, waiter, .. }) if waited >= WAITS => (
-            format!(
-                "a thread of the program waited for a CPU {} of the time, and the busiest ran {}",
-                percent(waited),
-                percent(ran)
-            ),
-            format!(
-                "a CPU of its own: taskset -pc CPU {waiter}; keep other programs and interrupts away from \
-                 that CPU"
-            ),
-        ),
-        Some(Busy { ran, .. }) if ran < IDLE && socket.is_full() => (
-            "it still is, and the program does not read it (its threads hardly ran)".to_owned(),
-            format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status"),
-        ),
-        Some(Busy { ran, .. }) => (
-            format!(
-                "the busiest thread of the program slept in between (it ran {} of the time), so that the \
-                 buffer is too small for the bursts",
-                percent(ran)
-            ),
-            larger,
-        ),
-        None => (
-            "what its reader did is not seen".to_owned(),
-            format!("as root, mpps doctor distinguishes a slow program from a small buffer; {larger}"),
-        ),
-    };
-    let count = socket.owner.map_or(0, |owner| owner.threads.len());
-    let confidence = match (overrun.is_sure, socket.busy) {
-        (true, _) if is_stopped => Confidence::Certain,
+    let threads = socket.owner.map_or(0, |owner| owner.threads.len());
+    let all_stopped = socket.owner.is_some_and(|owner| owner.stopped);
+    let confidence = match (overrun.is_sure, overrun.late) {
+        (true, Late::Stopped(_)) if all_stopped => Confidence::Certain,
+        (true, Late::Stopped(_) | Late::NotRead | Late::SmallerBuffer(_)) => Confidence::Likely,
         // Which of its threads reads is not known.
-        (true, Some(_)) if count == 1 => Confidence::Likely,
-        (true, Some(busy)) if busy.ran < IDLE => Confidence::Likely,
+        (true, Late::NoCpu) if seen.after.are_quotas_hidden => Confidence::Possible,
+        (true, _) if threads == 1 && socket.busy.is_some() => Confidence::Likely,
         _ => Confidence::Possible,
     };
-    Some(found.says(full + &why, remedy).with(confidence))
+    Some(found.says(what, remedy).with(confidence))
+}
+
+/// Why it was full, and the remedy.
+fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
+    let socket = overrun.socket;
+    let pid = socket.owner.map_or(0, |owner| owner.pid);
+    let (said, holders) = (said(socket), holders(socket));
+    let waits_for =
+        format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status");
+    match (overrun.late, socket.busy) {
+        (Late::Stopped(stopped), _) => (
+            format!("a process that has it is stopped{holders}"),
+            format!("kill -CONT {stopped}"),
+        ),
+        (Late::SmallerBuffer(largest), _) => (
+            format!("others at its address have buffers of up to {largest} bytes{said}"),
+            format!(
+                "the same buffer as theirs: {}",
+                ask_for(seen, socket, u64::from(largest) / 2)
+            ),
+        ),
+        (Late::NotRead, _) => (
+            format!("it still is, and the program does not read it{said}{holders}"),
+            waits_for,
+        ),
+        (Late::Rate, busy) => too_slow(seen, overrun, busy.is_some()),
+        (Late::NeverSlept, _) => (
+            format!("the program is too slow, it always has work{said}"),
+            format!(
+                "{}, each thread on a CPU of its own; or a cheaper way to receive: mpps bench shows what each \
+                 is worth here",
+                more_readers(socket)
+            ),
+        ),
+        (Late::NoCpu, Some(busy)) => {
+            let others = busy
+                .cpu
+                .map_or_else(String::new, |cpu| cpu_holders(seen, cpu, pid));
+            let mut cpu = own_cpu(seen, busy.runner, busy.cpu.as_slice());
+            if seen.after.are_quotas_hidden {
+                cpu += HIDDEN;
+            }
+            let why = format!(
+                "its reader lacked a CPU for {:.0} % of the time that it had work, {:.1} ms at a time on \
+                 average{said}{others}",
+                busy.waited / busy.ready() * 100.0,
+                busy.wait_ms
+            );
+            // If it never slept, it has no time to catch up.
+            let remedy = match busy.ready() >= FULL {
+                true => format!("a CPU of its own: {cpu}"),
+                false => format!(
+                    "a CPU of its own: {cpu}. Or to bridge these waits: {}",
+                    larger_buffer(seen, socket)
+                ),
+            };
+            (why, remedy)
+        }
+        (Late::Bursts, Some(_)) => (
+            format!(
+                "its reader slept in between, so that the buffer is too small for the bursts{said}"
+            ),
+            larger_buffer(seen, socket),
+        ),
+        (Late::Unseen | Late::Bursts | Late::NoCpu, _) => (
+            "what its reader did is not seen".to_owned(),
+            format!("{}; {}", unseen(seen), larger_buffer(seen, socket)),
+        ),
+    }
+}
+
+/// The words for a reader that takes less than comes, with a CPU free for it.
+fn too_slow(seen: &Observed, overrun: &Overrun, is_seen: bool) -> (String, String) {
+    let socket = overrun.socket;
+    let rate = match rates(seen, socket) {
+        Some((read, came)) => format!("the program reads {read:.0}/s of {came:.0}/s"),
+        None => "the program reads less than comes".to_owned(),
+    };
+    let pid = socket.owner.map_or(0, |owner| owner.pid);
+    let (sleeps, look) = match is_seen {
+        true => (
+            ", sleeping or waiting, and not for a CPU, while datagrams wait",
+            format!("cat /proc/{pid}/task/*/wchan, or strace -fp {pid}, shows what it waits for"),
+        ),
+        false => ("", unseen(seen).to_owned()),
+    };
+    let why = format!(
+        "it stayed full, {rate}{sleeps}{}{}. A larger buffer only delays the loss",
+        said(socket),
+        holders(socket)
+    );
+    let remedy = format!(
+        "no sleep, lock, disk or query between two reads; or {}. {look}",
+        more_readers(socket)
+    );
+    (why, remedy)
+}
+
+/// The reason why a reader's activity is not seen.
+fn unseen(seen: &Observed) -> &'static str {
+    match seen.after.sees_owners {
+        true => {
+            "the kernel itself has the socket, as for a tunnel, or its program began or ended meanwhile"
+        }
+        false => "as root, mpps doctor shows how long its threads ran, waited and slept",
+    }
 }

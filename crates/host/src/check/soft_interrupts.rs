@@ -1,6 +1,7 @@
 //! A CPU that soft interrupts fill.
 
-use super::overrun::{FULL, soft_interrupts};
+use super::overrun::soft_interrupts;
+use super::reader::FULL;
 use super::{Check, Confidence, Finding, Observed, loses_early};
 use crate::Station;
 

@@ -87,6 +87,7 @@ fn owner(run_ns: u64, wait_ns: u64) -> Process {
                 run_ns,
                 wait_ns,
                 cpu: Some(3),
+                turns: 10,
             },
         )]
         .into(),
@@ -177,6 +178,9 @@ fn renamed(facts: &Observation) -> Observation {
     }
     for process in facts.processes.values_mut() {
         process.name = process.name.replace("unbound", HOSTILE);
+    }
+    for load in facts.loads.values_mut() {
+        load.name = load.name.replace("unbound", HOSTILE);
     }
     facts
 }

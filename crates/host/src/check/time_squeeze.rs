@@ -1,6 +1,6 @@
 //! Soft interrupts that end with work left, though their CPU has time.
 
-use super::overrun::FULL;
+use super::reader::FULL;
 use super::{Check, Confidence, Evidence, Finding, Observed, nic_no_room};
 use crate::Station;
 

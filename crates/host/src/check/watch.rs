@@ -3,15 +3,20 @@
 use crate::HostResult;
 use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe};
-use crate::facts::{HostPart, Moment, Observation, OwnerSearch, namespace_name};
+use crate::facts::{
+    HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
+};
 use mpps_os::namespace::NetNamespace;
-use mpps_os::netlink::link;
+use mpps_os::netlink::{link, sock_diag};
 use mpps_os::text::Foreign;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Owners of sockets are looked for again this many times as long after a search as that took, so that
 /// searching takes 2 % of a CPU at most, on a host with however many processes.
 const OWNERS_PAUSE: u32 = 50;
+/// Queues are looked at again after this time, and also not before `OWNERS_PAUSE` times as long as that
+/// took.
+const QUEUES_PAUSE: Duration = Duration::from_millis(100);
 
 /// Looks at the calling thread's network namespace, and at its machine.
 #[derive(Debug)]
@@ -26,6 +31,9 @@ pub struct Watch {
     owners_due: Instant,
     /// False if they are not looked for.
     has_owners: bool,
+    /// When the queues of sockets are looked at again, and what they were.
+    queues_due: Instant,
+    queues: QueueCourses,
     first: WatchLook,
     before: WatchLook,
     after: WatchLook,
@@ -62,6 +70,8 @@ impl Watch {
             notes,
             owners_due: Instant::now(),
             has_owners: true,
+            queues_due: Instant::now() + QUEUES_PAUSE,
+            queues: QueueCourses::new(),
             first: WatchLook::default(),
             before: WatchLook::default(),
             after: WatchLook::default(),
@@ -73,8 +83,23 @@ impl Watch {
         watch.after.facts = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
         watch.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         watch.after.drops = watch.drops();
+        watch.queues = QueueCourse::begin(&watch.after.facts.sockets);
         watch.first = watch.after.clone();
         Ok(watch)
+    }
+
+    /// Looks at the queues of sockets, if that is due again: a check then knows whether a queue was full
+    /// all the time. For callers that look once more and no further.
+    pub fn look_at_queues(&mut self) {
+        let began = Instant::now();
+        if began < self.queues_due || self.queues.is_empty() {
+            return;
+        }
+        // A list that fails is missing in the notes of the last look.
+        if let Ok(sockets) = sock_diag::udp() {
+            QueueCourse::add(&mut self.queues, &sockets);
+        }
+        self.queues_due = Instant::now() + QUEUES_PAUSE.max(began.elapsed() * OWNERS_PAUSE);
     }
 
     /// From now on looks at no process, unless one was asked for: owners of sockets are not known.
@@ -125,7 +150,10 @@ impl Watch {
             true => search(known, is_due),
         };
         let known = (!is_due).then_some(known);
-        let facts = self.take(Moment::Later(known), owners, goes_on)?;
+        let mut facts = self.take(Moment::Later(known), owners, goes_on)?;
+        QueueCourse::add(&mut self.queues, &facts.sockets);
+        let since = QueueCourse::begin(&facts.sockets);
+        facts.queues = std::mem::replace(&mut self.queues, since);
         // A search that had to end early is due again at once.
         if is_due && goes_on() {
             self.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;

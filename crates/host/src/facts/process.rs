@@ -26,8 +26,8 @@ pub struct Process {
 }
 
 /// The number of threads, and the CPU of one, in a `stat`.
-const THREADS: usize = 20;
-const CPU: usize = 39;
+pub(super) const THREADS: usize = 20;
+pub(super) const CPU: usize = 39;
 
 /// The processes of each inode number that was looked for, in their order.
 pub(super) type Owners = BTreeMap<u32, Vec<u32>>;
@@ -45,6 +45,8 @@ pub struct ThreadTime {
     pub run_ns: u64,
     /// Time that it was ready and had no CPU, in nanoseconds.
     pub wait_ns: u64,
+    /// How often it got a CPU.
+    pub turns: u64,
     /// The CPU that it last ran on (field 39 of its `stat`).
     pub cpu: Option<usize>,
 }
@@ -55,18 +57,41 @@ const RUNS: f64 = 0.2;
 /// The activity of a process's threads between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Busy {
-    /// The share of the time that the busiest thread ran.
+    /// The share of the time that the busiest thread ran: the thread that most often had work.
     pub ran: f64,
     /// The number of that thread.
     pub runner: u32,
     /// The CPU that it last ran on.
     pub cpu: Option<usize>,
-    /// The largest share of the time that a thread waited for a CPU.
+    /// The share of the time that it had work and waited for a CPU.
     pub waited: f64,
-    /// The number of that thread.
-    pub waiter: u32,
+    /// The mean of these waits, in milliseconds; of a thread that got no turn, all of them.
+    pub wait_ms: f64,
     /// How many of them ran a fifth of the time or more.
     pub threads: usize,
+}
+
+impl Busy {
+    /// The share of the time that the thread had work.
+    pub fn ready(&self) -> f64 {
+        (self.ran + self.waited).min(1.0)
+    }
+
+    /// The shares of its time, in words.
+    pub fn said(&self) -> String {
+        let [ran, waited, slept] =
+            [self.ran, self.waited, 1.0 - self.ready()].map(|share| share * 100.0);
+        let few = |share: f64| match share > 0.0 && share < 1.0 {
+            true => "below 1 %".to_owned(),
+            false => format!("{share:.0} %"),
+        };
+        format!(
+            "its busiest thread ran {}, waited for a CPU {} and slept {} of the time",
+            few(ran),
+            few(waited),
+            few(slept)
+        )
+    }
 }
 
 /// Searches all processes for sockets with these inode numbers. Returns false if it had to end
@@ -134,7 +159,7 @@ pub(super) fn read_all(
 }
 
 /// The inode number in `socket:[4711]`.
-fn socket(link: &str) -> Option<u32> {
+pub(super) fn socket(link: &str) -> Option<u32> {
     link.strip_prefix("socket:[")?
         .strip_suffix(']')?
         .parse()
@@ -191,12 +216,18 @@ impl Process {
                 |now: u64, before| (now.saturating_sub(before) as f64 / time_ns as f64).min(1.0);
             let ran = share(now.run_ns, before.run_ns);
             busy.threads += usize::from(ran >= RUNS);
-            if ran >= busy.ran {
-                (busy.ran, busy.runner, busy.cpu) = (ran, tid, now.cpu);
-            }
             let waited = share(now.wait_ns, before.wait_ns);
-            if waited >= busy.waited {
-                (busy.waited, busy.waiter) = (waited, tid);
+            if ran + waited >= busy.ran + busy.waited {
+                let turns = now.turns.saturating_sub(before.turns).max(1);
+                let wait_ns = now.wait_ns.saturating_sub(before.wait_ns);
+                busy = Busy {
+                    ran,
+                    runner: tid,
+                    cpu: now.cpu,
+                    waited,
+                    wait_ms: wait_ns as f64 / turns as f64 / 1e6,
+                    ..busy
+                };
             }
         }
         // A kernel without CONFIG_SCHED_INFO writes zeros.
@@ -211,18 +242,19 @@ fn parse_schedstat(text: &str) -> Option<ThreadTime> {
     Some(ThreadTime {
         run_ns: numbers.next()?.ok()?,
         wait_ns: numbers.next()?.ok()?,
+        turns: numbers.next()?.ok()?,
         cpu: None,
     })
 }
 
 /// The fields of a `stat` (proc_pid_stat(5)) after the name, which may hold anything. The first of
 /// them is field 3.
-fn fields(stat: &str) -> Option<&str> {
+pub(super) fn fields(stat: &str) -> Option<&str> {
     Some(stat.rsplit_once(") ")?.1)
 }
 
 /// One of these fields.
-fn field(stat: &str, number: usize) -> Option<usize> {
+pub(super) fn field(stat: &str, number: usize) -> Option<usize> {
     let mut words = fields(stat)?.split_ascii_whitespace();
     words.nth(number - 3)?.parse().ok()
 }
@@ -265,8 +297,8 @@ mod tests {
                 813,
                 ThreadTime {
                     run_ns: 100,
-                    wait_ns: 40,
-                    cpu: None,
+                    wait_ns: 30,
+                    ..ThreadTime::default()
                 },
             )]
             .into(),
@@ -275,11 +307,12 @@ mod tests {
         };
         let busy = process.busy_since(&earlier).expect("it ran");
         assert_eq!((busy.ran, busy.runner, busy.cpu), (0.8, 813, Some(3)));
-        assert_eq!((busy.waited, busy.waiter), (0.02, 812));
+        assert_eq!((busy.waited, (busy.wait_ms * 3e6).round()), (0.01, 10.0));
         let single = Process::read_from(&tree.root, 10, &mut Groups::new());
         let time = ThreadTime {
             run_ns: 500,
             wait_ns: 20,
+            turns: 3,
             cpu: Some(3),
         };
         assert_eq!(
@@ -369,7 +402,7 @@ mod tests {
 
     #[test]
     fn odd_files_have_no_times() {
-        for odd in ["", "1", "x 2 3", "1 x"] {
+        for odd in ["", "1", "x 2 3", "1 x", "1 2"] {
             assert_eq!(parse_schedstat(odd), None, "{odd}");
         }
         for odd in ["", "1 (a) S", "1 S 2 3"] {

@@ -1,6 +1,7 @@
 //! CPU quotas of cgroups, and how often they held a group back.
 
 use crate::root::Root;
+use mpps_os::text::ShellWord;
 
 /// The counters of a CPU quota in `cpu.stat`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,6 +14,11 @@ pub struct Quota {
     pub throttled: u64,
     /// For how long, in nanoseconds of all CPUs together (`throttled_usec`, `throttled_time`).
     pub throttled_ns: u64,
+    /// The CPU time of a period and its length, in microseconds (`cpu.max`, or `cpu.cfs_quota_us` and
+    /// `cpu.cfs_period_us` of version 1).
+    pub limit_us: Option<[u64; 2]>,
+    /// The file that sets it.
+    pub file: String,
 }
 
 /// From this share of the periods on a quota holds a program back.
@@ -54,21 +60,59 @@ impl Quota {
                 }
                 all.into_iter().filter_map(move |group| {
                     directories.iter().find_map(|directory| {
-                        let path = format!("sys/fs/cgroup/{directory}{group}/cpu.stat");
-                        parse(&group, &root.read_if_possible(&path)?)
+                        let folder = format!("sys/fs/cgroup/{directory}{group}");
+                        let stat = root.read_if_possible(&format!("{folder}/cpu.stat"))?;
+                        Some(parse(&group, &stat)?.with_limit(root, &folder))
                     })
                 })
             });
         quotas.collect()
     }
 
+    /// The same with its limit, from the files in this folder.
+    fn with_limit(mut self, root: &Root, folder: &str) -> Self {
+        let read = |name: &str| root.read_if_possible(&format!("{folder}/{name}"));
+        let (file, text) = match read("cpu.max") {
+            Some(text) => ("cpu.max", Some(text)),
+            None => {
+                let both = read("cpu.cfs_quota_us").zip(read("cpu.cfs_period_us"));
+                (
+                    "cpu.cfs_quota_us",
+                    both.map(|(quota, period)| format!("{quota} {period}")),
+                )
+            }
+        };
+        self.limit_us = text.as_deref().and_then(limit);
+        self.file = format!("/{}/{file}", folder.trim_end_matches('/'));
+        self
+    }
+
+    /// Its limit, as words in brackets.
+    pub fn limit(&self) -> String {
+        let Some([quota, period]) = self.limit_us else {
+            return String::new();
+        };
+        let [quota, period] = [quota, period].map(|us| us as f64 / 1000.0);
+        format!(" ({quota} ms of CPU time in each {period} ms)")
+    }
+
+    /// The command that removes its limit.
+    pub fn command(&self) -> String {
+        let none = if self.file.ends_with("cpu.max") {
+            "max"
+        } else {
+            "-1"
+        };
+        format!("echo {none} > {}", ShellWord::new(&self.file))
+    }
+
     /// The growth since an earlier look; none if the counters began anew.
     pub fn since(&self, earlier: &Self) -> Option<Self> {
         Some(Self {
-            group: self.group.clone(),
             periods: self.periods.checked_sub(earlier.periods)?,
             throttled: self.throttled.checked_sub(earlier.throttled)?,
             throttled_ns: self.throttled_ns.saturating_sub(earlier.throttled_ns),
+            ..self.clone()
         })
     }
 
@@ -108,6 +152,12 @@ impl Quota {
     }
 }
 
+/// A quota and its period; none if there is no limit.
+fn limit(text: &str) -> Option<[u64; 2]> {
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
+}
+
 fn parse(group: &str, text: &str) -> Option<Quota> {
     let number = |name: &str| {
         let mut lines = text.lines();
@@ -120,6 +170,7 @@ fn parse(group: &str, text: &str) -> Option<Quota> {
         periods: number("nr_periods")?,
         throttled: number("nr_throttled")?,
         throttled_ns: micro.or_else(|| number("throttled_time")).unwrap_or(0),
+        ..Quota::default()
     };
     (quota.periods > 0).then_some(quota)
 }
@@ -167,6 +218,7 @@ mod tests {
             periods,
             throttled,
             throttled_ns: throttled * 1_000_000,
+            ..Quota::default()
         };
         let before = [quota("/a", 10, 4), quota("/", 10, 9)];
         let after = [quota("/a", 20, 9), quota("/", 20, 10)];
@@ -189,6 +241,32 @@ mod tests {
                 let _ = (parse("x", text), Quota::above(&tree.root, text));
             }
         }
+    }
+
+    #[test]
+    fn limits_of_both_versions_are_read() {
+        let tree = fixture::tree(
+            "sys/fs/cgroup/a/cpu.stat = nr_periods 9\\nnr_throttled 2\n\
+             sys/fs/cgroup/a/cpu.max = 20000 100000\n\
+             sys/fs/cgroup/cpu/b c/cpu.stat = nr_periods 9\\nnr_throttled 2\n\
+             sys/fs/cgroup/cpu/b c/cpu.cfs_quota_us = 5500\n\
+             sys/fs/cgroup/cpu/b c/cpu.cfs_period_us = 10000\n\
+             sys/fs/cgroup/cpu/cpu.stat = nr_periods 9\\nnr_throttled 2\n\
+             sys/fs/cgroup/cpu/cpu.cfs_quota_us = -1\n\
+             sys/fs/cgroup/cpu/cpu.cfs_period_us = 10000",
+        );
+        let said = |text: &str| {
+            let quotas = Quota::above(&tree.root, text).into_iter();
+            let said = quotas.map(|one| one.limit() + ": " + &one.command());
+            said.collect::<Vec<_>>()
+        };
+        let [v2, v1, root] = [
+            " (20 ms of CPU time in each 100 ms): echo max > /sys/fs/cgroup/a/cpu.max",
+            " (5.5 ms of CPU time in each 10 ms): echo -1 > '/sys/fs/cgroup/cpu/b c/cpu.cfs_quota_us'",
+            ": echo -1 > /sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+        ];
+        assert_eq!(said("0::/a"), [v2]);
+        assert_eq!(said("3:cpu:/b c"), [v1, root]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::value;
 use anyhow::{Result, ensure};
 use clap::Args;
 use mpps_host::check::{findings, ledger};
-use mpps_host::{Finding, Fingerprint, Ledger, WayOut};
+use mpps_host::{Finding, Fingerprint, Ledger, Watch, WayOut};
 use mpps_report::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ impl DoctorArgs {
         let (interfaces, started) = (watch.interfaces(), machine::now());
         // Before the wait, so that Ctrl-C need not wait for it.
         let machine = interrupt.ends_during(|| Fingerprint::collect(&interfaces))?;
-        self.wait(&interfaces, end, &interrupt)?;
+        self.wait(&mut watch, end, &interrupt)?;
         watch.look_at_losses(&|| !interrupt.came())?;
         let mut notes = watch.notes();
         notes.extend(self.host.part.note());
@@ -121,14 +121,15 @@ impl DoctorArgs {
         self.tell(&result, lines, page)
     }
 
-    fn wait(&self, interfaces: &[String], end: Instant, interrupt: &EndSignal) -> Result<()> {
-        let at = interfaces.join(", ");
+    fn wait(&self, watch: &mut Watch, end: Instant, interrupt: &EndSignal) -> Result<()> {
+        let at = watch.interfaces().join(", ");
         let time = Quantity::Seconds(self.duration.as_secs_f64());
         output::line(
             OutputStream::Err,
             &format!("looking at {at} for {time}; Ctrl-C ends the look early"),
         )?;
         while !interrupt.came() && Instant::now() < end {
+            watch.look_at_queues();
             thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
         }
         Ok(())

@@ -321,6 +321,7 @@ mod tests {
                 periods: 10,
                 throttled,
                 throttled_ns: 7_000_000,
+                ..Quota::default()
             })
         };
         // Of a ring, of a socket, and of a sender that did not outrun.

@@ -97,7 +97,7 @@ fn an_asymmetric_route_and_a_stopped_program() {
 
 fn an_uneven_group_and_nobody_listens() {
     let scenario = Scenario::new();
-    let group = Group::start(&scenario, Way::Sleep, 4, &format!("0.0.0.0:{PORT}"));
+    let group = Group::start(&scenario, Way::Slow, 4, &format!("0.0.0.0:{PORT}"));
     let found = scenario.doctor(None, || {
         scenario.send(Traffic::to(&at(1), 8 * SENT));
         scenario.send(Traffic::to("192.168.254.1:9", SENT));

@@ -2,10 +2,12 @@
 
 use super::gallery;
 use super::program::{Group, Way};
-use super::scenario::{PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
+use super::scenario::{Found, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
+use crate::common::run;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::net::UdpSocket;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -31,7 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_socket_filter,
             a_socket_bound_to_an_interface,
             a_server_in_python_that_sleeps,
-            a_server_in_python_that_answers;
+            a_server_in_python_that_answers,
+            a_reader_that_sleeps_between_two_reads,
+            bursts_that_a_larger_buffer_holds,
+            a_thread_of_four_that_hangs;
         measures(Need::Root, Need::Cpus(2)): one_socket_for_two_threads;
     ]
 }
@@ -39,6 +44,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// The number of tries for a machine that leaves two threads their CPUs. A thread that lacks a CPU
 /// gets another finding.
 const ATTEMPTS: usize = 5;
+
+/// The finding about a thread that lacks a CPU.
+const NO_CPU: &str = "its reader lacked a CPU";
 
 fn one_socket_for_two_threads() {
     for attempt in 1..=ATTEMPTS {
@@ -51,9 +59,9 @@ fn one_socket_for_two_threads() {
         });
         let dropped = found.kernels_drops(&group);
         let what = found.first()["what"].as_str().unwrap_or_default();
-        let expected = match what.contains("waited for a CPU") {
+        let expected = match what.contains(NO_CPU) {
             true if attempt < ATTEMPTS => continue,
-            true => ("socket_buffer", dropped, "waited for a CPU"),
+            true => ("socket_buffer", dropped, NO_CPU),
             false => (
                 "shared_socket",
                 dropped,
@@ -129,10 +137,7 @@ fn starved(way: Way, said: &str) {
         &[("socket_buffer", found.kernels_drops(&group), "was full")],
     );
     let what = found.first()["what"].as_str().unwrap_or_default();
-    assert!(
-        what.contains(said) || what.contains("waited for a CPU"),
-        "{what}"
-    );
+    assert!(what.contains(said) || what.contains(NO_CPU), "{what}");
 }
 
 fn a_program_that_does_not_read() {
@@ -199,6 +204,102 @@ fn a_server_in_python_that_answers() {
     healthy(&found, SENT);
 }
 
+/// A server in Python that sleeps between two reads, with a buffer as it gets it.
+fn sleeper(scenario: &Scenario, ms: f64, buffer: &str) -> Group {
+    scenario.server(&format!(
+        "{SERVER}{buffer}\n\
+         s.bind(('192.168.254.1', 4321)); print('ready', flush=True)\n\
+         while True: s.recv(2048); time.sleep({ms} / 1000)"
+    ))
+}
+
+/// Sends `times` bursts of datagrams, with a pause of these milliseconds after each.
+fn bursts(scenario: &Scenario, datagrams: u32, times: u32, pause_ms: u32) {
+    let text = format!(
+        "import socket, time\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         for _ in range({times}):\n\
+        \x20   for _ in range({datagrams}): s.sendto(b'x' * 100, ('192.168.254.1', 4321))\n\
+        \x20   time.sleep({pause_ms} / 1000)"
+    );
+    // The queue must not be emptied before the doctor looks again.
+    scenario.on_sender(|| run(Command::new("python3").args(["-c", &text])).fine());
+}
+
+/// No buffer helps.
+fn a_reader_that_sleeps_between_two_reads() {
+    let scenario = Scenario::new();
+    let server = sleeper(&scenario, 1.0, "");
+    let found = scenario.doctor(Some(PORT), || bursts(&scenario, 50, 300, 10));
+    let said = "and not for a CPU, while datagrams wait";
+    expect(
+        &found,
+        &[("socket_buffer", found.kernels_drops(&server), said)],
+    );
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert!(!remedy.contains("SO_RCVBUF"), "{remedy}");
+}
+
+/// The drops before the doctor looked.
+fn before_look(found: &Found) -> u64 {
+    let before = &found.first()["evidence"][0]["before"];
+    before.as_u64().expect("a count")
+}
+
+/// The buffer that the remedy names holds the bursts.
+fn bursts_that_a_larger_buffer_holds() {
+    let scenario = Scenario::new();
+    let server = sleeper(&scenario, 0.3, "");
+    let found = scenario.doctor(Some(PORT), || bursts(&scenario, 400, 4, 600));
+    expect(
+        &found,
+        &[("socket_buffer", found.kernels_drops(&server), "was full")],
+    );
+    let what = found.first()["what"].as_str().unwrap_or_default();
+    assert!(!what.contains("stayed full"), "{what}");
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    let (_, bytes) = remedy.split_once("SO_RCVBUF of ").expect("a buffer");
+    let (bytes, _) = bytes.split_once(' ').expect("a number");
+    let scenario = Scenario::new();
+    let _server = sleeper(&scenario, 0.3, &format!("s.setsockopt(1, 8, {bytes})"));
+    let found = scenario.doctor(Some(PORT), || bursts(&scenario, 400, 4, 600));
+    healthy(&found, 1600);
+}
+
+/// One of a program's four threads does not read its socket. The flows are not to blame.
+fn a_thread_of_four_that_hangs() {
+    let scenario = Scenario::new();
+    let server = scenario.server(
+        "import socket, threading, time\n\
+         def mine():\n\
+        \x20   s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+        \x20   s.setsockopt(1, 15, 1); s.setsockopt(1, 8, 1 << 21)\n\
+        \x20   s.bind(('192.168.254.1', 4321)); return s\n\
+         def read(s):\n\
+        \x20   while True: s.recv(2048)\n\
+         all = [mine() for _ in range(4)]\n\
+         for s in all[1:]: threading.Thread(target=read, args=[s]).start()\n\
+         print('ready', flush=True)\n\
+         time.sleep(600)",
+    );
+    let traffic = Traffic {
+        flows: 64,
+        ..Traffic::to(&at(1), 30 * SENT)
+    };
+    scenario.send(traffic.clone());
+    let found = scenario.doctor(Some(PORT), || {
+        for _ in 0..5 {
+            scenario.send(traffic.clone());
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let dropped = found.kernels_drops(&server) - before_look(&found);
+    expect(
+        &found,
+        &[("socket_buffer", dropped, "this one's own reader differs")],
+    );
+}
+
 fn a_socket_filter() {
     let scenario = Scenario::new();
     // `ret #0` for all packets (SO_ATTACH_FILTER of socket(7)).
@@ -215,7 +316,7 @@ fn a_socket_filter() {
 
 fn one_flow_for_four_sockets() {
     let scenario = Scenario::new();
-    let group = Group::start(&scenario, Way::Sleep, 4, &format!("0.0.0.0:{PORT}"));
+    let group = Group::start(&scenario, Way::Slow, 4, &format!("0.0.0.0:{PORT}"));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
     expect(
         &found,

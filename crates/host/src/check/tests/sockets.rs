@@ -3,7 +3,7 @@
 use super::{SECOND, asked, dropped, findings, found, has, host, is, later, owner, socket, told};
 use crate::ProcStat;
 use crate::check::{Confidence, DoctorRequest, Observed};
-use crate::facts::{Observation, Process, Quota};
+use crate::facts::{Observation, Process, ProcessLoad, QueueCourse, Quota};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
 /// A socket that lost 500. Its owner's thread ran and waited for these milliseconds of a second.
@@ -28,13 +28,17 @@ fn a_full_buffer_has_a_cause() {
     for (run_ms, wait_ms, words) in [
         (900, 0, "too slow"),
         (760, 240, "too slow"),
-        (760, 250, "waited for a CPU 25 %"),
-        (660, 230, "too small for the bursts"),
-        (899, 250, "waited for a CPU 25 %"),
+        (740, 250, "lacked a CPU for 25 %"),
+        (660, 210, "too small for the bursts"),
+        // Of the time that it had work it waited for most.
+        (100, 180, "lacked a CPU for 64 %"),
+        (749, 250, "lacked a CPU for 25 %"),
         (899, 0, "too small for the bursts"),
         (5, 0, "too small for the bursts"),
+        // Hardly any wait.
+        (20, 49, "too small for the bursts"),
         (4, 0, "does not read it"),
-        (4, 300, "waited for a CPU 30 %"),
+        (4, 300, "lacked a CPU for 99 %"),
     ] {
         let (mut before, mut after) = starved(run_ms, wait_ms);
         before.snapshot.snmp = host(&[("Udp.RcvbufErrors", 0)]).snapshot.snmp;
@@ -51,6 +55,7 @@ fn a_full_buffer_has_a_cause() {
                 .what
                 .contains("0.0.0.0:53 of unbound1 (pid 812)")
         );
+        assert!(findings[0].what.contains("its busiest thread ran"));
         assert_eq!(findings[0].confidence, Confidence::Likely);
     }
     let (before, mut after) = starved(4, 0);
@@ -110,11 +115,11 @@ fn of_several_owners_the_busiest_is_told() {
         said.contains("pid 900") && said.contains("too slow"),
         "{said}"
     );
-    // A stopped process, however busy it was, does not hide a running one.
+    // A stopped process, however busy it was, does not hide a running one, and may be the reader.
     after.processes.get_mut(&900).expect("it is there").stopped = true;
     let said = what(&before, &after);
     assert!(
-        said.contains("pid 812") && !said.contains("stopped"),
+        said.contains("unbound (pid 812) was full") && said.contains("(pid 900, stopped)"),
         "{said}"
     );
 }
@@ -189,6 +194,7 @@ fn a_quota_explains_a_full_buffer() {
             periods,
             throttled,
             throttled_ns: throttled,
+            ..Quota::default()
         });
         process.quotas = quotas.collect();
     };
@@ -268,6 +274,7 @@ fn a_group_of_which_one_does_not_read_is_not_uneven() {
     let at = |drops, run_ms: u64, stopped| {
         let mut facts = host(&[]);
         facts.sockets = vec![socket("0.0.0.0:53", 1, drops), socket("0.0.0.0:53", 2, 0)];
+        facts.sockets[0].queued_bytes = drops * 700;
         for (inode, pid, run_ms, stopped) in [(1, 901, 0, stopped), (2, 902, run_ms, false)] {
             let process = Process {
                 pid,
@@ -281,7 +288,7 @@ fn a_group_of_which_one_does_not_read_is_not_uneven() {
     for (run_ms, stopped, expected) in [
         (100, true, "socket_buffer"),
         (100, false, "socket_buffer"),
-        (1, false, "reuseport_uneven"),
+        (1, false, "socket_buffer"),
     ] {
         let (before, after) = (at(0, 0, false), later(at(300, run_ms, stopped)));
         let expected = is(&[(expected, 300)]);
@@ -401,6 +408,7 @@ fn threads_that_share_a_socket_are_told_where_they_are_busy() {
     let thread = |run_ms: u64, wait_ms: u64| crate::facts::ThreadTime {
         run_ns: run_ms * 1_000_000,
         wait_ns: wait_ms * 1_000_000,
+        turns: 10,
         cpu: Some(3),
     };
     let ask = |first: (u64, u64), second: (u64, u64)| {
@@ -438,5 +446,227 @@ fn threads_that_share_a_socket_are_told_where_they_are_busy() {
     assert!(
         checks.iter().all(|(check, _)| check != "shared_socket"),
         "{checks:?}"
+    );
+}
+
+/// The same, with the queue full at both looks.
+fn always_full(run_ms: u64, wait_ms: u64) -> (Observation, Observation) {
+    let (mut before, after) = starved(run_ms, wait_ms);
+    before.sockets[0].queued_bytes = 212_992;
+    (before, after)
+}
+
+fn first(before: &Observation, after: &Observation) -> super::Finding {
+    findings(&Observed::new(before, after, None, asked(None))).remove(0)
+}
+
+/// A larger buffer helps against bursts. It does not help a reader that is slower than its traffic.
+#[test]
+fn a_queue_that_stays_full_is_no_burst() {
+    let with_counter = |facts: &mut Observation, read| {
+        facts.snapshot.snmp = host(&[("Udp.InDatagrams", read)]).snapshot.snmp;
+    };
+    for (run_ms, wait_ms, words) in [
+        (30, 0, "the program reads 125/s of 625/s"),
+        (30, 40, "waiting, and not for a CPU"),
+        (4, 0, "does not read it"),
+        (4, 300, "does not read it"),
+        (500, 450, "lacked a CPU for 47 %"),
+        (950, 0, "too slow"),
+    ] {
+        let (mut before, mut after) = always_full(run_ms, wait_ms);
+        with_counter(&mut before, 0);
+        with_counter(&mut after, 125);
+        let found = first(&before, &after);
+        assert!(found.what.contains(words), "{run_ms}: {}", found.what);
+        assert!(!found.what.contains("too small"), "{}", found.what);
+    }
+    let (mut before, mut after) = always_full(30, 0);
+    with_counter(&mut before, 0);
+    with_counter(&mut after, 125);
+    let found = first(&before, &after);
+    assert!(!found.remedy.contains("SO_RCVBUF"), "{}", found.remedy);
+    assert!(
+        found.what.contains("only delays the loss"),
+        "{}",
+        found.what
+    );
+    // Another socket reads, too.
+    after.sockets.push(socket("0.0.0.0:67", 9, 0));
+    let found = first(&before, &after);
+    assert!(
+        found.what.contains("reads less than comes"),
+        "{}",
+        found.what
+    );
+    // The owner is not seen, and the queue is.
+    after.owners.clear();
+    let found = first(&before, &after);
+    assert!(found.what.contains("stayed full"), "{}", found.what);
+    assert!(found.remedy.contains("as root, mpps doctor shows how long"));
+    after.sees_owners = true;
+    let found = first(&before, &after);
+    assert!(!found.remedy.contains("as root"), "{}", found.remedy);
+}
+
+/// Several looks in between count more than two looks.
+#[test]
+fn the_course_of_a_queue_tells_bursts() {
+    let course = |looks: &[(u32, u32)]| {
+        let at = |&(drops, queued_bytes): &(u32, u32)| UdpEntry {
+            queued_bytes,
+            ..socket("0.0.0.0:53", 4711, drops)
+        };
+        let mut courses = QueueCourse::begin(&[at(&(10, 0))]);
+        looks
+            .iter()
+            .for_each(|look| QueueCourse::add(&mut courses, &[at(look)]));
+        courses
+    };
+    let full = 212_992;
+    for (looks, words, remedy) in [
+        (
+            &[(110, full), (310, full), (510, full)][..],
+            "stayed full",
+            "no sleep",
+        ),
+        // The reader emptied it, and twice 250 did not fit.
+        (
+            &[(260, full), (260, 0), (260, 0), (510, full), (510, full)],
+            "too small for the bursts",
+            "SO_RCVBUF of 1048576 bytes",
+        ),
+        // One burst of 500, which is still there.
+        (
+            &[(510, full), (510, full), (510, full)],
+            "too small for the bursts",
+            "SO_RCVBUF of 2097152 ",
+        ),
+        // Hundred at each look.
+        (
+            &[(110, 0), (210, full), (310, 0), (410, 0), (510, full)],
+            "too small for the bursts",
+            "SO_RCVBUF of 524288 bytes in the program's setsockopt or its configuration (the kernel then \
+             shows twice that, 1048576)",
+        ),
+        // Too few looks: both ends count.
+        (&[(510, full)], "stayed full", "no sleep"),
+    ] {
+        let (before, mut after) = always_full(30, 0);
+        after.queues = course(looks);
+        let found = first(&before, &after);
+        assert!(found.what.contains(words), "{looks:?}: {}", found.what);
+        assert!(found.remedy.contains(remedy), "{looks:?}: {}", found.remedy);
+    }
+}
+
+/// Its CPU is named with those who have it, and a CPU that is idle.
+#[test]
+fn a_lack_of_a_cpu_is_told_with_its_holders() {
+    let (mut before, mut after) = starved(100, 180);
+    let load = |ticks, cpu| ProcessLoad {
+        name: "unbound-spin".to_owned(),
+        ticks,
+        cpus: [cpu].into(),
+    };
+    before.loads = [(7, load(100, 3)), (8, load(0, 3)), (9, load(0, 2))].into();
+    after.loads = [
+        (7, load(160, 3)),
+        (8, load(4, 3)),
+        (9, load(90, 2)),
+        (812, load(10, 3)),
+    ]
+    .into();
+    for (busy, words) in [
+        (["10", "90"], "taskset -pc 1 812 (CPU 1 was 10 % busy)"),
+        (
+            ["60", "40"],
+            "no other CPU is idle (the least busy, CPU 1, was 60 % busy)",
+        ),
+        (["", ""], "there is no other CPU"),
+    ] {
+        let [one, rest] = busy;
+        let stat = |user: &str, idle: &str| match user {
+            "" => String::new(),
+            _ => format!("cpu1 {user} 0 0 {idle} 0 0 0 0 0 0\n"),
+        };
+        let three = |ticks| format!("cpu3 {ticks} 0 0 0 0 0 0 0 0 0");
+        before.cpus =
+            ProcStat::parse(&(stat(one, "0").replace(one, "0") + &three(0))).expect("lines");
+        after.cpus = ProcStat::parse(&(stat(one, rest) + &three(100))).expect("lines");
+        let found = first(&before, &after);
+        assert!(
+            found
+                .what
+                .contains("ran 10 %, waited for a CPU 18 % and slept 72 %")
+        );
+        assert!(found.what.contains("180.0 ms at a time"), "{}", found.what);
+        let holders = "CPU 3 was also used by unbound-spin (pid 7) 60 %";
+        assert!(found.what.ends_with(holders), "{}", found.what);
+        assert!(found.remedy.contains(words), "{}", found.remedy);
+    }
+}
+
+/// In a group, the socket whose own reader or buffer differs is no matter of flows.
+#[test]
+fn one_socket_of_a_group_that_differs_is_told() {
+    let ask = |change: fn(&mut Observation, &mut Observation)| {
+        let (mut before, mut after) = always_full(300, 0);
+        for facts in [&mut before, &mut after] {
+            facts.sockets.push(socket("0.0.0.0:53", 2, 0));
+            facts.owners.insert(2, vec![812]);
+        }
+        change(&mut before, &mut after);
+        let found = findings(&Observed::new(&before, &after, None, asked(None))).remove(0);
+        (found.check, found.what)
+    };
+    let stopped = |facts: &mut Observation| {
+        let child = Process {
+            pid: 900,
+            stopped: true,
+            ..owner(1, 0)
+        };
+        has(facts, 4711, child);
+    };
+    let (check, what) = ask(|_, _| ());
+    assert_eq!(check, "socket_buffer", "a thread that hangs: {what}");
+    assert!(
+        what.ends_with("1 more at that address lost nothing, so this one's own reader differs"),
+        "{what}"
+    );
+    let (check, what) = ask(|before, _| before.sockets[0].queued_bytes = 0);
+    assert_eq!(check, "reuseport_uneven", "{what}");
+    let (check, what) = ask(|before, after| {
+        before.sockets[0].queued_bytes = 0;
+        after.sockets[0].buffer_bytes = 416;
+    });
+    assert_eq!(check, "socket_buffer", "{what}");
+    assert!(
+        what.contains("have buffers of up to 212992 bytes"),
+        "{what}"
+    );
+    let (mut before, mut after) = starved(300, 0);
+    for facts in [&mut before, &mut after] {
+        stopped(facts);
+        facts.sockets.push(socket("0.0.0.0:53", 2, 0));
+    }
+    let found = first(&before, &after);
+    assert!(
+        found.what.contains("a process that has it is stopped"),
+        "{}",
+        found.what
+    );
+    assert!(
+        found.what.contains("unbound (pid 900, stopped)"),
+        "{}",
+        found.what
+    );
+    assert_eq!(found.remedy, "kill -CONT 900");
+    // A reader at its limit has no socket to share with the stopped one.
+    after.processes.get_mut(&812).expect("it is there").threads = owner(SECOND, 0).threads;
+    let found = first(&before, &after);
+    assert_eq!(
+        (&*found.check, found.confidence),
+        ("reuseport_uneven", Confidence::Possible)
     );
 }

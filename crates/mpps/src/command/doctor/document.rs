@@ -172,7 +172,11 @@ pub(crate) fn of_finding(number: usize, finding: &Finding) -> Vec<Block> {
     blocks.push(line("proof", proof.join("; ").into()));
     let remedies = finding.remedy.split("; or ");
     let names = std::iter::once("do").chain(std::iter::repeat("or"));
-    blocks.extend(names.zip(remedies).map(|(name, text)| line(name, text.into())));
+    blocks.extend(
+        names
+            .zip(remedies)
+            .map(|(name, text)| line(name, text.into())),
+    );
     blocks.push(line("check", Text::new().code(&*finding.verify)));
     blocks
 }

@@ -416,6 +416,7 @@ mod tests {
             periods: 100,
             throttled,
             throttled_ns: 1,
+            ..Quota::default()
         };
         let (often, seldom) = (quota(50), quota(1));
         for (blocked, quota, cpu, part) in [

@@ -57,6 +57,7 @@ fn a_quota_that_held_the_sender_back_is_the_limit() {
         periods: 10,
         throttled,
         throttled_ns: 7_000_000,
+        ..mpps_host::Quota::default()
     };
     for (throttled, is_told) in [(9, true), (0, false)] {
         let mut result = fixture();

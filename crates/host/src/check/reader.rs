@@ -1,0 +1,239 @@
+//! Why the reader of a socket does not empty its buffer in time.
+
+use super::program_settings::receive_buffer;
+use super::{Evidence, Observed, SeenSocket};
+use crate::facts::{Busy, ProcessLoad};
+use mpps_os::netlink::sock_diag::UdpEntry;
+
+/// From this share on a CPU or a thread is full.
+pub(super) const FULL: f64 = 0.9;
+/// Below this share a thread hardly ran.
+const IDLE: f64 = 0.005;
+/// From this share of the time that a thread has work on, it lacks a CPU.
+const LACKS: f64 = 0.25;
+/// Shorter waits have cost little.
+const WAITED_MIN: f64 = 0.05;
+/// Below this share a CPU has room for a thread.
+const IDLE_CPU: f64 = 0.5;
+/// How often a queue has to be looked at to know its course.
+const LOOKS_MIN: u32 = 3;
+/// How many of a list are named.
+const NAMED: usize = 4;
+/// The size that most drivers book in a buffer for a datagram of one packet, in bytes: half a page and
+/// its `struct sk_buff`.
+const BOOKED: u64 = 2304;
+/// The largest buffer that is recommended, in bytes for `setsockopt`.
+const BUFFER_MAX: u64 = 64 << 20;
+/// A tick of `/proc/PID/stat` is 1/100 s.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Why it was late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    /// A signal has stopped this process, which has the socket.
+    Stopped(u32),
+    /// Its buffer is half of those of other sockets at its address, or less.
+    SmallerBuffer(u32),
+    /// No thread of its program did anything.
+    NotRead,
+    /// The queue stayed full while its threads slept.
+    Rate,
+    /// It always had work, and a CPU.
+    NeverSlept,
+    /// It waited for a CPU.
+    NoCpu,
+    /// It emptied the queue, except for bursts.
+    Bursts,
+    /// Its activity is not seen.
+    Unseen,
+}
+
+impl Late {
+    /// The cause, for a socket whose mates at the same address have buffers up to `largest` bytes.
+    pub(super) fn of(socket: &SeenSocket, largest: u32) -> Self {
+        let stays = stayed_full(socket);
+        let mut holders = socket.holders.iter();
+        let stopped = holders.find(|(process, _)| process.stopped);
+        let is_full = socket.is_full();
+        let never = socket.busy.is_some_and(|busy| never_slept(&busy));
+        match (stopped, socket.busy) {
+            (Some((process, _)), _) if socket.owner.is_some_and(|owner| owner.stopped) => {
+                Self::Stopped(process.pid)
+            }
+            (Some((process, _)), _) if is_full && !never => Self::Stopped(process.pid),
+            _ if u64::from(socket.entry.buffer_bytes) * 2 <= u64::from(largest) => {
+                Self::SmallerBuffer(largest)
+            }
+            (_, None) if stays => Self::Rate,
+            (_, None) => Self::Unseen,
+            (_, Some(_)) if never => Self::NeverSlept,
+            (_, Some(busy)) if busy.ran < IDLE && is_full && (stays || !lacks_cpu(&busy)) => {
+                Self::NotRead
+            }
+            (_, Some(busy)) if stays && busy.ready() < FULL => Self::Rate,
+            (_, Some(busy)) if lacks_cpu(&busy) => Self::NoCpu,
+            (_, Some(_)) => Self::Bursts,
+        }
+    }
+
+    /// True if it is a matter of this one socket, whatever its mates get.
+    pub(super) fn is_own(self) -> bool {
+        !matches!(self, Self::NeverSlept | Self::Bursts | Self::Unseen)
+    }
+
+    /// True if no CPU would have helped.
+    pub(super) fn is_idle(self) -> bool {
+        self.is_own() && self != Self::NoCpu
+    }
+}
+
+/// True if the queue was full at nearly every look, and its losses are not those of one burst.
+fn stayed_full(socket: &SeenSocket) -> bool {
+    match socket.course.filter(|course| course.looks >= LOOKS_MIN) {
+        Some(course) => {
+            course.full * 10 >= course.looks * 9
+                && course.most.saturating_mul(2) <= socket.drops.grown()
+        }
+        None => socket.was_full && socket.is_full(),
+    }
+}
+
+/// True if a thread waited for a CPU a good part of the time that it had work.
+pub(super) fn lacks_cpu(busy: &Busy) -> bool {
+    busy.waited >= WAITED_MIN && busy.waited >= LACKS * busy.ready()
+}
+
+/// True if its busiest thread always had work, and a CPU for nearly all of it.
+pub(super) fn never_slept(busy: &Busy) -> bool {
+    busy.ready() >= FULL && !lacks_cpu(busy)
+}
+
+/// How much of its time the reader did what, as the end of a sentence.
+pub(super) fn said(socket: &SeenSocket) -> String {
+    socket
+        .busy
+        .map_or_else(String::new, |busy| format!("; {}", busy.said()))
+}
+
+/// The processes that have a socket, as the end of a sentence; nothing for one.
+pub(super) fn holders(socket: &SeenSocket) -> String {
+    if socket.holders.len() < 2 {
+        return String::new();
+    }
+    let names = socket.holders.iter().map(|(process, _)| {
+        let stopped = if process.stopped { ", stopped" } else { "" };
+        format!("{} (pid {}{stopped})", process.name, process.pid)
+    });
+    let names = named(names.collect());
+    format!("; {} processes have it: {names}", socket.holders.len())
+}
+
+/// The first of these names.
+pub(super) fn named(mut all: Vec<String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    all.extend((more > 0).then(|| format!("{more} more")));
+    all.join(", ")
+}
+
+/// The rate of reads and of arrivals, in datagrams per second, if no other socket's reads are in the
+/// counter.
+pub(super) fn rates(seen: &Observed, socket: &SeenSocket) -> Option<(f64, f64)> {
+    // An IPv6 socket that takes IPv4, too, counts in both.
+    let families = |entry: &UdpEntry| {
+        (
+            !entry.local.is_ipv6() || !entry.only_v6,
+            entry.local.is_ipv6(),
+        )
+    };
+    let (own_v4, own_v6) = families(socket.entry);
+    let shares = |other: &UdpEntry| {
+        let (v4, v6) = families(other);
+        other.inode != socket.entry.inode && (v4 && own_v4 || v6 && own_v6)
+    };
+    if seen.after.sockets.iter().any(shares) {
+        return None;
+    }
+    let counters = [(own_v4, "Udp.InDatagrams"), (own_v6, "Udp6.InDatagrams")];
+    let counters = counters.iter().filter(|(is_own, _)| *is_own);
+    let counters = counters.filter_map(|(_, name)| seen.counter(name));
+    let counters: Vec<Evidence> = counters.collect();
+    let read = Evidence::sum(&counters) as f64 / seen.seconds();
+    let lost = socket.drops.grown() as f64 / seen.seconds();
+    (!counters.is_empty()).then_some((read, read + lost))
+}
+
+/// A buffer that holds the bursts that were lost, for `setsockopt`, and its change.
+pub(super) fn larger_buffer(seen: &Observed, socket: &SeenSocket) -> String {
+    let lost = match socket.course.filter(|course| course.looks >= LOOKS_MIN) {
+        // Regular bursts, or a long one.
+        Some(course) if course.lossy * 2 >= course.looks => course.most,
+        Some(course) => course.longest,
+        None => socket.drops.grown(),
+    };
+    // Twice what was seen. Booked is twice what is asked for (socket(7)).
+    let buffer = u64::from(socket.entry.buffer_bytes);
+    let booked = lost.saturating_mul(2 * BOOKED).saturating_add(buffer);
+    let wanted = (booked / 2).min(BUFFER_MAX).next_power_of_two().max(buffer);
+    ask_for(seen, socket, wanted)
+}
+
+/// The words for a buffer of this size: the line of the program's own configuration if that is known, or
+/// the argument of `setsockopt`.
+pub(super) fn ask_for(seen: &Observed, socket: &SeenSocket, wanted: u64) -> String {
+    let program = socket.owner.map_or("", |owner| &owner.name);
+    if let Some(line) = receive_buffer(program, wanted) {
+        let room = seen.raise("net.core.rmem_max", wanted);
+        return format!("{line}, and room for it: {room}");
+    }
+    format!(
+        "SO_RCVBUF of {wanted} bytes in the program's setsockopt or its configuration (the kernel then shows \
+         twice that, {}), and room for it: {}; a program that asks for none gets net.core.rmem_default, as \
+         the kernel shows it, when it starts",
+        wanted.saturating_mul(2),
+        seen.raise("net.core.rmem_max", wanted)
+    )
+}
+
+/// Another CPU for a thread, as a command.
+pub(super) fn own_cpu(seen: &Observed, thread: u32, taken: &[usize]) -> String {
+    let others = seen.cpus.iter().filter(|one| !taken.contains(&one.cpu));
+    match others.min_by(|a, b| a.busy.total_cmp(&b.busy)) {
+        None => "there is no other CPU: stop or limit other programs, or add CPUs".to_owned(),
+        Some(idle) if idle.busy < IDLE_CPU => format!(
+            "taskset -pc {} {thread} (CPU {0} was {:.0} % busy)",
+            idle.cpu,
+            idle.busy * 100.0
+        ),
+        Some(least) => format!(
+            "no other CPU is idle (the least busy, CPU {}, was {:.0} % busy): stop or limit other programs, \
+             or add CPUs",
+            least.cpu,
+            least.busy * 100.0
+        ),
+    }
+}
+
+/// The other processes on this CPU, busiest first, as the end of a sentence.
+pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
+    let (before, after) = (&seen.before.loads, &seen.after.loads);
+    let on_cpu = after
+        .iter()
+        .filter(|(pid, load)| **pid != own && load.cpus.contains(&cpu));
+    let share = |pid: &u32, load: &ProcessLoad| {
+        let earlier = before.get(pid).map_or(0, |one| one.ticks);
+        load.ticks.saturating_sub(earlier) as f64 / TICKS_PER_SECOND / seen.seconds()
+    };
+    let mut others: Vec<(f64, &u32, &str)> = on_cpu
+        .map(|(pid, load)| (share(pid, load), pid, &*load.name))
+        .filter(|(share, ..)| *share >= 0.05)
+        .collect();
+    others.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let others = others.into_iter();
+    let words =
+        others.map(|(share, pid, name)| format!("{name} (pid {pid}) {:.0} %", share * 100.0));
+    match named(words.collect()) {
+        none if none.is_empty() => String::new(),
+        names => format!("; CPU {cpu} was also used by {names}"),
+    }
+}

@@ -1,0 +1,98 @@
+//! The queues of sockets between two looks.
+
+use mpps_os::netlink::sock_diag::UdpEntry;
+use std::collections::BTreeMap;
+
+/// The queue of a socket, as several short looks saw it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueCourse {
+    /// How many looks there were.
+    pub looks: u32,
+    /// How many saw it half full or more.
+    pub full: u32,
+    /// In how many of the intervals that ended with a look it dropped datagrams.
+    pub lossy: u32,
+    /// The most that it dropped in one interval, in datagrams.
+    pub most: u64,
+    /// The most that it dropped in intervals without a pause between them.
+    pub longest: u64,
+    /// Its drops at the last look, and since the last interval without any.
+    drops: u32,
+    now: u64,
+}
+
+/// Those of all sockets, by inode number.
+pub type QueueCourses = BTreeMap<u32, QueueCourse>;
+
+impl QueueCourse {
+    /// Adds a look to the courses of sockets that were there before.
+    pub(crate) fn add(courses: &mut QueueCourses, sockets: &[UdpEntry]) {
+        for socket in sockets {
+            if let Some(course) = courses.get_mut(&socket.inode) {
+                course.see(socket);
+            }
+        }
+    }
+
+    /// Begins one for each socket.
+    pub(crate) fn begin(sockets: &[UdpEntry]) -> QueueCourses {
+        let all = sockets.iter().map(|socket| {
+            let course = Self {
+                drops: socket.drops,
+                ..Self::default()
+            };
+            (socket.inode, course)
+        });
+        all.collect()
+    }
+
+    fn see(&mut self, socket: &UdpEntry) {
+        let lost = u64::from(socket.drops.wrapping_sub(self.drops));
+        self.drops = socket.drops;
+        self.looks += 1;
+        self.full += u32::from(is_full(socket));
+        self.lossy += u32::from(lost > 0);
+        self.now = match lost {
+            0 => 0,
+            _ => self.now.saturating_add(lost),
+        };
+        self.most = self.most.max(lost);
+        self.longest = self.longest.max(self.now);
+    }
+}
+
+/// True if a socket's buffer is half full or more.
+pub(crate) fn is_full(socket: &UdpEntry) -> bool {
+    socket.queued_bytes >= socket.buffer_bytes / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(inode: u32, drops: u32, queued_bytes: u32) -> UdpEntry {
+        UdpEntry {
+            local: std::net::SocketAddr::from(([0, 0, 0, 0], 53)),
+            remote: None,
+            only_v6: false,
+            interface: 0,
+            inode,
+            user: 0,
+            queued_bytes,
+            buffer_bytes: 100,
+            drops,
+        }
+    }
+
+    #[test]
+    fn losses_in_a_row_are_one() {
+        let mut courses = QueueCourse::begin(&[socket(7, u32::MAX, 0)]);
+        for (drops, queued) in [(4, 50), (14, 100), (14, 49), (20, 0)] {
+            QueueCourse::add(&mut courses, &[socket(7, drops, queued), socket(8, 9, 100)]);
+        }
+        let course = courses[&7];
+        assert_eq!((course.looks, course.full, course.lossy), (4, 2, 3));
+        assert_eq!((course.most, course.longest), (10, 15));
+        assert_eq!(courses.len(), 1, "of a new one the beginning is not known");
+    }
+}
