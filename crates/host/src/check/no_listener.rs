@@ -121,7 +121,14 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     };
     let found = Finding::lost(seen, check, Station::Udp, evidence)?;
     let what = match seen.sockets.len() {
-        0 => format!("datagrams came for UDP port {port}, and no socket has it"),
+        0 => match &seen.asked.elsewhere {
+            Some(elsewhere) => {
+                format!(
+                    "datagrams came for UDP port {port}, and no socket has it here; {elsewhere}"
+                )
+            }
+            None => format!("datagrams came for UDP port {port}, and no socket has it"),
+        },
         _ => format!(
             "datagrams came for UDP port {port}, and no socket took them, though one has it now"
         ),

@@ -30,7 +30,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let ip_came = Evidence::sum(&ip);
     let pieces = seen.grown(fragments::CAME);
     let listens = match seen.sockets.len() {
-        0 => format!("no socket has UDP port {port}, and "),
+        0 => match &seen.asked.elsewhere {
+            Some(elsewhere) => format!("no socket has UDP port {port} here ({elsewhere}), and "),
+            None => format!("no socket has UDP port {port}, and "),
+        },
         _ => String::new(),
     };
     let (station, evidence, what, remedy) = if links.is_empty() {

@@ -33,6 +33,10 @@ pub struct DoctorRequest {
     pub port: Option<u16>,
     /// The process in question, whose sockets are looked at; none for all.
     pub pid: Option<u32>,
+    /// Its main process and its children, if the process itself is a thread or has no UDP socket.
+    pub family: Vec<u32>,
+    /// The processes that have the port in another network namespace, if none has it here, in words.
+    pub elsewhere: Option<String>,
     /// The command that looks once more.
     pub again: String,
 }
@@ -104,9 +108,9 @@ impl<'a> Observed<'a> {
                 .is_some_and(|one| std::ptr::eq(*one, *entry))
         });
         let is_asked = |entry: &&UdpEntry| {
-            let has = |pid| {
-                let pids = after.owners.get(&entry.inode);
-                pids.is_some_and(|pids| pids.contains(&pid))
+            let has = |asked_pid| {
+                let mut pids = after.owners.get(&entry.inode).into_iter().flatten();
+                pids.any(|pid| *pid == asked_pid || asked.family.contains(pid))
             };
             asked.port.is_none_or(|port| entry.local.port() == port) && asked.pid.is_none_or(has)
         };

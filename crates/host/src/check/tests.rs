@@ -52,8 +52,8 @@ fn later(mut facts: Observation) -> Observation {
 fn asked(port: Option<u16>) -> DoctorRequest {
     DoctorRequest {
         port,
-        pid: None,
         again: "look again".to_owned(),
+        ..DoctorRequest::default()
     }
 }
 

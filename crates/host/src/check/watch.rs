@@ -1,11 +1,14 @@
 //! A host that is looked at again and again: what each look saw since the one before.
 
 use crate::HostResult;
+use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe};
+use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere};
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
 };
+use crate::root::Root;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, sock_diag};
 use mpps_os::text::Foreign;
@@ -83,9 +86,53 @@ impl Watch {
         watch.after.facts = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
         watch.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         watch.after.drops = watch.drops();
+        watch.look_elsewhere(&Root::machine());
         watch.queues = QueueCourse::begin(&watch.after.facts.sockets);
         watch.first = watch.after.clone();
         Ok(watch)
+    }
+
+    /// If the process in question has no UDP socket, or none has the port in question, looks for those
+    /// who have.
+    fn look_elsewhere(&mut self, root: &Root) {
+        let facts = &self.after.facts;
+        let list = |all: &[UdpHolder]| named(all.iter().map(|(_, words)| words.clone()).collect());
+        let has = |pid| facts.owners.values().any(|pids| pids.contains(&pid));
+        if let Some(pid) = self.asked.pid.filter(|&pid| !has(pid)) {
+            let (main, children) = family(root, pid);
+            let (here, others): (Vec<_>, Vec<_>) = children.into_iter().partition(|one| has(one.0));
+            self.asked.family = here.iter().map(|one| one.0).chain([main]).collect();
+            let said = match (here.is_empty(), others.first()) {
+                _ if has(main) => format!("it is a thread of process {main}"),
+                (false, _) => format!("sockets of its children are shown: {}", list(&here)),
+                (true, Some(first)) => format!(
+                    "its children have some in another network namespace: {}: mpps doctor --pid {}",
+                    list(&others),
+                    first.0
+                ),
+                (true, None) => "nor has a child of it, as far as this user sees".to_owned(),
+            };
+            let port = self
+                .asked
+                .port
+                .map_or_else(String::new, |port| format!(" at port {port}"));
+            let note = format!("process {pid} has no UDP socket{port} here; {said}");
+            self.notes.push(Foreign(note).to_string());
+        }
+        let is_missing = |port: &u16| facts.sockets.iter().all(|one| one.local.port() != *port);
+        if let Some(port) = self.asked.port.filter(is_missing) {
+            let holders = holders_elsewhere(root, port);
+            self.asked.elsewhere = holders.first().map(|first| {
+                let pid = first.0;
+                let holders = list(&holders);
+                let said = format!(
+                    "{holders} has port {port} in another network namespace: mpps doctor --pid {pid} --port \
+                     {port}"
+                );
+                Foreign(said).to_string()
+            });
+            self.notes.extend(self.asked.elsewhere.clone());
+        }
     }
 
     /// Looks at the queues of sockets, if that is due again: a check then knows whether a queue was full

@@ -3,11 +3,14 @@
 use super::lines::LOOK;
 use crate::signal::EndSignal;
 use crate::value;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use mpps_host::facts::numbered_elsewhere;
 use mpps_host::{DoctorRequest, Watch};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::text::ShellWord;
+use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,7 +43,8 @@ pub(crate) struct PartArgs {
     /// still cover all ports [default: all ports]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// Show only sockets of this process, in its network namespace [default: all processes]
+    /// Show only sockets of this process, in its network namespace; those of its children if it has
+    /// none [default: all processes]
     #[arg(long, value_name = "PID", conflicts_with = "netns", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
     /// Use another network namespace: a name of `ip netns`, a process, or a file [default: this one]
@@ -77,10 +81,10 @@ impl PartArgs {
 
     fn enter(&self) -> Result<()> {
         if let Some(pid) = self.pid {
+            is_there("--pid", pid)?;
             let namespace = NetNamespace::open(&format!("/proc/{pid}/ns/net"));
-            let namespace = namespace.with_context(|| {
-                format!("--pid {pid}: no such process, or it may not be seen; as root all may")
-            })?;
+            let namespace = namespace
+                .with_context(|| format!("--pid {pid}: its network namespace may not be seen"))?;
             // An ordinary user may look at its own.
             if namespace.inode() != NetNamespace::current()?.inode() {
                 namespace.enter().context("--pid")?;
@@ -109,6 +113,7 @@ impl PartArgs {
             port: self.port,
             pid: self.pid,
             again,
+            ..DoctorRequest::default()
         }
     }
 }
@@ -129,11 +134,36 @@ impl PaceArgs {
     }
 }
 
+/// Fails with the remedy for a process that has ended, or whose number is that of a container.
+fn is_there(option: &str, pid: u32) -> Result<()> {
+    let is_dead = |stat: String| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('Z'))
+    };
+    let has_ended = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => is_dead(stat),
+        // Without /proc nothing is known.
+        Err(_) => Path::new("/proc/self").exists(),
+    };
+    let inside = match has_ended {
+        true => numbered_elsewhere(pid),
+        false => return Ok(()),
+    };
+    let inside = match inside.first() {
+        Some(first) => format!("; in a container that number is {first}"),
+        None => String::new(),
+    };
+    bail!("{option} {pid}: no such process, or it has ended{inside}; pgrep -a NAME lists numbers")
+}
+
 /// The network namespace that a user names.
 fn namespace(name: &str) -> Result<NetNamespace> {
     ensure!(!name.is_empty(), "--netns: no name, process or file");
     let path = match name.parse::<u32>() {
-        Ok(pid) => format!("/proc/{pid}/ns/net"),
+        Ok(pid) => {
+            is_there("--netns", pid)?;
+            format!("/proc/{pid}/ns/net")
+        }
         Err(_) if name.contains('/') => name.to_owned(),
         Err(_) => format!("/run/netns/{name}"),
     };

@@ -309,6 +309,11 @@ impl Found {
         );
     }
 
+    /// The notes in the output.
+    pub(crate) fn notes(&self) -> String {
+        self.value["notes"].to_string()
+    }
+
     /// The checks that speak, each with its count.
     fn told(&self) -> Vec<(&str, u64)> {
         let findings = self.value["findings"].as_array().expect("findings");

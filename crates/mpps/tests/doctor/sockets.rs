@@ -3,7 +3,7 @@
 use super::gallery;
 use super::program::{Group, Way};
 use super::scenario::{Found, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
-use crate::common::run;
+use crate::common::{mpps, run};
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::net::UdpSocket;
@@ -36,7 +36,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_server_in_python_that_answers,
             a_reader_that_sleeps_between_two_reads,
             bursts_that_a_larger_buffer_holds,
-            a_thread_of_four_that_hangs;
+            a_thread_of_four_that_hangs,
+            a_wrapper_and_a_port_elsewhere;
         measures(Need::Root, Need::Cpus(2)): one_socket_for_two_threads;
     ]
 }
@@ -298,6 +299,35 @@ fn a_thread_of_four_that_hangs() {
         &found,
         &[("socket_buffer", dropped, "this one's own reader differs")],
     );
+}
+
+/// The number of a wrapper, and a port of another namespace.
+fn a_wrapper_and_a_port_elsewhere() {
+    let scenario = Scenario::new();
+    let server = scenario.server(
+        "import os, socket, time\n\
+         if os.fork(): time.sleep(600)\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.bind(('192.168.254.1', 4321)); print('ready', flush=True); time.sleep(600)",
+    );
+    let pid = server.pid().to_string();
+    let found = scenario.doctor_asked(&["--pid", &pid], || {
+        scenario.send(Traffic::to(&at(1), 5 * SENT));
+    });
+    let dropped = found.kernels_drops(&server);
+    expect(&found, &[("socket_buffer", dropped, "does not read it")]);
+    assert!(
+        found
+            .notes()
+            .contains("sockets of its children are shown: python3"),
+        "{found:#?}"
+    );
+    let ended =
+        scenario.on_sender(|| run(&mut mpps(&["doctor", "--port", "4321", "--seconds", "0.1"])));
+    let said = "has port 4321 in another network namespace: mpps doctor --pid";
+    assert!(ended.out.contains(said), "{ended:#?}");
+    let ended = run(&mut mpps(&["doctor", "--pid", "999999999"]));
+    assert!(ended.err.contains("no such process"), "{ended:#?}");
 }
 
 fn a_socket_filter() {
