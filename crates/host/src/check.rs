@@ -33,6 +33,7 @@ mod nothing_arrives;
 mod one_queue;
 mod overrun;
 pub mod overview;
+mod port_owner;
 mod ports_used_up;
 mod program_settings;
 mod quota;
@@ -86,7 +87,7 @@ pub struct Check {
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
-pub const CHECKS: [Check; 44] = [
+pub const CHECKS: [Check; 45] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     allowance::CHECK,
@@ -112,6 +113,7 @@ pub const CHECKS: [Check; 44] = [
     checksum::CHECK,
     listener_elsewhere::CHECK,
     no_listener::CHECK,
+    port_owner::CHECK,
     udp_memory::CHECK,
     udp_errors::CHECK,
     quota::CHECK,

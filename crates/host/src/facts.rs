@@ -4,6 +4,7 @@ mod card;
 mod cgroup;
 mod conntrack;
 pub mod cpu;
+mod delivery;
 pub(crate) mod elsewhere;
 pub mod fingerprint;
 pub mod interface_facts;
@@ -23,6 +24,7 @@ pub use card::NetworkCard;
 pub(crate) use card::virtio_feature;
 pub use cgroup::IngressProgram;
 pub use conntrack::Conntrack;
+pub use delivery::{JoinedGroup, OutsideSocket};
 pub use elsewhere::numbered_elsewhere;
 pub use load::ProcessLoad;
 pub use mpps_os::interrupts::Interrupt;
@@ -42,10 +44,11 @@ use mpps_os::netlink::neighbour;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
     "net.core.netdev_max_backlog",
@@ -54,6 +57,7 @@ const SETTINGS: [&str; 8] = [
     "net.ipv4.ipfrag_high_thresh",
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_syncookies",
+    "net.ipv4.udp_l3mdev_accept",
 ];
 
 /// Of neighbours that do not answer, this many are named.
@@ -111,6 +115,12 @@ pub struct Observation {
     pub unanswered: Vec<String>,
     /// The mode of the reverse path filter of each interface; empty if the filter never dropped a packet.
     pub reverse_path: BTreeMap<String, u8>,
+    /// The groups that its sockets joined, without those of the kernel; none at a first moment.
+    pub groups: Vec<JoinedGroup>,
+    /// The namespace's IPv4 addresses, without those of loopback; none at a first moment.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Who has the asked port in other namespaces; none at a first moment, and if this one has it.
+    pub outside: Vec<OutsideSocket>,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -225,6 +235,12 @@ impl Observation {
         }
         if !is_first {
             facts.find_owners(&root, part);
+            facts.groups = delivery::joined_groups(&root);
+            facts.addresses = delivery::addresses(&root);
+            let has = |port: &u16| facts.sockets.iter().any(|one| one.local.port() == *port);
+            let missing = part.port.filter(|port| (part.goes_on)() && !has(port));
+            let outside = missing.map(|port| delivery::outside_sockets(&root, port));
+            facts.outside = outside.unwrap_or_default();
         }
         let links = &facts.links;
         let every = || links.iter().map(|link| &*link.name).collect();

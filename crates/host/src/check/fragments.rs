@@ -1,6 +1,6 @@
 //! Datagrams that miss a fragment.
 
-use super::{Check, Confidence, Evidence, Finding, Observed};
+use super::{Check, Confidence, Evidence, Finding, Observed, firewall};
 use crate::Station;
 use crate::facts::Observation;
 use crate::ledger::loss::FRAGMENTS;
@@ -54,6 +54,20 @@ fn remedy() -> String {
     )
 }
 
+/// The later fragments that a rule of this host may have dropped, as a half sentence. Only the first one has
+/// a UDP header, so that they are among other packets.
+pub(super) fn filtered(seen: &Observed) -> Option<(u64, String)> {
+    let count = seen.others(firewall::REASON);
+    let what = format!(
+        "; meanwhile the firewall of this host dropped {count} packets that show no such port, as later fragments \
+         do not"
+    );
+    (count > 0).then_some((count, what))
+}
+
+/// How to see the rule that drops them.
+pub(super) const RULE: &str = "nft list ruleset shows a rule about frag-off (iptables -S: -f)";
+
 /// The kernel gives up a datagram 30 s after its first fragment, and counts it only then.
 fn earlier(seen: &Observed) -> Option<Finding> {
     let (mut count, mut evidence) = (0_u64, Vec::new());
@@ -92,6 +106,11 @@ fn failed(seen: &Observed) -> Option<Finding> {
     let overlaps = seen.counter("IpExt.ReasmOverlaps");
     let overlaps = overlaps.filter(|overlaps| overlaps.grown() > 0);
     let Some(overlaps) = overlaps else {
+        if let Some((_, filtered)) = filtered(seen) {
+            let what = format!("fragments of datagrams came and the rest did not{filtered}");
+            let remedy = format!("{RULE}; otherwise {smaller}");
+            return Some(found.says(what, remedy).with(Confidence::Possible));
+        }
         let v6 = match seen.grown(&FRAGMENTS.counters[1..]) {
             0 => "",
             _ => ", or they overlap, which IPv6 does not count",
@@ -140,7 +159,15 @@ fn waiting(seen: &Observed) -> Option<Finding> {
         "{count} datagrams wait for further fragments; what does not come in 30 s (IPv6: 60 s) is lost, and \
          is counted only then"
     );
+    let found = (count > 0).then(|| Finding::noticed(seen, &CHECK, Station::Ip, evidence))?;
+    if let Some((dropped, filtered)) = filtered(seen) {
+        let confidence = match dropped >= count {
+            true => Confidence::Likely,
+            false => Confidence::Possible,
+        };
+        let remedy = format!("{RULE}; {}", remedy());
+        return Some(found.says(what + &filtered, remedy).with(confidence));
+    }
     let remedy = format!("look again after that time; {}", remedy());
-    let found = (count > 0).then(|| Finding::noticed(seen, &CHECK, Station::Ip, evidence));
-    Some(found?.says(what, remedy).with(Confidence::Possible))
+    Some(found.says(what, remedy).with(Confidence::Possible))
 }

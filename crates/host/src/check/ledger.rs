@@ -198,6 +198,15 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
             "{waiting} bytes wait in socket buffers: no counter shows how many datagrams"
         ));
     }
+    let entries = [seen.before, seen.after].map(|facts| &facts.sockets);
+    let mut entries = entries.into_iter().flatten();
+    if let Some(port) = seen.asked.port.filter(|_| !seen.sockets.is_empty())
+        && entries.all(|one| one.local.port() == port)
+    {
+        ledger.note(format!(
+            "all UDP sockets of this namespace have port {port}: what was delivered came for it"
+        ));
+    }
     if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {
         ledger.note("fragments came: IP counts each of them, and UDP the whole");
     }

@@ -17,11 +17,15 @@ fn run(seen: &Observed) -> Vec<Finding> {
         return Vec::new();
     };
     let found = no_listener::finding(seen, &CHECK).map(|found| {
+        let bind = "bind the program to the address that the senders use, or to 0.0.0.0 or [::] for \
+                    all of a family";
+        let (vrf, remedy) = match no_listener::vrf(seen) {
+            Some((vrf, remedy)) => (vrf, format!("{bind}; {remedy}")),
+            None => (String::new(), bind.to_owned()),
+        };
         let what = format!(
-            "datagrams came for UDP port {port}, and none of its sockets takes them: they are at {places}"
+            "datagrams came for UDP port {port}, and none of its sockets takes them: they are at {places}{vrf}"
         );
-        let remedy = "bind the program to the address that the senders use, or to 0.0.0.0 or [::] for \
-                      all of a family";
         found.says(what, remedy).with(Confidence::Likely)
     });
     found.into_iter().collect()

@@ -1,10 +1,10 @@
 //! Datagrams for a port without a listener.
 
-use super::unspecified;
-use super::{Check, Confidence, Finding, Observed};
+use super::{Check, Confidence, Finding, Observed, port_owner, unspecified};
 use crate::Station;
 use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
 use mpps_os::netlink::sock_diag::UdpEntry;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "no_listener",
@@ -30,7 +30,8 @@ fn ignored(seen: &Observed) -> Option<Finding> {
         .reason(unspecified::REASON)
         .map_or(0, |one| one.grown());
     let ours = seen.asked.port.map(|port| (port, ours.min(found.count)));
-    let whose = match ours.filter(|&(_, ours)| ours > 0) {
+    let ours = ours.filter(|&(_, ours)| ours > 0);
+    let whose = match ours {
         Some((port, ours)) => {
             found = found.of(ours, seen);
             format!(" for UDP port {port}")
@@ -41,23 +42,51 @@ fn ignored(seen: &Observed) -> Option<Finding> {
         }
     };
     let what = format!(
-        "datagrams came to all hosts or to a group{whose}, and no socket takes them{}",
-        some(seen)
+        "datagrams came to all hosts or to a group{whose}, and no socket takes them{}{}",
+        some(seen),
+        joined(seen)
     );
-    let remedy = "none, if no program here wants them; otherwise bind it to 0.0.0.0, or join the group: tcpdump \
-                  -ni any 'udp and multicast' shows them";
+    let shows = "tcpdump -ni any 'udp and multicast' shows them";
+    let remedy = match ours.is_some() && !seen.sockets.is_empty() {
+        true => format!(
+            "a socket that is bound to an address of this host gets none of them: bind it to 0.0.0.0, to [::] or \
+             to the group's address, and join the group at the interface that they come by, for their source: \
+             {shows}"
+        ),
+        false => format!(
+            "none, if no program here wants them; otherwise bind it to 0.0.0.0, or join the group: {shows}"
+        ),
+    };
     Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
 /// The sockets in question that take only some of what comes to their port, as a half sentence.
 fn some(seen: &Observed) -> String {
     let entries = seen.sockets.iter().map(|socket| socket.entry);
-    let takes_all = |entry: &&UdpEntry| {
-        entry.local.ip().is_unspecified() && entry.remote.is_none() && entry.interface == 0
-    };
-    match places(entries.filter(|entry| !takes_all(entry))).join(", ") {
+    match places(seen, entries.filter(|entry| !takes_all(entry))).join(", ") {
         none if none.is_empty() => String::new(),
         some => format!("; these sockets take only some: {some}"),
+    }
+}
+
+/// True if the socket takes all that comes to its port, of its address families.
+pub(super) fn takes_all(entry: &UdpEntry) -> bool {
+    entry.local.ip().is_unspecified() && entry.remote.is_none() && entry.interface == 0
+}
+
+/// The groups that sockets joined, as a half sentence: `; joined here: 239.1.1.1 at eth1`.
+pub(super) fn joined(seen: &Observed) -> String {
+    let groups = seen.after.groups.iter().map(|one| {
+        let sources: Vec<String> = one.only_from.iter().map(ToString::to_string).collect();
+        let only = match sources.is_empty() {
+            true => String::new(),
+            false => format!(" (only from {})", sources.join(" and ")),
+        };
+        format!("{} at {}{only}", one.group, one.interface)
+    });
+    match short(groups.collect()).join(", ") {
+        none if none.is_empty() => String::new(),
+        groups => format!("; joined here: {groups}"),
     }
 }
 
@@ -70,37 +99,45 @@ pub(super) fn elsewhere(seen: &Observed) -> Vec<String> {
     if seen.asked.port.is_none() || seen.sockets.is_empty() {
         return Vec::new();
     }
-    let takes_all = |is_v6: bool| {
+    let all_taken = |is_v6: bool| {
         let mut entries = seen.sockets.iter().map(|socket| socket.entry);
         entries.any(|entry| {
-            let is_any = entry.local.ip().is_unspecified() && entry.remote.is_none();
             let is_of = match entry.local.is_ipv6() {
                 true => is_v6 || !entry.only_v6,
                 false => !is_v6,
             };
-            is_any && is_of && entry.interface == 0
+            is_of && takes_all(entry)
         })
     };
-    let missed = |name: &str, is_v6| seen.grown(&[name]) > 0 && !takes_all(is_v6);
+    let missed = |name: &str, is_v6| seen.grown(&[name]) > 0 && !all_taken(is_v6);
     if !missed("Udp.NoPorts", false) && !missed("Udp6.NoPorts", true) {
         return Vec::new();
     }
-    places(seen.sockets.iter().map(|socket| socket.entry))
+    places(seen, seen.sockets.iter().map(|socket| socket.entry))
 }
 
-fn places<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> Vec<String> {
+fn places<'e>(seen: &Observed, entries: impl Iterator<Item = &'e UdpEntry>) -> Vec<String> {
     let mut places: Vec<String> = entries
         .map(|entry| match entry.remote {
             Some(remote) => format!("{} (only from {remote})", entry.local),
-            None if entry.interface > 0 => format!("{} (only at one interface)", entry.local),
+            None if entry.interface > 0 => {
+                let name = seen.interface_name(entry.interface);
+                let name = name.unwrap_or("one interface");
+                format!("{} (only at {name})", entry.local)
+            }
             None => entry.local.to_string(),
         })
         .collect();
     places.dedup();
-    let more = places.len().saturating_sub(PLACES);
-    places.truncate(PLACES);
-    places.extend((more > 0).then(|| format!("{more} more")));
-    places
+    short(places)
+}
+
+/// The first few, and how many more there are.
+fn short(mut all: Vec<String>) -> Vec<String> {
+    let more = all.len().saturating_sub(PLACES);
+    all.truncate(PLACES);
+    all.extend((more > 0).then(|| format!("{more} more")));
+    all
 }
 
 /// The finding about datagrams that found no socket.
@@ -120,20 +157,55 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
         None => (seen.counters(NO_SOCKET.counters), Confidence::Possible),
     };
     let found = Finding::lost(seen, check, Station::Udp, evidence)?;
-    let what = match seen.sockets.len() {
-        0 => match &seen.asked.elsewhere {
-            Some(elsewhere) => {
-                format!(
-                    "datagrams came for UDP port {port}, and no socket has it here; {elsewhere}"
-                )
-            }
-            None => format!("datagrams came for UDP port {port}, and no socket has it"),
-        },
-        _ => format!(
-            "datagrams came for UDP port {port}, and no socket took them, though one has it now"
-        ),
-    };
-    let remedy =
+    let came = format!("datagrams came for UDP port {port}, and no socket");
+    let start =
         format!("start the program that serves port {port}, or have senders stop: ss -ulpn");
-    Some(found.says(what, remedy).with(confidence))
+    if seen.sockets.is_empty() {
+        let holders = match (port_owner::holders(seen, port), &seen.asked.elsewhere) {
+            (holders, Some(elsewhere)) if holders.is_empty() => format!(" here; {elsewhere}"),
+            (holders, _) => holders,
+        };
+        return Some(
+            found
+                .says(format!("{came} has it{holders}"), start)
+                .with(confidence),
+        );
+    }
+    let is_new = |inode| !seen.before.sockets.iter().any(|one| one.inode == inode);
+    if seen.sockets.iter().all(|one| is_new(one.entry.inode)) {
+        let what = format!("{came} took them, though one has it now");
+        return Some(found.says(what, start).with(Confidence::Likely));
+    }
+    let takers = places(seen, seen.sockets.iter().map(|socket| socket.entry)).join(", ");
+    let Some((vrf, remedy)) = vrf(seen) else {
+        let what = format!("{came} took them; {takers} was there, and the cause is not known");
+        let remedy = "a BPF program may choose sockets (sk_lookup, SO_ATTACH_REUSEPORT_EBPF): bpftool link; \
+                      or the socket was bound, connected or closed meanwhile: ss -ulpn";
+        return Some(found.says(what, remedy).with(Confidence::Possible));
+    };
+    let what = format!("{came} took them; {takers} was there{vrf}");
+    Some(found.says(what, remedy).with(Confidence::Likely))
 }
+
+/// A VRF whose packets sockets outside of it do not get (Documentation/networking/vrf.rst), as a half
+/// sentence, and its remedy.
+pub(super) fn vrf(seen: &Observed) -> Option<(String, String)> {
+    let mut cards = seen.after.cards.iter();
+    let (name, _) = cards.find(|(_, card)| card.driver == "vrf")?;
+    let is_shared = seen.after.settings.get(L3MDEV) != Some(&0);
+    let may = seen.sockets.iter().any(|one| one.entry.interface == 0);
+    (may && !is_shared).then(|| {
+        let what = format!(
+            ", but packets that come by interfaces of the VRF {name} reach only sockets that are bound to it \
+             ({L3MDEV} is 0)"
+        );
+        let remedy = format!(
+            "sysctl -w {L3MDEV}=1, or start the program in the VRF: ip vrf exec {} PROGRAM",
+            ShellWord::new(name)
+        );
+        (what, remedy)
+    })
+}
+
+/// Whether sockets that are bound to no interface get the packets of VRFs.
+const L3MDEV: &str = "net.ipv4.udp_l3mdev_accept";

@@ -1,34 +1,71 @@
 //! No packet at all: where they stop.
 
-use super::vanished::{is_udp_silent, unread};
-use super::{Check, Confidence, Evidence, Finding, Observed, fragments};
+use super::drop_reason::LOCALNET;
+use super::vanished::{is_udp_silent, packets_to_strange_groups, unread};
+use super::{Check, Confidence, Evidence, Finding, Observed, firewall, fragments, port_owner};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
-    reads: "each interface's carrier and `rx_packets`, `Ip.InReceives`, fragments, all UDP counters, the \
-            port's sockets",
-    speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station",
+    reads: "each interface's carrier and `rx_packets`, `Ip.InReceives`, `Ip.ForwDatagrams`, fragments, all UDP \
+            counters, drop reasons of other packets, the port's sockets and who else has it",
+    speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station. A \
+             remark if a program got the packets before IP, in another namespace, or by TCP",
     run,
 };
+
+/// What came as far as each station, without IPv6's neighbour discovery and listener reports, which come
+/// unasked.
+struct Arrivals<'s, 'a> {
+    seen: &'s Observed<'a>,
+    port: u16,
+    links: Vec<Evidence>,
+    /// Packets at the interfaces.
+    wire: u64,
+    ip: Vec<Evidence>,
+    /// Packets at IP.
+    at_ip: u64,
+}
+
+/// Where packets stop.
+struct Stop {
+    station: Station,
+    evidence: Vec<Evidence>,
+    what: String,
+    remedy: String,
+    is_remark: bool,
+}
+
+/// The places where packets can stop, in their order. The first that knows something speaks.
+const STOPS: [fn(&Arrivals) -> Option<Stop>; 8] = [
+    no_interface,
+    no_packet,
+    taken_before_ip,
+    other_frames,
+    forwarded,
+    unfinished,
+    dropped,
+    other_protocol,
+];
+
+/// Reasons for dropping packets that are not the port's when they are dropped: what that is, and what helps.
+const OTHERWISE: [(&str, &str, &str); 2] = [
+    (
+        firewall::REASON,
+        "the firewall of this host dropped them",
+        "nft list ruleset; iptables-save -c",
+    ),
+    LOCALNET,
+];
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let Some(port) = seen.asked.port.filter(|_| is_silent(seen)) else {
         return Vec::new();
     };
-    let links = seen.interfaces();
-    let links = links.filter_map(|name| seen.link(name, "rx_packets", |link| link.rx_packets));
-    let links: Vec<_> = links.collect();
-    // Packets from a host to itself are no traffic, unless loopback was asked for.
-    let is_asked = links.len() == 1 && seen.after.links.len() > 1;
-    let links: Vec<_> = links
-        .into_iter()
-        .filter(|one| is_asked || !one.source.starts_with("lo "))
-        .collect();
-    let came = Evidence::sum(&links);
-    let ip = seen.counters(&["Ip.InReceives", "Ip6.InReceives"]);
-    let ip_came = Evidence::sum(&ip);
-    let pieces = seen.grown(fragments::CAME);
+    let arrivals = Arrivals::of(seen, port);
+    let Some(stop) = STOPS.iter().find_map(|stop| stop(&arrivals)) else {
+        return Vec::new();
+    };
     let listens = match seen.sockets.len() {
         0 => match &seen.asked.elsewhere {
             Some(elsewhere) => format!("no socket has UDP port {port} here ({elsewhere}), and "),
@@ -36,57 +73,182 @@ fn run(seen: &Observed) -> Vec<Finding> {
         },
         _ => String::new(),
     };
-    let (station, evidence, what, remedy) = if links.is_empty() {
-        (
-            Station::Wire,
+    let evidence = stop.evidence.into_iter();
+    let evidence = evidence.chain(seen.counter("Udp.InDatagrams"));
+    let mut found = Finding::noticed(seen, &CHECK, stop.station, evidence.collect());
+    found.is_remark = stop.is_remark;
+    let what = format!("nothing arrived: {listens}{}", stop.what);
+    vec![found.says(what, stop.remedy).with(Confidence::Likely)]
+}
+
+impl<'s, 'a> Arrivals<'s, 'a> {
+    fn of(seen: &'s Observed<'a>, port: u16) -> Self {
+        let links = seen.interfaces();
+        let links = links.filter_map(|name| seen.link(name, "rx_packets", |link| link.rx_packets));
+        let links: Vec<_> = links.collect();
+        // Packets from a host to itself are no traffic, unless loopback was asked for.
+        let is_asked = links.len() == 1 && seen.after.links.len() > 1;
+        let links: Vec<_> = links
+            .into_iter()
+            .filter(|one| is_asked || !one.source.starts_with("lo "))
+            .collect();
+        let ip = seen.counters(&["Ip.InReceives", "Ip6.InReceives"]);
+        let delivered = seen.grown(&["Ip6.InDelivers"]);
+        let chatter = seen.grown(&["Icmp6.InMsgs"]).min(delivered);
+        let chatter = chatter.saturating_add(packets_to_strange_groups(seen));
+        Self {
+            seen,
+            port,
+            wire: Evidence::sum(&links).saturating_sub(chatter),
+            at_ip: Evidence::sum(&ip).saturating_sub(chatter),
+            links,
             ip,
-            "there is no interface here but loopback".to_owned(),
-            "ip link show; for a container: mpps doctor --netns PID".to_owned(),
-        )
-    } else if came == 0 {
-        (
+        }
+    }
+
+    fn stop(&self, station: Station, what: impl Into<String>, remedy: impl Into<String>) -> Stop {
+        let evidence = match station {
+            Station::Wire => &self.links,
+            _ => &self.ip,
+        };
+        Stop {
+            station,
+            evidence: evidence.clone(),
+            what: what.into(),
+            remedy: remedy.into(),
+            is_remark: false,
+        }
+    }
+}
+
+fn no_interface(came: &Arrivals) -> Option<Stop> {
+    let stop = Stop {
+        evidence: came.ip.clone(),
+        ..came.stop(
             Station::Wire,
-            links,
-            format!("no interface received any packet{}", without_carrier(seen)),
-            "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, \
-             its table of neighbours?"
-                .to_owned(),
+            "there is no interface here but loopback",
+            "ip link show; for a container: mpps doctor --netns PID",
         )
-    } else if ip_came == 0 {
-        (
+    };
+    came.links.is_empty().then_some(stop)
+}
+
+fn no_packet(came: &Arrivals) -> Option<Stop> {
+    let carrier = without_carrier(came.seen);
+    let holders = port_owner::outside(came.seen, came.port);
+    let besides = match Evidence::sum(&came.links) {
+        0 => "",
+        _ => " except neighbour discovery and listener reports of IPv6",
+    };
+    let stop = came.stop(
+        Station::Wire,
+        format!("no interface received any packet{besides}{carrier}{holders}"),
+        "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, its \
+         table of neighbours?",
+    );
+    (came.wire == 0).then_some(stop)
+}
+
+/// A program at the interface receives or sends on: that is its job.
+fn taken_before_ip(came: &Arrivals) -> Option<Stop> {
+    let taker = port_owner::by_xdp(came.seen);
+    let taken = came.wire.saturating_sub(came.at_ip);
+    (taken > came.at_ip && !taker.is_empty()).then(|| Stop {
+        is_remark: true,
+        ..came.stop(
+            Station::Wire,
+            format!("{taken} packets reached the interfaces and not IP{taker}"),
+            "none, if that program is to have them: its own counters show what it received; ip link show and \
+             bpftool net list show XDP programs",
+        )
+    })
+}
+
+fn other_frames(came: &Arrivals) -> Option<Stop> {
+    let stop = Stop {
+        evidence: came.links.clone(),
+        ..came.stop(
             Station::Ip,
-            links,
             format!(
-                "{came} packets reached the interfaces and none reached IP: they are of \
-         another protocol, another VLAN or another host's Ethernet address"
+                "{} packets reached the interfaces and none reached IP: they are of another protocol, another \
+                 VLAN or another host's Ethernet address",
+                came.wire
             ),
-            "tcpdump -eni IF shows what they are".to_owned(),
+            "tcpdump -eni IF shows what they are",
         )
-    } else if pieces > 0 && seen.grown(fragments::WHOLE) == 0 {
-        (
+    };
+    (came.at_ip == 0).then_some(stop)
+}
+
+fn forwarded(came: &Arrivals) -> Option<Stop> {
+    let evidence = came
+        .seen
+        .counters(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]);
+    let count = Evidence::sum(&evidence);
+    let outside = port_owner::outside(came.seen, came.port);
+    (count > 0).then(|| Stop {
+        is_remark: !outside.is_empty(),
+        evidence,
+        ..came.stop(
             Station::Ip,
-            seen.counters(fragments::CAME),
-            format!("{pieces} fragments reached IP and no datagram became whole"),
+            format!("{count} packets were forwarded to another network namespace or host{outside}"),
+            "for a published port of a container look in its network namespace: mpps doctor --netns PID; nft \
+             list ruleset shows whereto a rule translates the port (DNAT)",
+        )
+    })
+}
+
+fn unfinished(came: &Arrivals) -> Option<Stop> {
+    let pieces = came.seen.grown(fragments::CAME);
+    let (filtered, rule) = match fragments::filtered(came.seen) {
+        Some((_, filtered)) => (filtered, format!("{}; ", fragments::RULE)),
+        None => Default::default(),
+    };
+    let stop = Stop {
+        evidence: came.seen.counters(fragments::CAME),
+        ..came.stop(
+            Station::Ip,
+            format!("{pieces} fragments reached IP and no datagram became whole{filtered}"),
             format!(
-                "{} which fragments do not come; datagrams that fit into one packet have none",
+                "{rule}{} which fragments do not come; datagrams that fit into one packet have none",
                 fragments::TCPDUMP
             ),
         )
-    } else {
-        (
-            Station::Udp,
-            ip,
-            format!("{ip_came} packets reached IP and no UDP datagram was among them"),
-            format!(
-                "tcpdump -ni IF udp port {port} shows whether the sender sends here; a firewall before this \
-         host, or the sender's own, may drop them"
-            ),
-        )
     };
-    let evidence = evidence.into_iter().chain(seen.counter("Udp.InDatagrams"));
-    let found = Finding::noticed(seen, &CHECK, station, evidence.collect());
-    let found = found.says(format!("nothing arrived: {listens}{what}"), remedy);
-    vec![found.with(Confidence::Likely)]
+    (pieces > 0 && came.seen.grown(fragments::WHOLE) == 0).then_some(stop)
+}
+
+fn dropped(came: &Arrivals) -> Option<Stop> {
+    let lost = OTHERWISE.iter().map(|one| (came.seen.others(one.0), one));
+    let (count, (reason, why, remedy)) = lost.max_by_key(|(count, _)| *count)?;
+    let what = format!(
+        "{count} packets were dropped for the reason {reason}, but not as datagrams to port {}: {why}; they may be \
+         of another port, translated from or to another one (DNAT), fragments, or of another protocol",
+        came.port
+    );
+    (count > 0).then(|| came.stop(Station::Ip, what, *remedy))
+}
+
+fn other_protocol(came: &Arrivals) -> Option<Stop> {
+    let (count, port) = (came.at_ip, came.port);
+    let tcp = port_owner::by_tcp(came.seen, port);
+    let is_tcp = !tcp.is_empty() && came.seen.sockets.is_empty();
+    let remedy = match is_tcp {
+        true => format!(
+            "for the TCP service: mpps doctor without --port shows full accept queues; ss -tlnp sport = :{port}"
+        ),
+        false => format!(
+            "tcpdump -ni IF udp port {port} shows whether the sender sends here; a firewall before this host, or \
+             the sender's own, may drop them"
+        ),
+    };
+    let outside = port_owner::outside(came.seen, port);
+    let what =
+        format!("{count} packets reached IP and no UDP datagram was among them{tcp}{outside}");
+    Some(Stop {
+        is_remark: is_tcp && came.seen.grown(&["Tcp.InSegs"]) > 0,
+        ..came.stop(Station::Udp, what, remedy)
+    })
 }
 
 /// Which of the interfaces that were looked at cannot receive.
@@ -109,5 +271,7 @@ fn is_silent(seen: &Observed) -> bool {
         .sockets
         .iter()
         .any(|socket| socket.drops.grown() > 0 || socket.entry.queued_bytes > 0);
-    is_udp_silent(seen) && unread(seen) == 0 && !dropped && !lost
+    // IGMP is delivered, and no counter of a protocol has it.
+    let is_read = unread(seen) <= seen.grown(&["IpExt.InMcastPkts"]);
+    is_udp_silent(seen) && is_read && !dropped && !lost
 }

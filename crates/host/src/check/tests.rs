@@ -2,6 +2,7 @@
 
 mod cards;
 mod counts;
+mod delivery;
 mod fragments;
 mod groups;
 mod out;
@@ -486,7 +487,11 @@ fn where_nothing_arrives_the_first_silent_station_is_named() {
             "without a port nobody misses anything"
         );
     }
-    assert_eq!(ask(at(5, 5, 5), Some(53)), None);
+    let (station, what) = ask(at(5, 5, 5), Some(53)).expect("nobody has it");
+    assert_eq!(
+        (station, &*what),
+        (Station::Udp, "no socket of this namespace has UDP port 53")
+    );
     let counters = host(&[("Ip.InReceives", 0), ("Udp.InDatagrams", 0)]);
     let after = later(counters.clone());
     let alone = findings(&Observed::new(&counters, &after, None, asked(Some(53))));

@@ -1,7 +1,7 @@
 //! Packets that IP delivers nowhere, such as packets for a group without members here.
 
 use super::unspecified::{REASON, Unspecified};
-use super::{Check, Confidence, Evidence, Finding, Observed};
+use super::{Check, Confidence, Evidence, Finding, Observed, no_listener};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -24,15 +24,20 @@ fn run(seen: &Observed) -> Vec<Finding> {
         .collect()
 }
 
-/// By IPv6's counter they were to groups, and so for others: that is nothing wrong, however many.
+/// By IPv6's counter they were to groups, and so for others: that is nothing wrong, however many, unless
+/// they were for the port in question.
 fn v6(seen: &Observed, count: u64) -> Option<Finding> {
     let evidence = vec![Evidence::new(format!("drop reason {REASON}"), 0, count)];
     let mut found = Finding::lost(seen, &CHECK, Station::Ip, evidence)?;
     found.evidence.extend(seen.counter("Ip6.InMcastPkts"));
-    found.is_remark = true;
+    let joined = no_listener::joined(seen);
+    // A port that was asked for has a socket, and what came for it missed the groups that are joined.
+    found.is_remark = joined.is_empty() || seen.asked.port.is_none() || seen.sockets.is_empty();
     let found = found.says(
-        "datagrams came to IPv6 groups that no socket has joined at the interface that they come by, as \
-         mDNS of other hosts does",
+        format!(
+            "datagrams came to IPv6 groups that no socket has joined, for their source, at the interface that \
+             they come by, as mDNS of other hosts does{joined}"
+        ),
         "none, if no program here wants them: ip maddress show lists what is joined where; a program joins \
          with IPV6_JOIN_GROUP, which takes the interface",
     );
@@ -45,10 +50,13 @@ fn v4(seen: &Observed, count: u64) -> Option<Finding> {
         found.evidence.extend(seen.counter("Ip.InReceives"));
         found
             .says(
-                "IP received datagrams and delivered them nowhere; the cause is not known, because IPv4 counts \
-                 none of them and the kernel names no reason",
-                "three causes look alike: ip maddress show lists the groups that sockets joined at that \
-                 interface; ip route get ADDRESS from SOURCE iif IF shows a blackhole or a prohibition; \
+                format!(
+                    "IP received datagrams and delivered them nowhere; the cause is not known, because IPv4 \
+                     counts none of them and the kernel names no reason{}",
+                    no_listener::joined(seen)
+                ),
+                "three causes look alike: a group has to be joined at the interface that it comes by, for its \
+                 source: ip maddress show, /proc/net/mcfilter; ip route get ADDRESS from SOURCE iif IF shows a blackhole or a prohibition; \
                  tcpdump -vni IF 'ip[0] & 15 > 5' shows IP options. sysctl -w \
                  net.ipv4.conf.all.log_martians=1 logs sources that cannot be one",
             )

@@ -2,7 +2,7 @@
 
 use super::drop_reasons::NOT_SPECIFIED;
 use super::reason_counts::nameless;
-use super::vanished::datagrams_to_strange_groups;
+use super::vanished::{datagrams_to_strange_groups, vanished};
 use super::{Evidence, Observed, firewall};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::loss::{
@@ -68,6 +68,12 @@ impl Unspecified {
         // A counter shows the packets of IPv6, and only a difference those of IPv4. So IPv6 goes
         // first.
         let unrouted_v6 = datagrams_to_strange_groups(seen, seen.others(REASON)).min(left);
+        // Unless IPv4 misses just as many: then IPv6's are listener reports.
+        let missing = vanished(seen);
+        let unrouted_v6 = match missing.abs_diff(left) < unrouted_v6.abs_diff(left) {
+            true => unrouted_v6.min(left.saturating_sub(missing)),
+            false => unrouted_v6,
+        };
         let left = left - unrouted_v6;
         // Of fragments all are received, and one is delivered for those of a datagram.
         let whole = seen.grown(&["Ip.ReasmOKs"]);

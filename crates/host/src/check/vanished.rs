@@ -75,7 +75,7 @@ pub(super) fn datagrams_to_strange_groups(seen: &Observed, others: u64) -> u64 {
     packets_to_strange_groups(seen).saturating_sub(others.saturating_sub(vanished(seen)))
 }
 
-fn packets_to_strange_groups(seen: &Observed) -> u64 {
+pub(super) fn packets_to_strange_groups(seen: &Observed) -> u64 {
     let multicast = seen.grown(&["Ip6.InMcastPkts"]);
     // As many of them as IPv4 does not miss were of IPv6.
     let filtered = filtered(seen).saturating_sub(not_delivered(seen, &V4));
@@ -98,7 +98,7 @@ pub(super) fn vanished(seen: &Observed) -> u64 {
 }
 
 /// All that becomes of a datagram that IP delivers.
-const UDP: [&str; 8] = [
+pub(super) const UDP: [&str; 8] = [
     "Udp.InDatagrams",
     "Udp.NoPorts",
     "Udp.InErrors",

@@ -31,6 +31,16 @@ fn at(seen: &Observed, now: &XdpEntry) -> String {
     format!("{name} queue {}", now.queue)
 }
 
+/// `the AF_XDP socket at eth0 queue 0 of suricata (pid 812)`.
+pub(super) fn name(seen: &Observed, now: &XdpEntry) -> String {
+    let pids = seen.after.owners.get(&now.inode).into_iter().flatten();
+    let owner = pids.filter_map(|pid| seen.after.processes.get(pid)).next();
+    let owner = owner.map_or(String::new(), |owner| {
+        format!(" of {} (pid {})", owner.name, owner.pid)
+    });
+    format!("the AF_XDP socket at {}{owner}", at(seen, now))
+}
+
 /// The drops of AF_XDP sockets at an interface. Some drivers count them too, as their own or as the
 /// XDP program's.
 pub(super) fn lost_at(seen: &Observed, interface: &str) -> u64 {
@@ -57,11 +67,6 @@ fn run(seen: &Observed) -> Vec<Finding> {
             _ => "because its receive ring was full, and for want of frames in its fill ring",
         };
         let found = Finding::lost(seen, &CHECK, Station::Socket, lost.into())?;
-        let pids = seen.after.owners.get(&now.inode).into_iter().flatten();
-        let owner = pids.filter_map(|pid| seen.after.processes.get(pid)).next();
-        let owner = owner.map_or(String::new(), |owner| {
-            format!(" of {} (pid {})", owner.name, owner.pid)
-        });
         let copies = match now.is_zero_copy {
             true => "",
             false => {
@@ -79,8 +84,8 @@ fn run(seen: &Observed) -> Vec<Finding> {
             )
         });
         let what = format!(
-            "the AF_XDP socket at {}{owner} dropped packets {why}{copies}{large}",
-            at(seen, now)
+            "{} dropped packets {why}{copies}{large}",
+            name(seen, now)
         );
         let remedy = "fill the ring before traffic begins and after each batch; larger rings \
                       (XDP_UMEM_FILL_RING, XDP_RX_RING) for bursts; more queues, each with a thread, for load";

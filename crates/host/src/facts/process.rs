@@ -13,6 +13,8 @@ pub struct Process {
     pub pid: u32,
     /// Its name, as `ps` knows it (15 characters at most).
     pub name: String,
+    /// Its process group: all processes of one server, as a rule.
+    pub group: u32,
     /// True if a signal has stopped it. A traced process does not count: it goes on by itself.
     pub stopped: bool,
     /// Its threads.
@@ -25,7 +27,8 @@ pub struct Process {
     pub ingress: Option<Vec<IngressProgram>>,
 }
 
-/// The number of threads, and the CPU of one, in a `stat`.
+/// The process group, the number of threads, and the CPU of one, in a `stat`.
+const GROUP: usize = 5;
 pub(super) const THREADS: usize = 20;
 pub(super) const CPU: usize = 39;
 
@@ -140,6 +143,14 @@ pub(super) fn find_owners(
     (owners, true)
 }
 
+/// True if a process has one of these sockets.
+pub(super) fn has_socket(root: &Root, pid: u32, inodes: &BTreeSet<u32>) -> bool {
+    let folder = format!("proc/{pid}/fd");
+    let names = root.names(&folder).into_iter();
+    let mut links = names.filter_map(|name| root.link(&format!("{folder}/{name}")));
+    links.any(|link| socket(&link).is_some_and(|inode| inodes.contains(&inode)))
+}
+
 /// Reads these processes as far as they are still there: the first ones in any case, and the others
 /// until it has to end.
 pub(super) fn read_all(
@@ -197,6 +208,9 @@ impl Process {
         Self {
             pid,
             name: read("comm").unwrap_or_default(),
+            group: field(&stat, GROUP)
+                .and_then(|group| group.try_into().ok())
+                .unwrap_or(0),
             stopped: fields(&stat).is_some_and(|fields| fields.starts_with('T')),
             threads,
             read_ns: clock::monotonic_ns(),

@@ -1,0 +1,210 @@
+//! Who has the port in question, and what other ports lost.
+
+use super::no_listener::takes_all;
+use super::vanished::{UDP, is_udp_silent};
+use super::{Check, Confidence, Evidence, Finding, Observed, xdp_socket};
+use crate::Station;
+use mpps_os::netlink::sock_diag::UdpEntry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+pub(super) const CHECK: Check = Check {
+    name: "port_owner",
+    reads: "with `--port`: the UDP sockets and TCP listeners of the namespace (sock_diag), those of other \
+            namespaces (`/proc/PID/net/udp`), AF_XDP sockets, process groups, UDP counters",
+    speaks: "with `--port`: no socket has it, or, as remarks: several programs have it, sockets of other \
+             ports lost datagrams, or clients refused datagrams of a host with several addresses",
+    run,
+};
+
+fn run(seen: &Observed) -> Vec<Finding> {
+    let Some(port) = seen.asked.port else {
+        return Vec::new();
+    };
+    let found = [
+        nobody(seen, port),
+        several(seen, port),
+        others(seen, port),
+        refused(seen),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// Who has the port instead of a UDP socket here, as half sentences; empty if nobody is seen.
+pub(super) fn holders(seen: &Observed, port: u16) -> String {
+    [outside(seen, port), by_xdp(seen), by_tcp(seen, port)].concat()
+}
+
+/// A process with the port in another network namespace.
+pub(super) fn outside(seen: &Observed, port: u16) -> String {
+    let all = &seen.after.outside;
+    let Some(first) = all.first() else {
+        return String::new();
+    };
+    let (name, pid) = (&first.name, first.pid);
+    let more = match all.len() {
+        1 => String::new(),
+        all => format!(", and processes in {} others", all - 1),
+    };
+    format!(
+        "; {name} (pid {pid}) has it in another network namespace{more}: mpps doctor --netns {pid} --port {port} \
+         looks there"
+    )
+}
+
+/// The AF_XDP sockets and XDP programs that get packets before IP.
+pub(super) fn by_xdp(seen: &Observed) -> String {
+    let sockets = seen.after.xdp_sockets.iter();
+    let sockets =
+        sockets.map(|one| format!("; {} gets packets before IP", xdp_socket::name(seen, one)));
+    let sockets: BTreeSet<String> = sockets.collect();
+    if !sockets.is_empty() {
+        return sockets.into_iter().take(2).collect();
+    }
+    let mut links = seen.after.links.iter();
+    let link = links.find(|link| link.native_xdp.is_some());
+    link.map_or(String::new(), |link| {
+        format!("; an XDP program at {} gets packets before IP", link.name)
+    })
+}
+
+/// A TCP socket that listens there.
+pub(super) fn by_tcp(seen: &Observed, port: u16) -> String {
+    let mut listeners = seen.after.listeners.iter();
+    let listener = listeners.find(|one| one.local.port() == port);
+    listener.map_or(String::new(), |one| {
+        format!(
+            "; TCP port {port} has a listener at {}, and --port is about UDP",
+            one.local
+        )
+    })
+}
+
+/// No socket has the port, and no other check says so: nothing was dropped for want of one.
+fn nobody(seen: &Observed, port: u16) -> Option<Finding> {
+    let drops = seen.drops.iter().flatten().chain(&seen.drops_closed);
+    let is_told = match seen.drops.is_some() {
+        true => drops.into_iter().any(|drop| drop.datagrams > 0),
+        false => seen.grown(&["Udp.NoPorts", "Udp6.NoPorts"]) > 0,
+    };
+    let is_unknown = seen.after.are_sockets_unknown || seen.asked.pid.is_some();
+    if is_unknown || is_told || is_udp_silent(seen) || !seen.sockets.is_empty() {
+        return None;
+    }
+    let evidence = seen.counters(&UDP).into_iter();
+    let evidence = evidence.filter(|one| one.grown() > 0).collect();
+    let mut before = seen.before.sockets.iter();
+    let since = match before.any(|one| one.local.port() == port) {
+        true => " any more: it was closed meanwhile",
+        false => "",
+    };
+    let holders = holders(seen, port);
+    let mut found = Finding::noticed(seen, &CHECK, Station::Udp, evidence);
+    found.is_remark = !holders.is_empty();
+    let what = format!("no socket of this namespace has UDP port {port}{since}{holders}");
+    let remedy = format!(
+        "ss -ulpn lists the ports that programs have; start the program that serves port {port}, or ask for \
+         another port"
+    );
+    Some(found.says(what, remedy))
+}
+
+/// Sockets of different programs with one address: each datagram to it reaches one of them.
+fn several(seen: &Observed, port: u16) -> Option<Finding> {
+    let mut owners: BTreeMap<SocketAddr, BTreeMap<u32, String>> = BTreeMap::new();
+    let whole = seen.sockets.iter().filter(|one| one.entry.remote.is_none());
+    for one in whole {
+        let pids = seen.after.owners.get(&one.entry.inode);
+        for pid in pids.into_iter().flatten() {
+            let known = [seen.before, seen.after].map(|facts| facts.processes.get(pid));
+            let Some(process) = known.into_iter().flatten().next() else {
+                continue;
+            };
+            let name = format!("{} (pid {pid})", process.name);
+            let owners = owners.entry(one.entry.local).or_default();
+            // The processes of one server are one group, and one that forked has the socket in several.
+            owners.entry(process.group).or_insert(name);
+        }
+    }
+    let (local, programs) = owners
+        .into_iter()
+        .find(|(_, programs)| programs.len() > 1)?;
+    let evidence = seen.counters(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
+    let evidence: Vec<Evidence> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
+    if evidence.is_empty() {
+        return None;
+    }
+    let count = programs.len();
+    let names: Vec<String> = programs.into_values().take(4).collect();
+    let what = format!(
+        "{count} programs have UDP {local}: {}; a datagram to one address reaches only one of them: flows are \
+         shared (SO_REUSEPORT), or the program that came last gets all (SO_REUSEADDR); copies of broadcasts and \
+         groups reach all",
+        names.join(", ")
+    );
+    let remedy =
+        format!("stop the program that should not have port {port}: ss -ulpn sport = :{port}");
+    let mut found = Finding::noticed(seen, &CHECK, Station::Socket, evidence);
+    found.is_remark = true;
+    Some(found.says(what, remedy).with(Confidence::Likely))
+}
+
+/// Datagrams of this host that others refused, where a socket of all addresses may answer from another one
+/// than a client asked. A client limits these messages to about one a second (`icmp_ratelimit`).
+fn refused(seen: &Observed) -> Option<Finding> {
+    let evidence = seen.counters(&["Icmp.InDestUnreachs", "Udp.OutDatagrams"]);
+    let addresses = &seen.after.addresses;
+    let mut entries = seen.sockets.iter().map(|socket| socket.entry);
+    let can = addresses.len() > 1 && entries.any(takes_all);
+    if !can || evidence.len() < 2 || evidence.iter().any(|one| one.grown() == 0) {
+        return None;
+    }
+    let all: Vec<String> = addresses.iter().take(4).map(ToString::to_string).collect();
+    let what = format!(
+        "datagrams of this host were refused (ICMP destination unreachable): the client closed its port, or it \
+         asked another address of this host than the one that answered: {}",
+        all.join(", ")
+    );
+    let remedy = "tcpdump -ni any 'icmp[0] == 3' shows the refused ones: if their source is not the address that the \
+                  client asked, bind a socket to each address, or answer from the one asked (IP_PKTINFO)";
+    let mut found = Finding::noticed(seen, &CHECK, Station::Application, evidence);
+    found.is_remark = true;
+    Some(found.says(what, remedy).with(Confidence::Possible))
+}
+
+/// The drops of sockets with other ports, which no finding about this one has.
+fn others(seen: &Observed, port: u16) -> Option<Finding> {
+    let before = seen.before.sockets.iter();
+    let before: BTreeMap<u32, u32> = before.map(|one| (one.inode, one.drops)).collect();
+    let lost = |one: &UdpEntry| {
+        let before = before.get(&one.inode).copied();
+        let new = match seen.before.are_sockets_unknown {
+            true => one.drops,
+            false => 0,
+        };
+        let before = before.unwrap_or(new);
+        let grown = one.drops.wrapping_sub(before);
+        let source = format!(
+            "drops of socket {} (sock_diag, inode {})",
+            one.local, one.inode
+        );
+        Evidence::new(source, before.into(), u64::from(before) + u64::from(grown))
+    };
+    let others = seen.after.sockets.iter();
+    let others = others.filter(|one| one.local.port() != port);
+    let mut lossy: Vec<(&UdpEntry, Evidence)> = others.map(|one| (one, lost(one))).collect();
+    lossy.retain(|(_, lost)| lost.grown() > 0);
+    lossy.sort_by_key(|(_, lost)| std::cmp::Reverse(lost.grown()));
+    lossy.dedup_by_key(|(one, _)| one.inode);
+    let (most, _) = lossy.first()?;
+    let what = format!(
+        "sockets of other ports dropped datagrams, {} most of them; none of these was for port {port}",
+        most.local
+    );
+    let remedy = format!("mpps doctor --port {} shows why", most.local.port());
+    let evidence: Vec<Evidence> = lossy.into_iter().map(|(_, lost)| lost).collect();
+    let mut found = Finding::lost(seen, &CHECK, Station::Socket, evidence)?;
+    found.evidence.truncate(4);
+    found.is_remark = true;
+    Some(found.says(what, remedy))
+}

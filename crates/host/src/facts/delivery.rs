@@ -1,0 +1,290 @@
+//! Where else datagrams of a port can go: the groups that sockets joined, and sockets of other namespaces.
+
+use super::process;
+use crate::root::Root;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A multicast group that a socket of the namespace joined at an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinedGroup {
+    /// The interface's name.
+    pub interface: String,
+    /// The group.
+    pub group: IpAddr,
+    /// The only sources that are accepted (`IP_ADD_SOURCE_MEMBERSHIP`); empty for all.
+    pub only_from: Vec<IpAddr>,
+}
+
+/// A process with a UDP socket in another network namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutsideSocket {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// At most this many namespaces are searched: reading the sockets of one takes about a millisecond.
+const NAMESPACES_MAX: usize = 128;
+/// At most this many groups are kept.
+const GROUPS_MAX: usize = 1024;
+
+/// The groups of the calling thread's namespace, without those that the kernel joins itself
+/// (`/proc/net/igmp`, `igmp6`, `mcfilter`, `mcfilter6`).
+pub(super) fn joined_groups(root: &Root) -> Vec<JoinedGroup> {
+    let read = |file: &str| root.read_if_possible(&format!("proc/thread-self/net/{file}"));
+    let v4 = groups_v4(&read("igmp").unwrap_or_default());
+    let v6 = groups_v6(&read("igmp6").unwrap_or_default());
+    let all = v4.into_iter().chain(v6);
+    let all = all.filter(|(_, joined)| !is_kernels(joined.group));
+    let mut groups: Vec<(u32, JoinedGroup)> = all.take(GROUPS_MAX).collect();
+    if groups.is_empty() {
+        return Vec::new();
+    }
+    for file in ["mcfilter", "mcfilter6"] {
+        let text = read(file).unwrap_or_default();
+        for (index, group, source) in text.lines().filter_map(accepted) {
+            let mut groups = groups.iter_mut();
+            if let Some((_, joined)) = groups.find(|(at, one)| (*at, one.group) == (index, group)) {
+                joined.only_from.push(source);
+            }
+        }
+    }
+    groups.into_iter().map(|(_, joined)| joined).collect()
+}
+
+/// Groups of every host, of its addresses (RFC 4291, 2.7.1) and of one interface only.
+fn is_kernels(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(group) => group == Ipv4Addr::new(224, 0, 0, 1),
+        IpAddr::V6(group) => {
+            let [first, .., five, six, seven] = group.segments();
+            let is_all = matches!(first, 0xff01 | 0xff02 | 0xff05) && (five, six) == (0, 0);
+            is_all && seven <= 2 || (first, five, six >> 8) == (0xff02, 1, 0xff)
+        }
+    }
+}
+
+/// A line of an interface, and then one for each of its groups (`igmp_mc_seq_show`). Each with the number
+/// of its interface.
+fn groups_v4(text: &str) -> Vec<(u32, JoinedGroup)> {
+    let (mut groups, mut interface) = (Vec::new(), None);
+    for line in text.lines().skip(1) {
+        let mut words = line.split_ascii_whitespace();
+        let Some(first) = words.next() else { continue };
+        match (line.starts_with('\t'), interface) {
+            (true, Some((index, name))) => {
+                groups.extend(number_v4(first).map(|group| at(index, name, group)))
+            }
+            (true, None) => {}
+            (false, _) => interface = first.parse().ok().zip(words.next()),
+        }
+    }
+    groups
+}
+
+fn at(index: u32, interface: &str, group: IpAddr) -> (u32, JoinedGroup) {
+    let joined = JoinedGroup {
+        interface: interface.to_owned(),
+        group,
+        only_from: Vec::new(),
+    };
+    (index, joined)
+}
+
+/// The number as this machine stores it, which is in the order of the network.
+fn number_v4(word: &str) -> Option<IpAddr> {
+    let number = u32::from_str_radix(word, 16).ok()?;
+    Some(Ipv4Addr::from(number.to_ne_bytes()).into())
+}
+
+/// A line for each group (`igmp6_mc_seq_show`).
+fn groups_v6(text: &str) -> Vec<(u32, JoinedGroup)> {
+    let lines = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let index = words.next()?.parse().ok()?;
+        Some(at(index, words.next()?, address(words.next()?)?))
+    });
+    lines.collect()
+}
+
+/// The interface's number, the group and the source of a line whose source somebody asked for
+/// (`igmp_mcf_seq_show`, `igmp6_mcf_seq_show`, which cut names short).
+fn accepted(line: &str) -> Option<(u32, IpAddr, IpAddr)> {
+    let mut words = line.split_ascii_whitespace();
+    let index = words.next()?.parse().ok()?;
+    let (_, group, source) = (words.next()?, words.next()?, words.next()?);
+    let wanted = words.next()?.parse::<u64>().ok()?;
+    (wanted > 0).then_some((index, address(group)?, address(source)?))
+}
+
+/// `0xefff0001` of IPv4, or the 32 digits of IPv6.
+fn address(word: &str) -> Option<IpAddr> {
+    match word.strip_prefix("0x") {
+        Some(digits) => {
+            let number = u32::from_str_radix(digits, 16).ok()?;
+            Some(Ipv4Addr::from(number).into())
+        }
+        None if word.len() == 32 => {
+            let number = u128::from_str_radix(word, 16).ok()?;
+            Some(Ipv6Addr::from(number).into())
+        }
+        None => None,
+    }
+}
+
+/// The processes of other network namespaces that have a UDP socket with this port, one for each
+/// namespace. Only namespaces with an address of an IPv4 neighbour count: packets can be forwarded there.
+/// Only root sees the namespaces of other users' processes.
+pub(super) fn outside_sockets(root: &Root, port: u16) -> Vec<OutsideSocket> {
+    let neighbours = root
+        .read_if_possible("proc/thread-self/net/arp")
+        .unwrap_or_default();
+    let neighbours = neighbours.lines().skip(1);
+    let neighbours = neighbours.filter_map(|line| line.split_ascii_whitespace().next());
+    let neighbours: BTreeSet<&str> = neighbours.collect();
+    let own = root.link("proc/thread-self/ns/net");
+    if neighbours.is_empty() {
+        return Vec::new();
+    }
+    let names = root.names("proc").into_iter();
+    let pids = names.filter_map(|name| name.parse::<u32>().ok());
+    let mut spaces: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for pid in pids {
+        let space = root.link(&format!("proc/{pid}/ns/net"));
+        if let Some(space) = space.filter(|space| own.as_ref() != Some(space)) {
+            spaces.entry(space).or_default().push(pid);
+        }
+    }
+    let found = spaces.into_values().take(NAMESPACES_MAX);
+    found
+        .filter_map(|mut pids| {
+            pids.sort_unstable();
+            let inodes = inodes(root, *pids.first()?, port);
+            if inodes.is_empty() || !has_address(root, *pids.first()?, &neighbours) {
+                return None;
+            }
+            let owner = pids
+                .iter()
+                .find(|&&pid| process::has_socket(root, pid, &inodes));
+            let &pid = owner.or(pids.first())?;
+            let name = root.read_if_possible(&format!("proc/{pid}/comm"))?;
+            Some(OutsideSocket { pid, name })
+        })
+        .collect()
+}
+
+/// True if the namespace of a process has one of these addresses (`fib_trie_seq_show`).
+fn has_address(root: &Root, pid: u32, addresses: &BTreeSet<&str>) -> bool {
+    let routes = root.read_if_possible(&format!("proc/{pid}/net/fib_trie"));
+    let routes = routes.unwrap_or_default();
+    let mut nodes = routes
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("|-- "));
+    nodes.any(|address| addresses.contains(address))
+}
+
+/// The IPv4 addresses of the calling thread's namespace, without those of loopback (`fib_trie_seq_show`).
+pub(super) fn addresses(root: &Root) -> Vec<Ipv4Addr> {
+    let routes = root.read_if_possible("proc/thread-self/net/fib_trie");
+    let (mut addresses, mut node) = (BTreeSet::new(), None::<Ipv4Addr>);
+    for line in routes.unwrap_or_default().lines().map(str::trim_start) {
+        match line.strip_prefix("|-- ") {
+            Some(address) => node = address.parse().ok(),
+            None if line.starts_with("/32 host LOCAL") => addresses.extend(node),
+            None => {}
+        }
+    }
+    addresses.retain(|address| !address.is_loopback());
+    addresses.into_iter().take(GROUPS_MAX).collect()
+}
+
+/// The inode numbers of the UDP sockets with this port in the namespace of a process (`udp4_seq_show`).
+fn inodes(root: &Root, pid: u32, port: u16) -> BTreeSet<u32> {
+    let end = format!(":{port:04X}");
+    let files = ["udp", "udp6"].map(|file| {
+        let text = root.read_if_possible(&format!("proc/{pid}/net/{file}"));
+        text.unwrap_or_default()
+    });
+    let lines = files.iter().flat_map(|text| text.lines().skip(1));
+    let own = lines.filter_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        words.next()?.ends_with(&end).then_some(())?;
+        words.nth(7)?.parse().ok()
+    });
+    own.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::fixture;
+    use proptest::prelude::*;
+
+    /// As kernel 6.18 writes them.
+    const TREE: &str = "proc/thread-self/net/igmp = Idx\tDevice    : Count Querier\\tGroup    Users Timer\\tReporter\\n\
+        2\\tdlb       :     2      V3\\n\\t\\t\\t\\t010101EF     1 0:00000000\\t\\t0\\n\\t\\t\\t\\t010000E0     1 0:00000000\\t\\t0\n\
+        proc/thread-self/net/mcfilter = Idx Device        MCA        SRC    INC    EXC\\n  \
+        2 mpps-r 0xef010101 0x0a09004d      1      0\n\
+        proc/thread-self/net/igmp6 = 2    dlb             ff0200000000000000000001ff000001     1 00000004 0\\n\
+        2    dlb             ff020000000000000000000000000001     1 0000000C 0\\n\
+        2    dlb             ff020000000000000000000000000002     1 0000000C 0\\n\
+        2    dlb             ff0200000000000000000000000000fb     1 00000004 0\n\
+        proc/thread-self/net/arp = IP address       HW type     Flags       HW address            Mask     Device\\n\
+        10.8.0.2         0x1         0x2         02:00:00:00:00:01     *        dlv\n\
+        proc/6/net/fib_trie = Local:\\n  +-- 10.8.0.0/24 2 0 2\\n     |-- 10.8.0.2\\n        /32 host LOCAL\n\
+        proc/7/comm = dnsmasq\n\
+        proc/6/comm = pause\n\
+        proc/6/net/udp =   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\\n  \
+        11: 00000000:14E9 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0 0";
+
+    #[test]
+    fn joined_groups_are_read_with_their_sources() {
+        let tree = fixture::tree(TREE);
+        let found = joined_groups(&tree.root);
+        let said: Vec<_> = found
+            .iter()
+            .map(|one| format!("{} {} {:?}", one.interface, one.group, one.only_from))
+            .collect();
+        assert_eq!(said, ["mpps-rx 239.1.1.1 [10.9.0.77]", "dlb ff02::fb []"]);
+    }
+
+    #[test]
+    fn addresses_are_those_of_this_host() {
+        let routes = "proc/thread-self/net/fib_trie = Local:\\n  +-- 10.9.0.0/24 2 0 2\\n     |-- 10.9.0.0\\n        \
+            /24 link UNICAST\\n     |-- 10.9.0.1\\n        /32 host LOCAL\\n     |-- 127.0.0.1\\n        /32 host LOCAL\\n     \
+            |-- 10.9.0.255\\n        /32 link BROADCAST";
+        let found = addresses(&fixture::tree(routes).root);
+        assert_eq!(found, [Ipv4Addr::new(10, 9, 0, 1)]);
+    }
+
+    #[test]
+    fn a_socket_of_another_namespace_is_found_with_its_owner() {
+        let tree = fixture::tree(TREE);
+        tree.root.set_link("proc/thread-self/ns/net", "net:[1]");
+        for (pid, space) in [(5, 1), (6, 2), (7, 2)] {
+            tree.root
+                .set_link(&format!("proc/{pid}/ns/net"), &format!("net:[{space}]"));
+        }
+        tree.root.set_link("proc/7/fd/4", "socket:[4711]");
+        let found = outside_sockets(&tree.root, 5353);
+        let expected = OutsideSocket {
+            pid: 7,
+            name: "dnsmasq".to_owned(),
+        };
+        assert_eq!(found, [expected]);
+        assert_eq!(outside_sockets(&tree.root, 5354), []);
+        // A namespace that is no neighbour has nothing to do with this one.
+        let routes = tree.root.path().join("proc/6/net/fib_trie");
+        std::fs::write(routes, "Local:\n     |-- 10.8.0.22\n").expect("a fixture file");
+        assert_eq!(outside_sockets(&tree.root, 5353), []);
+    }
+
+    proptest! {
+        #[test]
+        fn foreign_text_never_panics(text in "[0-9a-fx \t\n:]{0,200}") {
+            let _ = (groups_v4(&text), groups_v6(&text), accepted(&text));
+        }
+    }
+}
