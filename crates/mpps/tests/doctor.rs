@@ -3,6 +3,7 @@
 //! are compared with another reader of it.
 
 mod connections;
+mod delivery;
 mod gallery;
 mod growth;
 mod others;

@@ -218,7 +218,7 @@ fn a_martian_source() {
 }
 
 /// Whether the kernel's type information has this drop reason.
-fn knows_reason(name: &str) -> bool {
+pub(crate) fn knows_reason(name: &str) -> bool {
     let types = fs::read("/sys/kernel/btf/vmlinux").expect("the doctor needs it, too");
     let name = format!("SKB_DROP_REASON_{name}\0");
     types

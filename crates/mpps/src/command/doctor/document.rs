@@ -1,6 +1,6 @@
 //! A diagnosis as a document.
 
-use super::DoctorResult;
+use super::{DoctorResult, is_fine};
 use crate::measure::document::{RunHead, count, document_of, equation};
 use mpps_host::{CHECKS, Confidence, Evidence, Finding};
 use mpps_report::{Balance, Block, Document, Quantity, Style, Text};
@@ -35,11 +35,8 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     blocks.extend(head.first([]));
     let numbered = result.findings.iter().enumerate();
     blocks.extend(numbered.flat_map(|(at, finding)| of_finding(at + 1, finding)));
-    if let (Some(port), true) = (result.port, result.findings.is_empty()) {
-        let said = format!(
-            "no counter shows whether anything came for port {port}: tcpdump -ni any udp port {port}"
-        );
-        blocks.push(Block::note(said));
+    if let (Some(port), true) = (result.port, is_fine(&result.findings)) {
+        blocks.push(Block::note(heard(result, port)));
     }
     blocks.push(Block::heading("Ledger"));
     let mut equation = equation("UDP", ledger);
@@ -108,7 +105,7 @@ fn answer(result: &DoctorResult) -> Text {
     }
     let checks = CHECKS.len();
     let came = format!("{} came in {time} ({})", count(came), per_second(came));
-    match (unaccounted, result.findings.is_empty()) {
+    match (unaccounted, is_fine(&result.findings)) {
         (0, true) => Text::styled(
             Style::Good,
             format!("nothing was lost on the way in, by {checks} checks: {came}"),
@@ -126,10 +123,23 @@ const BESIDE: [&str; 3] = ["handshake_queue", "listen_queue", "way_out"];
 fn lost(result: &DoctorResult) -> (u64, u64) {
     let sum = |is_beside: bool| {
         let findings = result.findings.iter();
-        let these = findings.filter(|one| BESIDE.contains(&&*one.check) == is_beside);
+        let losses = findings.filter(|one| !one.is_remark);
+        let these = losses.filter(|one| BESIDE.contains(&&*one.check) == is_beside);
         these.fold(0, |sum: u64, one| sum.saturating_add(one.count))
     };
     (result.ledger.lost().max(sum(false)), sum(true))
+}
+
+/// What is known of a port that lost nothing: the kernel counts what is read for all ports together.
+fn heard(result: &DoctorResult, port: u16) -> String {
+    let read = match result.ledger.delivered {
+        0 => "no counter shows whether anything came".to_owned(),
+        read => format!(
+            "programs read {} datagrams from the UDP sockets of this namespace, and no counter shows how many came",
+            count(read)
+        ),
+    };
+    format!("{read} for port {port}: tcpdump -ni any udp port {port}")
 }
 
 /// A finding: the problem, its reason, its proof and its remedies.
@@ -217,16 +227,35 @@ mod tests {
         result.findings.truncate(1);
         result.findings[0].count = 1657;
         for (check, words) in [
-            ("socket_buffer", "1 657 were lost"),
+            ("socket_buffer", "was lost: 1 657 of 2 000"),
             (
                 "way_out",
-                "0 were lost (0/s); 1 657 more were lost on their way out",
+                "1 657 more were lost on their way out",
             ),
         ] {
             result.findings[0].check = check.to_owned();
             let text = Terminal::new(200, false).document(&document(&result, &[]));
             assert!(text.contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_read_is_told_where_a_port_lost_nothing() {
+        let mut result = fixture();
+        (result.port, result.ledger) = (Some(53), mpps_host::Ledger::new(4000, 4000, 0));
+        let text =
+            |result: &DoctorResult| Terminal::new(300, false).document(&document(result, &[]));
+        let read = "programs read 4 000 datagrams";
+        assert!(!text(&result).contains(read), "it has problems");
+        result
+            .findings
+            .iter_mut()
+            .for_each(|one| one.is_remark = true);
+        assert!(text(&result).contains(read), "remarks only");
+        result.findings.clear();
+        assert!(text(&result).contains(read));
+        result.ledger = mpps_host::Ledger::default();
+        assert!(text(&result).contains("no counter shows whether anything came"));
     }
 
     #[test]

@@ -1,0 +1,194 @@
+//! Packets that another namespace gets, and sockets that are bound where they cannot hear.
+
+use super::packets::knows_reason;
+use super::program::{Group, Way};
+use super::scenario::{
+    NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large, remarks, silent,
+};
+use crate::common::Running;
+use mpps_lab::address;
+use mpps_os::netlink::{link, neighbour};
+use mpps_trial::{Need, Trial, trials};
+use std::fs;
+use std::process::Command;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        waits(Need::Root):
+            a_broadcast_for_a_socket_of_one_address,
+            losses_of_another_port,
+            two_programs_at_one_port;
+        waits(Need::Root, PYTHON):
+            a_group_joined_at_another_interface,
+            a_group_joined_for_another_source;
+        waits(Need::Root, NFT):
+            a_published_port,
+            a_port_translated_to_loopback,
+            later_fragments_refused;
+    ]
+}
+
+/// Sends what comes to the port on to this address.
+fn translate(scenario: &Scenario, to: &str) {
+    scenario.nft("add table ip t");
+    scenario.nft("add chain ip t p { type nat hook prerouting priority -100; }");
+    scenario.nft(&format!("add rule ip t p udp dport {PORT} dnat to {to}"));
+}
+
+/// As container engines do it. The sender's namespace is the container's here.
+fn a_published_port() {
+    let scenario = Scenario::new();
+    scenario.on_receiver(|| {
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
+    });
+    translate(&scenario, "192.168.254.30");
+    // The lab's links need no neighbours; a container's do.
+    let sender = scenario.lab.sender().interface_index();
+    let sender = scenario
+        .on_sender(|| link::of(sender))
+        .expect("it is there");
+    let index = scenario.lab.receiver().interface_index();
+    let told = scenario
+        .on_receiver(|| neighbour::add_permanent(index, address::v4(30).into(), &sender.address));
+    told.expect("it can be told");
+    let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    let nobody = look();
+    let words = format!("{SENT} packets were forwarded to another");
+    expect(&nobody, &[("nothing_arrives", 0, &words)]);
+    let server = format!(
+        "import socket, time\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.bind(('', {PORT}))\n\
+         print('ready', flush=True)\n\
+         time.sleep(600)"
+    );
+    let mut command = Command::new("python3");
+    let mut server = scenario.on_sender(|| Running::start(command.args(["-c", &server])));
+    server.line("ready");
+    let found = look();
+    remarks(&found, "nothing_arrives", 0);
+    let what = found.first()["what"].as_str().unwrap_or_default();
+    let pid = format!("mpps doctor --netns {} --port {PORT}", server.id());
+    assert!(what.contains(&pid), "{what}");
+}
+
+fn a_port_translated_to_loopback() {
+    let scenario = Scenario::new();
+    scenario.wake_loopback();
+    let _group = Group::start(&scenario, Way::Read, 1, &format!("127.0.0.1:{PORT}"));
+    translate(&scenario, "127.0.0.1");
+    let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    match knows_reason("IP_LOCALNET") {
+        true => expect(&look(), &[("drop_reason", SENT, "DNAT")]),
+        false => expect(&look(), &[("unrouted", SENT, "cause is not known")]),
+    }
+    scenario.on_receiver(|| {
+        let setting = "/proc/sys/net/ipv4/conf/all/route_localnet";
+        fs::write(setting, "1").expect("it is this namespace's");
+    });
+    healthy(&look(), SENT);
+}
+
+/// The rule stands before the kernel puts fragments together.
+fn later_fragments_refused() {
+    for is_refused in [true, false] {
+        let scenario = Scenario::new();
+        let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+        if is_refused {
+            scenario.nft("add table ip t");
+            scenario.nft("add chain ip t p { type filter hook prerouting priority -500; }");
+            scenario.nft("add rule ip t p ip frag-off & 0x1fff != 0 drop");
+        }
+        let found = scenario.doctor(Some(PORT), || scenario.send(large(&at(1))));
+        let words = format!("firewall of this host dropped {SENT}");
+        match is_refused {
+            true => {
+                let expected = [("nothing_arrives", 0, &*words), ("fragments", 0, &*words)];
+                expect(&found, &expected);
+            }
+            false => silent(&found),
+        }
+    }
+}
+
+fn a_broadcast_for_a_socket_of_one_address() {
+    let scenario = Scenario::new();
+    let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(255), SENT)));
+    let bound = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = look();
+    expect(&found, &[("no_listener", SENT, "some: 192.168.254.1:4321")]);
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert!(
+        remedy.contains("bind it to 0.0.0.0") && !remedy.contains("none, if"),
+        "{remedy}"
+    );
+    drop(bound);
+    let _whole = Group::start(&scenario, Way::Read, 1, &format!("0.0.0.0:{PORT}"));
+    healthy(&look(), SENT);
+}
+
+fn a_group_joined_at_another_interface() {
+    a_group_joined("35, g + a('127.0.0.1')", "239.1.1.1 at lo");
+}
+
+fn a_group_joined_for_another_source() {
+    a_group_joined(
+        "39, g + a('192.168.254.1') + a('192.168.254.77')",
+        "239.1.1.1 at mpps-rx (only from 192.168.254.77)",
+    );
+}
+
+/// A server that joins a group in a way that misses its traffic, and one that joins it right
+/// (`IP_ADD_MEMBERSHIP` and `IP_ADD_SOURCE_MEMBERSHIP`).
+fn a_group_joined(wrong: &str, words: &str) {
+    let right = "39, g + a('192.168.254.1') + a('192.168.254.30')";
+    for how in [wrong, right] {
+        let scenario = Scenario::new();
+        scenario.wake_loopback();
+        let _server = scenario.server(&format!(
+            "import socket\n\
+             a = socket.inet_aton\n\
+             g = a('239.1.1.1')\n\
+             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+             s.setsockopt(1, 33, 8 << 20)\n\
+             s.bind(('', {PORT}))\n\
+             s.setsockopt(0, {how})\n\
+             print('ready', flush=True)\n\
+             while True: s.recv(2048)"
+        ));
+        let found = scenario.doctor(Some(PORT), || {
+            scenario.send(Traffic::to(&format!("239.1.1.1:{PORT}"), SENT))
+        });
+        match how == right {
+            false => expect(&found, &[("unrouted", SENT, words)]),
+            true => silent(&found),
+        }
+    }
+}
+
+fn losses_of_another_port() {
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Sleep, 1, &at(1));
+    let found = scenario.doctor(Some(9), || scenario.send(Traffic::to(&at(1), 8 * SENT)));
+    let dropped = found.kernels_drops(&group);
+    expect(
+        &found,
+        &[
+            (
+                "port_owner",
+                0,
+                "no socket of this namespace has UDP port 9",
+            ),
+            ("port_owner", dropped, "192.168.254.1:4321 most of them"),
+        ],
+    );
+}
+
+fn two_programs_at_one_port() {
+    let scenario = Scenario::new();
+    let _first = Group::start(&scenario, Way::Read, 1, &at(1));
+    let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    healthy(&look(), SENT);
+    let _second = Group::start(&scenario, Way::Read, 1, &at(1));
+    remarks(&look(), "port_owner", 0);
+}
