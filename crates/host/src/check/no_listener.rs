@@ -1,5 +1,6 @@
 //! Datagrams for a port without a listener.
 
+use super::seen::takes_all;
 use super::{Check, Confidence, Finding, Observed, port_owner, unspecified};
 use crate::Station;
 use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
@@ -67,11 +68,6 @@ fn some(seen: &Observed) -> String {
         none if none.is_empty() => String::new(),
         some => format!("; these sockets take only some: {some}"),
     }
-}
-
-/// True if the socket takes all that comes to its port, of its address families.
-pub(super) fn takes_all(entry: &UdpEntry) -> bool {
-    entry.local.ip().is_unspecified() && entry.remote.is_none() && entry.interface == 0
 }
 
 /// The groups that sockets joined, as a half sentence: `; joined here: 239.1.1.1 at eth1`.

@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// What came as far as each station, without IPv6's neighbour discovery and listener reports, which come
+/// The packets that reached each station, without IPv6's neighbour discovery and listener reports, which come
 /// unasked.
 struct Arrivals<'s, 'a> {
     seen: &'s Observed<'a>,
@@ -28,7 +28,7 @@ struct Arrivals<'s, 'a> {
 }
 
 /// Where packets stop.
-struct Stop {
+struct LastStation {
     station: Station,
     evidence: Vec<Evidence>,
     what: String,
@@ -37,7 +37,7 @@ struct Stop {
 }
 
 /// The places where packets can stop, in their order. The first that knows something speaks.
-const STOPS: [fn(&Arrivals) -> Option<Stop>; 8] = [
+const STOPS: [fn(&Arrivals) -> Option<LastStation>; 8] = [
     no_interface,
     no_packet,
     taken_before_ip,
@@ -106,12 +106,17 @@ impl<'s, 'a> Arrivals<'s, 'a> {
         }
     }
 
-    fn stop(&self, station: Station, what: impl Into<String>, remedy: impl Into<String>) -> Stop {
+    fn stop(
+        &self,
+        station: Station,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> LastStation {
         let evidence = match station {
             Station::Wire => &self.links,
             _ => &self.ip,
         };
-        Stop {
+        LastStation {
             station,
             evidence: evidence.clone(),
             what: what.into(),
@@ -121,8 +126,8 @@ impl<'s, 'a> Arrivals<'s, 'a> {
     }
 }
 
-fn no_interface(came: &Arrivals) -> Option<Stop> {
-    let stop = Stop {
+fn no_interface(came: &Arrivals) -> Option<LastStation> {
+    let stop = LastStation {
         evidence: came.ip.clone(),
         ..came.stop(
             Station::Wire,
@@ -133,7 +138,7 @@ fn no_interface(came: &Arrivals) -> Option<Stop> {
     came.links.is_empty().then_some(stop)
 }
 
-fn no_packet(came: &Arrivals) -> Option<Stop> {
+fn no_packet(came: &Arrivals) -> Option<LastStation> {
     let carrier = without_carrier(came.seen);
     let holders = port_owner::outside(came.seen, came.port);
     let besides = match Evidence::sum(&came.links) {
@@ -150,10 +155,10 @@ fn no_packet(came: &Arrivals) -> Option<Stop> {
 }
 
 /// A program at the interface receives or sends on: that is its job.
-fn taken_before_ip(came: &Arrivals) -> Option<Stop> {
+fn taken_before_ip(came: &Arrivals) -> Option<LastStation> {
     let taker = port_owner::by_xdp(came.seen);
     let taken = came.wire.saturating_sub(came.at_ip);
-    (taken > came.at_ip && !taker.is_empty()).then(|| Stop {
+    (taken > came.at_ip && !taker.is_empty()).then(|| LastStation {
         is_remark: true,
         ..came.stop(
             Station::Wire,
@@ -164,8 +169,8 @@ fn taken_before_ip(came: &Arrivals) -> Option<Stop> {
     })
 }
 
-fn other_frames(came: &Arrivals) -> Option<Stop> {
-    let stop = Stop {
+fn other_frames(came: &Arrivals) -> Option<LastStation> {
+    let stop = LastStation {
         evidence: came.links.clone(),
         ..came.stop(
             Station::Ip,
@@ -180,13 +185,13 @@ fn other_frames(came: &Arrivals) -> Option<Stop> {
     (came.at_ip == 0).then_some(stop)
 }
 
-fn forwarded(came: &Arrivals) -> Option<Stop> {
+fn forwarded(came: &Arrivals) -> Option<LastStation> {
     let evidence = came
         .seen
         .counters(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]);
     let count = Evidence::sum(&evidence);
     let outside = port_owner::outside(came.seen, came.port);
-    (count > 0).then(|| Stop {
+    (count > 0).then(|| LastStation {
         is_remark: !outside.is_empty(),
         evidence,
         ..came.stop(
@@ -198,13 +203,13 @@ fn forwarded(came: &Arrivals) -> Option<Stop> {
     })
 }
 
-fn unfinished(came: &Arrivals) -> Option<Stop> {
+fn unfinished(came: &Arrivals) -> Option<LastStation> {
     let pieces = came.seen.grown(fragments::CAME);
     let (filtered, rule) = match fragments::filtered(came.seen) {
         Some((_, filtered)) => (filtered, format!("{}; ", fragments::RULE)),
         None => Default::default(),
     };
-    let stop = Stop {
+    let stop = LastStation {
         evidence: came.seen.counters(fragments::CAME),
         ..came.stop(
             Station::Ip,
@@ -218,7 +223,7 @@ fn unfinished(came: &Arrivals) -> Option<Stop> {
     (pieces > 0 && came.seen.grown(fragments::WHOLE) == 0).then_some(stop)
 }
 
-fn dropped(came: &Arrivals) -> Option<Stop> {
+fn dropped(came: &Arrivals) -> Option<LastStation> {
     let lost = OTHERWISE.iter().map(|one| (came.seen.others(one.0), one));
     let (count, (reason, why, remedy)) = lost.max_by_key(|(count, _)| *count)?;
     let what = format!(
@@ -229,7 +234,7 @@ fn dropped(came: &Arrivals) -> Option<Stop> {
     (count > 0).then(|| came.stop(Station::Ip, what, *remedy))
 }
 
-fn other_protocol(came: &Arrivals) -> Option<Stop> {
+fn other_protocol(came: &Arrivals) -> Option<LastStation> {
     let (count, port) = (came.at_ip, came.port);
     let tcp = port_owner::by_tcp(came.seen, port);
     let is_tcp = !tcp.is_empty() && came.seen.sockets.is_empty();
@@ -245,7 +250,7 @@ fn other_protocol(came: &Arrivals) -> Option<Stop> {
     let outside = port_owner::outside(came.seen, port);
     let what =
         format!("{count} packets reached IP and no UDP datagram was among them{tcp}{outside}");
-    Some(Stop {
+    Some(LastStation {
         is_remark: is_tcp && came.seen.grown(&["Tcp.InSegs"]) > 0,
         ..came.stop(Station::Udp, what, remedy)
     })

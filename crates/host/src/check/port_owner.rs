@@ -1,6 +1,6 @@
-//! Who has the port in question, and what other ports lost.
+//! The owner of the port in question, and the losses of other ports.
 
-use super::no_listener::takes_all;
+use super::seen::takes_all;
 use super::vanished::{UDP, is_udp_silent};
 use super::{Check, Confidence, Evidence, Finding, Observed, xdp_socket};
 use crate::Station;
@@ -30,7 +30,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// Who has the port instead of a UDP socket here, as half sentences; empty if nobody is seen.
+/// The owner of the port if no UDP socket here has it, as half sentences; empty if none is seen.
 pub(super) fn holders(seen: &Observed, port: u16) -> String {
     [outside(seen, port), by_xdp(seen), by_tcp(seen, port)].concat()
 }
@@ -122,7 +122,7 @@ fn several(seen: &Observed, port: u16) -> Option<Finding> {
             };
             let name = format!("{} (pid {pid})", process.name);
             let owners = owners.entry(one.entry.local).or_default();
-            // The processes of one server are one group, and one that forked has the socket in several.
+            // The processes of one server are one group, and a forked server has its socket in several.
             owners.entry(process.group).or_insert(name);
         }
     }

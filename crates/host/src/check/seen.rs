@@ -345,6 +345,11 @@ fn datagrams(drops: &[ReasonCount], reason: &str) -> u64 {
     drops.fold(0, |sum, drop| sum.saturating_add(drop.datagrams))
 }
 
+/// True if the socket takes all that comes to its port, of its address families.
+pub(super) fn takes_all(entry: &UdpEntry) -> bool {
+    entry.local.ip().is_unspecified() && entry.remote.is_none() && entry.interface == 0
+}
+
 impl<'a> SeenSocket<'a> {
     fn new(
         entry: &'a UdpEntry,

@@ -1,4 +1,4 @@
-//! Where else datagrams of a port can go: the groups that sockets joined, and sockets of other namespaces.
+//! Other places where datagrams of a port can go: the groups that sockets joined, and sockets of other namespaces.
 
 use super::process;
 use crate::root::Root;
@@ -109,7 +109,7 @@ fn groups_v6(text: &str) -> Vec<(u32, JoinedGroup)> {
     lines.collect()
 }
 
-/// The interface's number, the group and the source of a line whose source somebody asked for
+/// The interface's number, the group and the source of a line with a wanted source
 /// (`igmp_mcf_seq_show`, `igmp6_mcf_seq_show`, which cut names short).
 fn accepted(line: &str) -> Option<(u32, IpAddr, IpAddr)> {
     let mut words = line.split_ascii_whitespace();

@@ -4,7 +4,7 @@ use super::*;
 use crate::facts::{JoinedGroup, NetworkCard, OutsideSocket};
 use mpps_os::netlink::sock_diag::{ListeningSocket, XdpEntry};
 
-/// A host with one interface, on which `packets` came, and these counters.
+/// A host with these counters and one interface that received `packets`.
 fn at(packets: u64, counters: &[(&str, u64)]) -> Observation {
     let mut facts = host(counters);
     let counters = LinkCounters {
@@ -16,7 +16,7 @@ fn at(packets: u64, counters: &[(&str, u64)]) -> Observation {
     facts
 }
 
-/// What the doctor finds about port 53 where these counters grew from nothing.
+/// The findings about port 53 if these counters grew from nothing.
 fn look(
     packets: u64,
     grown: &[(&str, u64)],

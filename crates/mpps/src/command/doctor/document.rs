@@ -130,7 +130,7 @@ fn lost(result: &DoctorResult) -> (u64, u64) {
     (result.ledger.lost().max(sum(false)), sum(true))
 }
 
-/// What is known of a port that lost nothing: the kernel counts what is read for all ports together.
+/// The note about a port that lost nothing: the kernel counts reads of all ports together.
 fn heard(result: &DoctorResult, port: u16) -> String {
     let read = match result.ledger.delivered {
         0 => "no counter shows whether anything came".to_owned(),
