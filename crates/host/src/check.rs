@@ -58,6 +58,7 @@ mod unhandled;
 mod unrouted;
 mod unspecified;
 mod vanished;
+mod virtual_device;
 pub mod watch;
 mod way_out;
 mod xdp_drop;
@@ -87,7 +88,7 @@ pub struct Check {
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
-pub const CHECKS: [Check; 45] = [
+pub const CHECKS: [Check; 46] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     allowance::CHECK,
@@ -98,6 +99,7 @@ pub const CHECKS: [Check; 45] = [
     frame_errors::CHECK,
     nic_no_memory::CHECK,
     nic_refused::CHECK,
+    virtual_device::CHECK,
     xdp_drop::CHECK,
     xdp_socket::CHECK,
     backlog::CHECK,

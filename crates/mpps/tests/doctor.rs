@@ -14,6 +14,7 @@ pub(crate) mod program;
 mod refusals;
 mod scenario;
 mod sockets;
+mod tunnels;
 
 use crate::common::{self, Running, mpps, run};
 use mpps_os::netlink::link;

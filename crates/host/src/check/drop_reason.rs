@@ -1,9 +1,10 @@
 //! Datagrams that the kernel dropped for a reason that no other check explains.
 
-use super::drop_reasons::{self, Fate};
+use super::drop_reasons::{self, Fate, VIRTUAL};
 use super::reason_counts::beyond as beyond_counters;
 use super::refusal::{RefusalCause, at_sockets, by_ipsec};
 use super::unspecified::{self, Unspecified};
+use super::virtual_device;
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 
@@ -39,6 +40,10 @@ fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
             _ if name == unspecified::REASON => {
                 let rest = Unspecified::of(seen).rest;
                 beyond(name, "without another explanation", rest)
+            }
+            _ if VIRTUAL.contains(&name) => {
+                let rest = virtual_device::beyond(seen, name);
+                beyond(name, "beyond the counters of virtual devices", rest)
             }
             Fate::Counted(kinds) => {
                 let rest = beyond_counters(seen, name, kinds);

@@ -44,6 +44,9 @@ pub(super) struct DropReasonRow {
 /// The kernel's name for no reason (`SKB_DROP_REASON_NOT_SPECIFIED`).
 pub(super) const NOT_SPECIFIED: &str = "NOT_SPECIFIED";
 
+/// Reasons of packets that a virtual device may have counted.
+pub(super) const VIRTUAL: [&str; 2] = ["IP_TUNNEL_ECN", "VXLAN_INVALID_HDR"];
+
 static ROWS: LazyLock<Vec<DropReasonRow>> =
     LazyLock::new(|| FILE.lines().filter_map(parse).collect());
 

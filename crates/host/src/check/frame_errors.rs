@@ -15,7 +15,7 @@ pub(super) const CHECK: Check = Check {
 fn run(seen: &Observed) -> Vec<Finding> {
     let evidence = seen.counting_interfaces().flat_map(|name| {
         let own = seen.losses_of(name, Meaning::Damaged);
-        if !own.is_empty() {
+        if !own.is_empty() || seen.is_virtual(name) {
             return own;
         }
         let crc = seen.link(name, "rx_crc_errors", |link| link.rx_crc_errors);

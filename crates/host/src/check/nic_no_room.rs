@@ -22,7 +22,7 @@ pub(super) fn losses(seen: &Observed) -> Vec<Evidence> {
 /// The same of one interface.
 pub(crate) fn losses_of(seen: &Observed, interface: &str) -> Vec<Evidence> {
     let mut losses = seen.losses_of(interface, Meaning::NoRoom);
-    if losses.is_empty() {
+    if losses.is_empty() && !seen.is_virtual(interface) {
         let missed = seen.link(interface, "rx_missed_errors", |link| link.rx_missed_errors);
         let full = seen.link(interface, "rx_fifo_errors", |link| link.rx_fifo_errors);
         // Some drivers write one count into both (amd8111e, alx).

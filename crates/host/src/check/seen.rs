@@ -2,7 +2,7 @@
 
 use super::Evidence;
 use super::drop_reasons::{self, Fate};
-use crate::counters::driver_counters::{self, Meaning};
+use crate::counters::driver_counters::{self, Meaning, VirtualLoss};
 use crate::counters::drop_probe::DropCount;
 use crate::facts::{Busy, Observation, Process, QueueCourse, is_full};
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
@@ -231,14 +231,42 @@ impl<'a> Observed<'a> {
 
     /// The same of one interface.
     pub(crate) fn losses_of(&self, interface: &str, meaning: Meaning) -> Vec<Evidence> {
-        let card = self.after.cards.get(interface);
-        let driver = card.map_or("", |card| &*card.driver);
         let Some((_, now)) = self.both(interface) else {
             return Vec::new();
         };
         let names = now.driver.keys().map(String::as_str);
-        let names = driver_counters::of(driver, meaning, names);
+        let names = driver_counters::of(self.driver_of(interface), meaning, names);
         self.driver(interface, |name| names.contains(&name))
+    }
+
+    /// The driver of an interface, or the kind of a virtual device; empty if neither is known.
+    pub(crate) fn driver_of(&self, interface: &str) -> &str {
+        let kind = || Some(&*self.after.snapshot.links.get(interface)?.driver_name);
+        let card = self.after.cards.get(interface);
+        card.map_or_else(|| kind().unwrap_or(""), |card| &*card.driver)
+    }
+
+    /// True if an interface's error counters are those of a virtual device, and not of a cable or a ring.
+    pub(crate) fn is_virtual(&self, interface: &str) -> bool {
+        driver_counters::is_virtual(self.driver_of(interface))
+    }
+
+    /// The losses of a virtual device, by cause.
+    pub(crate) fn virtual_losses(
+        &self,
+        interface: &'a str,
+    ) -> impl Iterator<Item = (&'static VirtualLoss, Evidence)> {
+        let both = self.both(interface);
+        let losses = driver_counters::of_virtual(self.driver_of(interface));
+        losses.filter_map(move |loss| {
+            let value = |link: &LinkSnapshot| match loss.counter.strip_suffix(BEYOND) {
+                Some(_) => Some(link.counters.rx_errors_beyond_parts()),
+                None => link.counters.value(loss.counter),
+            };
+            let (before, now) = both?;
+            let source = format!("{interface} {}", loss.counter);
+            Some((loss, Evidence::new(source, value(before)?, value(now)?)))
+        })
     }
 
     /// A counter that every interface has, of one: `eth0 rx_missed_errors`.

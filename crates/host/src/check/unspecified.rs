@@ -1,9 +1,9 @@
 //! Drops without a reason from the kernel, and their causes by other counters.
 
-use super::drop_reasons::NOT_SPECIFIED;
+use super::drop_reasons::{NOT_SPECIFIED, VIRTUAL};
 use super::reason_counts::nameless;
 use super::vanished::{datagrams_to_strange_groups, vanished};
-use super::{Evidence, Observed, firewall};
+use super::{Evidence, Observed, firewall, virtual_device};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::loss::{
     ADDRESS, BAD_HEADER, CHECKSUM, CUT_SHORT, DISCARDED, FRAGMENTS, LossKind, NO_MEMBER, NO_ROUTE,
@@ -63,7 +63,8 @@ impl Unspecified {
                     .fold(0, |sum: u64, &one| sum.saturating_add(one)),
             )
             .saturating_add(seen.grown(FRAGMENTS.counters))
-            .saturating_add(seen.grown(NO_MEMBER.counters));
+            .saturating_add(seen.grown(NO_MEMBER.counters))
+            .saturating_add(virtual_device::nameless(seen, &VIRTUAL));
         let left = all.saturating_sub(known);
         // A counter shows the packets of IPv6, and only a difference those of IPv4. So IPv6 goes
         // first.

@@ -72,7 +72,7 @@ impl LinkDelta {
     pub fn no_room(&self) -> Vec<(&str, i64)> {
         let names = self.driver.keys().map(String::as_str);
         let own = driver_counters::of(&self.driver_name, Meaning::NoRoom, names);
-        if !own.is_empty() {
+        if !own.is_empty() || driver_counters::is_virtual(&self.driver_name) {
             let counted = own.into_iter().map(|name| (name, self.driver[name]));
             return counted.collect();
         }

@@ -1,7 +1,8 @@
 //! Drivers' own counters of packets that were lost before the network stack got them.
 //!
 //! There is no rule for the names of these counters: the file `driver_counters.tsv` names them driver by
-//! driver, each with the place in Linux where it stands.
+//! driver, each with the place in Linux where it stands. A virtual device, such as a tunnel, has only the
+//! counters of every interface; each means something of its own, and no cable.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -28,6 +29,21 @@ pub(crate) enum Meaning {
     Refused,
     /// A program at XDP dropped them.
     Xdp,
+    /// A virtual device dropped them; the line has the cause.
+    Virtual,
+}
+
+/// The cause of a virtual device's loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VirtualLoss {
+    /// One of the counters that every interface has, or what it counts beyond its parts.
+    pub(crate) counter: &'static str,
+    /// True if the driver has no other cause to count it.
+    pub(crate) is_certain: bool,
+    /// The cause, as the rest of a sentence about the interface.
+    pub(crate) what: &'static str,
+    /// The fix; `IF` is the interface.
+    pub(crate) remedy: &'static str,
 }
 
 #[derive(Debug)]
@@ -36,10 +52,12 @@ struct CounterMeaning {
     /// The counter's name, with `*` for a number.
     counter: &'static str,
     meaning: Meaning,
+    /// Only for [`Meaning::Virtual`].
+    cause: Option<VirtualLoss>,
 }
 
 static LINES: LazyLock<Vec<CounterMeaning>> =
-    LazyLock::new(|| FILE.lines().filter_map(line).collect());
+    LazyLock::new(|| FILE.lines().filter_map(line).flatten().collect());
 
 /// The lines of each driver: they are looked up for each of a thousand interfaces.
 static BY_DRIVER: LazyLock<BTreeMap<&str, Vec<&CounterMeaning>>> = LazyLock::new(|| {
@@ -50,23 +68,49 @@ static BY_DRIVER: LazyLock<BTreeMap<&str, Vec<&CounterMeaning>>> = LazyLock::new
     lines
 });
 
-/// Driver, counter, meaning, source; none for a head or a remark.
-fn line(text: &'static str) -> Option<CounterMeaning> {
+/// Drivers, counter, meaning, source, and of a virtual device cause and fix; none for a head or a remark.
+fn line(text: &'static str) -> Option<impl Iterator<Item = CounterMeaning>> {
     let mut columns = text.split('\t');
-    Some(CounterMeaning {
-        driver: columns.next()?,
-        counter: columns.next()?,
-        meaning: match columns.next()? {
-            "no_room" => Meaning::NoRoom,
-            "no_memory" => Meaning::NoMemory,
-            "allowance" => Meaning::Allowance,
-            "allowance_out" => Meaning::AllowanceOut,
-            "damaged" => Meaning::Damaged,
-            "refused" => Meaning::Refused,
-            "xdp" => Meaning::Xdp,
-            _ => return None,
-        },
-    })
+    let (drivers, counter) = (columns.next()?, columns.next()?);
+    let word = columns.next()?;
+    let meaning = match word {
+        "no_room" => Meaning::NoRoom,
+        "no_memory" => Meaning::NoMemory,
+        "allowance" => Meaning::Allowance,
+        "allowance_out" => Meaning::AllowanceOut,
+        "damaged" => Meaning::Damaged,
+        "refused" => Meaning::Refused,
+        "xdp" => Meaning::Xdp,
+        "virtual" | "virtual_likely" => Meaning::Virtual,
+        _ => return None,
+    };
+    let cause = match meaning {
+        Meaning::Virtual => Some(VirtualLoss {
+            counter,
+            is_certain: word == "virtual",
+            what: columns.nth(1)?,
+            remedy: columns.next()?,
+        }),
+        _ => None,
+    };
+    let lines = drivers.split(',').map(move |driver| CounterMeaning {
+        driver,
+        counter,
+        meaning,
+        cause,
+    });
+    Some(lines)
+}
+
+/// The causes of what a virtual device drops; none for the driver of a card.
+pub(crate) fn of_virtual(driver: &str) -> impl Iterator<Item = &'static VirtualLoss> {
+    let lines = BY_DRIVER.get(driver).into_iter().flatten();
+    lines.filter_map(|line| line.cause.as_ref())
+}
+
+/// True if the counters of every interface mean something of their own here.
+pub(crate) fn is_virtual(driver: &str) -> bool {
+    of_virtual(driver).next().is_some()
 }
 
 /// The counters of a driver that have this meaning and count different packets. For an unknown
@@ -150,10 +194,12 @@ mod tests {
     #[test]
     fn each_line_has_a_known_meaning_and_a_source() {
         let lines: Vec<&str> = FILE.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(lines.len(), LINES.len(), "one of them has no meaning");
+        let meant = |text: &&&'static str| line(text).is_none();
+        assert_eq!(lines.iter().find(meant), None, "it has no meaning");
         for (at, text) in lines.iter().enumerate() {
             let columns: Vec<&str> = text.split('\t').collect();
-            assert_eq!(columns.len(), 4, "{text}");
+            let is_virtual = columns[2].starts_with("virtual");
+            assert_eq!(columns.len(), if is_virtual { 6 } else { 4 }, "{text}");
             let is_place = columns[3].contains(".c ") || columns[3].contains(".yaml");
             assert!(is_place && !columns[1].trim().is_empty(), "{text}");
             let same = |other: &&str| {

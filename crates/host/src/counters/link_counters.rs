@@ -25,6 +25,14 @@ macro_rules! link_counters {
         }
 
         impl LinkCounters<u64> {
+            /// The counter of this name.
+            pub(crate) fn value(&self, name: &str) -> Option<u64> {
+                match name {
+                    $(stringify!($name) => Some(self.$name),)*
+                    _ => None,
+                }
+            }
+
             /// The growth since `earlier`. `went_back` gets the name and both values of each
             /// counter that went back.
             pub(crate) fn since(
@@ -84,6 +92,23 @@ link_counters! {
     rx_otherhost_dropped,
 }
 
+impl LinkCounters<u64> {
+    /// The receive errors that none of the counters of their kinds has.
+    pub(crate) fn rx_errors_beyond_parts(&self) -> u64 {
+        let parts = [
+            self.rx_length_errors,
+            self.rx_over_errors,
+            self.rx_crc_errors,
+            self.rx_frame_errors,
+            self.rx_fifo_errors,
+            self.rx_missed_errors,
+        ];
+        parts
+            .iter()
+            .fold(self.rx_errors, |rest, part| rest.saturating_sub(*part))
+    }
+}
+
 /// `later - earlier` with its sign. Exact for any two counters less than 2^63 apart.
 pub(crate) fn difference(earlier: u64, later: u64) -> i64 {
     later.wrapping_sub(earlier).cast_signed()
@@ -127,5 +152,22 @@ mod tests {
             ),
             (1, 2, 3)
         );
+        let named = ["rx_missed_errors", "tx_dropped", "rx_misses"];
+        let named = named.map(|name| counters.value(name));
+        assert_eq!(named, [Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn errors_of_no_kind_are_what_the_sum_has_beyond_them() {
+        let of = |rx_errors, rx_frame_errors, rx_length_errors| {
+            let counters = LinkCounters {
+                rx_errors,
+                rx_frame_errors,
+                rx_length_errors,
+                ..LinkCounters::default()
+            };
+            counters.rx_errors_beyond_parts()
+        };
+        assert_eq!([of(9, 2, 3), of(5, 2, 3), of(0, 2, 0)], [4, 0, 0]);
     }
 }

@@ -44,7 +44,7 @@ pub struct LinkSnapshot {
     /// (`NETDEV_CMD_QSTATS_GET`: `qstats rx 0 rx-hw-drops`); empty where there are neither. A name that
     /// the driver gives to several counters is followed by `#2`, `#3` and so on.
     pub driver: BTreeMap<String, u64>,
-    /// The driver; empty where it does not say.
+    /// The driver, or the kind of a virtual device; empty where neither is known.
     #[serde(default)]
     pub driver_name: String,
     /// Drops of the queues in front of it (`tc -s qdisc`); none if it has no queue.
@@ -157,7 +157,7 @@ impl LinkSnapshot {
             index: link.index,
             counters: counters.into(),
             driver,
-            driver_name: ethtool::driver(name).map_or_else(|_| String::new(), |told| told.name),
+            driver_name: ethtool::driver(name).map_or_else(|_| link.kind.clone(), |told| told.name),
             qdisc_drops: lists.qdiscs.get(&link.index).copied().map(u64::from),
             carrier_changes: link.carrier_changes,
         })

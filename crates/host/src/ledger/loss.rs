@@ -124,6 +124,12 @@ pub const XDP: LossKind = LossKind::new(At::Wire, "xdp_program", "XDP program")
     .of(Interface)
     .dropped_for(&["XDP"])
     .found_by(&["xdp_drop"]);
+/// Refused by a tunnel or another virtual device. UDP has delivered the packet around it, if that was one.
+pub const VIRTUAL_DEVICE: LossKind =
+    LossKind::new(At::Wire, "virtual_device", "refused by a virtual device")
+        .of(Interface)
+        .dropped_for(&["IP_TUNNEL_ECN", "VXLAN_INVALID_HDR"])
+        .found_by(&["virtual_device"]);
 /// The queue of a CPU was full (`netif_rx`, RPS).
 pub const BACKLOG_FULL: LossKind =
     LossKind::new(At::Backlog, "backlog_full", "per-CPU backlog full")
@@ -285,6 +291,7 @@ pub const LOSSES: &[&LossKind] = &[
     &DAMAGED,
     &NIC_REFUSED,
     &XDP,
+    &VIRTUAL_DEVICE,
     &BACKLOG_FULL,
     &REVERSE_PATH,
     &ADDRESS,

@@ -1,7 +1,7 @@
 //! The table of the gallery, docs/gallery.md: each scenario with the expected finding and the real
 //! one. With `MPPS_GALLERY=write` each scenario that runs writes its line anew.
 
-use super::{connections, delivery, others, outward, packets, pairs, refusals, sockets};
+use super::{connections, delivery, others, outward, packets, pairs, refusals, sockets, tunnels};
 use mpps_trial::Trial;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,6 +21,7 @@ pub(crate) fn scenarios() -> Vec<Trial> {
         outward::trials(),
         pairs::trials(),
         others::trials(),
+        tunnels::trials(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -22,6 +22,13 @@ pub struct NetlinkLink {
     pub name: String,
     /// Its hardware address; empty where it has none.
     pub address: Vec<u8>,
+    /// The kind of a virtual device, such as `vxlan` or `bond` (`IFLA_INFO_KIND`); empty for others.
+    pub kind: String,
+    /// The number of the interface below it, if that is in this namespace: of a VLAN, a macvlan or a tunnel
+    /// (`IFLA_LINK`).
+    pub lower: Option<u32>,
+    /// The number of the bridge or bond that it is a port of (`IFLA_MASTER`).
+    pub controller: Option<u32>,
     /// Whether it was set up by its owner (`IFF_UP`).
     pub up: bool,
     /// Whether it is up and its driver sees the other end of the line (`IFF_LOWER_UP`).
@@ -244,6 +251,9 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
         index: message.header.index,
         name: String::new(),
         address: Vec::new(),
+        kind: String::new(),
+        lower: None,
+        controller: None,
         up: message.header.flags.contains(LinkFlags::Up),
         carrier: message.header.flags.contains(LinkFlags::LowerUp),
         mtu: 0,
@@ -253,8 +263,15 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
         carrier_changes: 0,
         statistics: None,
     };
+    let mut is_elsewhere = false;
     for attribute in message.attributes {
         match attribute {
+            LinkAttribute::LinkInfo(infos) => {
+                link.kind = infos.iter().find_map(kind).unwrap_or_default()
+            }
+            LinkAttribute::Link(lower) => link.lower = Some(lower),
+            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
+            LinkAttribute::Controller(controller) => link.controller = Some(controller),
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Address(address) => link.address = address,
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
@@ -266,7 +283,18 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
             _ => {}
         }
     }
+    // A veth and its peer are side by side; other interfaces are above theirs.
+    if is_elsewhere || link.kind == "veth" {
+        link.lower = None;
+    }
     Some(link)
+}
+
+fn kind(info: &LinkInfo) -> Option<String> {
+    match info {
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    }
 }
 
 fn attached(told: &LinkXdp) -> Option<bool> {

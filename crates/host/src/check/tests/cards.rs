@@ -129,6 +129,104 @@ fn interfaces_lose_in_their_own_ways() {
     }
 }
 
+/// Drivers, the counter that grows beside `rx_errors`, and words of the finding.
+const VIRTUAL_LOSSES: &str = "\
+    wireguard frame AllowedIPs of the peer\n\
+    wireguard length IP header says\n\
+    gre crc check sums in its GRE header\n\
+    gretap fifo sequence number\n\
+    ip6gretap fifo sequence number\n\
+    ipip frame ECN CE\n\
+    ip6tnl length shorter than an IP header\n\
+    sit none IPv4 address outside\n\
+    vxlan frame header bits\n\
+    geneve none own hardware address\n\
+    xfrm none IPsec refused\n\
+    tun frame virtio_net header";
+
+/// A tunnel's counters are no cable's and no ring's.
+#[test]
+fn virtual_devices_lose_for_causes_of_their_own() {
+    let told = |driver: &str, counter: &str, has_card: bool| {
+        let at = |count| {
+            let of = |name| if counter == name { count } else { 0 };
+            let common = LinkCounters {
+                rx_errors: count,
+                rx_crc_errors: of("crc"),
+                rx_frame_errors: of("frame"),
+                rx_fifo_errors: of("fifo"),
+                rx_length_errors: of("length"),
+                ..LinkCounters::default()
+            };
+            let mut facts = eth0(driver, &[], common);
+            let link = facts.snapshot.links.get_mut("eth0").expect("it is there");
+            if !has_card {
+                driver.clone_into(&mut link.driver_name);
+                facts.cards.clear();
+            }
+            facts
+        };
+        all(&at(0), &later(at(5)))
+    };
+    for line in VIRTUAL_LOSSES.lines() {
+        let [driver, counter, words] = *line.splitn(3, ' ').collect::<Vec<_>>() else {
+            panic!("{line}");
+        };
+        for has_card in [true, false] {
+            let found = told(driver, counter, has_card);
+            let [one] = &found[..] else {
+                panic!("{line}: {found:#?}");
+            };
+            assert_eq!((&*one.check, one.count), ("virtual_device", 5), "{line}");
+            let is_named = one.what.starts_with("eth0: ") && one.what.contains(words);
+            assert!(is_named && !one.remedy.contains("IF"), "{one:#?}");
+        }
+    }
+    // A full backlog and the ports have counters of their own.
+    for driver in ["macvlan", "ipvlan", "bridge", "bonding", "dummy"] {
+        assert_eq!(told(driver, "none", true), [], "{driver}");
+    }
+    assert_eq!(told("new", "frame", true)[0].check, "frame_errors");
+}
+
+#[test]
+fn a_drop_reason_of_a_tunnel_is_its_counters_and_no_other_loss() {
+    let ask = |driver: &str, counted, reasons: &[(&str, u64)]| {
+        let at = |rx_frame_errors| {
+            let common = LinkCounters {
+                rx_errors: rx_frame_errors,
+                rx_frame_errors,
+                ..LinkCounters::default()
+            };
+            eth0(driver, &[], common)
+        };
+        let drops: Vec<_> = reasons
+            .iter()
+            .map(|&(name, count)| dropped(name, count))
+            .collect();
+        let (before, after) = (at(0), later(at(counted)));
+        told(&findings(&Observed::new(
+            &before,
+            &after,
+            Some((&[], &drops, 1)),
+            asked(None),
+        )))
+    };
+    let lost = |count| is(&[("virtual_device", count)]);
+    assert_eq!(ask("vxlan", 9, &[("IP_TUNNEL_ECN", 9)]), lost(9));
+    assert_eq!(ask("vxlan", 9, &[("VXLAN_INVALID_HDR", 9)]), lost(9));
+    // Older kernels name no reason.
+    assert_eq!(ask("vxlan", 9, &[("NOT_SPECIFIED", 9)]), lost(9));
+    let both = is(&[("virtual_device", 9), ("drop_reason", 4)]);
+    assert_eq!(ask("vxlan", 9, &[("VXLAN_INVALID_HDR", 13)]), both);
+    assert_eq!(
+        ask("vxlan", 9, &[("IP_TUNNEL_ECN", 9), ("NOT_SPECIFIED", 4)]),
+        both
+    );
+    // WireGuard's drops have no reason, so that these are others.
+    assert_eq!(ask("wireguard", 9, &[("NOT_SPECIFIED", 4)]), both);
+}
+
 #[test]
 fn what_is_counted_twice_is_lost_once() {
     let counters = LinkCounters::default;

@@ -228,10 +228,7 @@ mod tests {
         result.findings[0].count = 1657;
         for (check, words) in [
             ("socket_buffer", "was lost: 1 657 of 2 000"),
-            (
-                "way_out",
-                "1 657 more were lost on their way out",
-            ),
+            ("way_out", "1 657 more were lost on their way out"),
         ] {
             result.findings[0].check = check.to_owned();
             let text = Terminal::new(200, false).document(&document(&result, &[]));
