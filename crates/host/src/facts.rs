@@ -224,7 +224,7 @@ impl Observation {
         facts.read_ns = clock::monotonic_ns().saturating_sub(began_ns);
         (facts.snapshot, facts.links) = (taken.snapshot, taken.links);
         let refused = taken.refused.iter();
-        let refused = refused.map(|error| format!("no counters: {error}"));
+        let refused = refused.map(|error| format!("counters are missing: {error}"));
         facts.notes.extend(refused);
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);

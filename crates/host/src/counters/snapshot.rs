@@ -89,7 +89,7 @@ impl Snapshot {
         let (mut links, mut refused) = (BTreeMap::new(), Vec::new());
         let every = || all.iter().map(|link| &*link.name).collect();
         for name in interfaces.map_or_else(every, <[&str]>::to_vec) {
-            match LinkSnapshot::take(name, &lists) {
+            match LinkSnapshot::take(name, &lists, &mut refused) {
                 Ok(link) => {
                     links.insert(name.to_owned(), link);
                 }
@@ -130,9 +130,10 @@ struct Lists<'a> {
 }
 
 impl LinkSnapshot {
-    fn take(name: &str, lists: &Lists<'_>) -> HostResult<Self> {
+    /// The counters of one interface; `refused` gets why those of its driver are not among them.
+    fn take(name: &str, lists: &Lists<'_>, refused: &mut Vec<HostError>) -> HostResult<Self> {
         const CALL: &str = "rtnetlink RTM_GETLINK";
-        let refused = |kind: io::ErrorKind| mpps_os::CallError::new(CALL, name, kind.into());
+        let no_link = |kind: io::ErrorKind| mpps_os::CallError::new(CALL, name, kind.into());
         let link = match lists.links.get(name) {
             Some(link) => link,
             // Another name of one of them (`ip link property add altname`), or it has gone.
@@ -140,15 +141,20 @@ impl LinkSnapshot {
                 let index = link::index(name)?;
                 let mut links = lists.links.values();
                 let link = links.find(|link| link.index == index);
-                link.ok_or_else(|| refused(io::ErrorKind::NotFound))?
+                link.ok_or_else(|| no_link(io::ErrorKind::NotFound))?
             }
         };
         let counters = link.statistics;
-        let counters = counters.ok_or_else(|| refused(io::ErrorKind::Unsupported))?;
+        let counters = counters.ok_or_else(|| no_link(io::ErrorKind::Unsupported))?;
         let mut driver = match ethtool::statistics(name) {
             Ok(counters) => named_once(counters),
             // A driver without counters of its own, such as loopback, says so in this way.
             Err(error) if error.source.kind() == io::ErrorKind::Unsupported => BTreeMap::new(),
+            // Only calls that take a name fail. The rest is from netlink.
+            Err(error) if error.has_no_text_name() => {
+                refused.push(error.into());
+                BTreeMap::new()
+            }
             Err(error) => return Err(error.into()),
         };
         let queues = lists.queues.get(&link.index).into_iter().flatten();
