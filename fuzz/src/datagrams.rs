@@ -41,7 +41,7 @@ pub(crate) fn stamp(mut data: &[u8]) -> bool {
 /// A capture of any content, and the datagrams in its frames.
 pub(crate) fn capture(data: &[u8]) -> bool {
     let mut bytes = 0;
-    let read = frames_of_capture(data, |frame| {
+    let read = frames_of_capture(data, |frame, _| {
         bytes += frame.len();
         let datagram = wire::datagram(frame);
         let payload = datagram.map_or(0, |datagram| datagram.payload.len());

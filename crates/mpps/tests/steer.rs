@@ -13,6 +13,7 @@ use std::process::{self, Command};
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits:
+            captures_of_other_kinds_are_read,
             tags_are_looked_behind_and_the_rest_is_told,
             microsofts_vectors,
             a_million_flows_are_even,
@@ -130,6 +131,41 @@ fn tags_are_looked_behind_and_the_rest_is_told() {
     assert_eq!(none.code(), 2, "{none:#?}");
     let told = none.err.contains("no UDP flow was seen") && none.err.contains(rest);
     assert!(told, "{none:#?}");
+}
+
+/// Of all interfaces, as `tcpdump -i any` writes it, and of less than whole frames (`tcpdump -s`).
+fn captures_of_other_kinds_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("capture");
+    let path = path.to_str().expect("a path");
+    let ends = ["10.0.0.1:1", "10.0.0.9:9"].map(|end| end.parse().expect("an address"));
+    let template = Template::new([2; 6], [4; 6], ends[0], ends[1], 300);
+    let mut frame = vec![0; template.frame_bytes()];
+    template.write(&mut frame, 0, &[7; 300]);
+    let cooked = |link: u8, header: &[u8]| {
+        let frame = [header, &frame[14..]].concat();
+        let mut capture = capture_of(&[&frame]);
+        capture[20..22].copy_from_slice(&[link, u8::from(link == 20)]);
+        capture
+    };
+    let mut short = capture_of(&[&frame[..64]]);
+    short[24 + 12..][..4].copy_from_slice(&(frame.len() as u32).to_le_bytes());
+    for (capture, note) in [
+        (
+            cooked(113, &[&[0; 14][..], &[8, 0]].concat()),
+            "all interfaces",
+        ),
+        (
+            cooked(20, &[&[8, 0][..], &[0; 18]].concat()),
+            "all interfaces",
+        ),
+        (short, "hold only a part"),
+    ] {
+        fs::write(path, capture).expect("it can be written");
+        let all = found(&["--queues", "2", "--pcap", path]);
+        assert_eq!(all["flows"][0]["flow"], "10.0.0.1:1-10.0.0.9:9", "{all:#}");
+        assert!(all["notes"].to_string().contains(note), "{all:#}");
+    }
 }
 
 fn flows_of_a_list_and_of_a_capture() {

@@ -7,7 +7,7 @@ mod others;
 pub use capture::{CaptureRead, frames as frames_of_capture};
 
 use self::orders::Orders;
-use self::others::{OtherFrames, Reason, untagged};
+use self::others::{OtherFrames, Reason, completed, untagged};
 
 use crate::input;
 use crate::output::{self, OutputStream};
@@ -106,9 +106,13 @@ impl FlowArgs {
             let file = input::open(path).context("--pcap")?;
             let mut counts = FlowFrames::new(self);
             let fits = |counts: &FlowFrames| counts.flows.len() <= FLOWS_MAX as usize;
-            let count = |frame: &[u8]| {
-                if fits(&counts) {
-                    counts.add(frame);
+            let count = |frame: &[u8], is_part: bool| {
+                if !fits(&counts) {
+                    return;
+                }
+                match is_part {
+                    true => counts.add(&completed(untagged(frame))),
+                    false => counts.add(frame),
                 }
             };
             let read = capture::frames(file, count)

@@ -1,12 +1,13 @@
 //! The frames of a capture (pcap; draft-ietf-opsawg-pcap).
 
+mod link_type;
+
+use self::link_type::LinkType;
 use std::io::{BufReader, Read};
 
 /// Bytes of the file's header, and of a packet's.
 const FILE_BYTES: usize = 24;
 const PACKET_BYTES: usize = 16;
-/// `LINKTYPE_ETHERNET`.
-const ETHERNET: u32 = 1;
 
 /// The longest frame that a capture of Ethernet holds (`MAXIMUM_SNAPLEN` of libpcap).
 const FRAME_BYTES_MAX: usize = 262_144;
@@ -18,6 +19,10 @@ pub struct CaptureRead {
     pub records: u64,
     /// Records that hold only the beginning of their frame (`tcpdump -s`).
     pub shortened: u64,
+    /// Records of a link type that is not known, which were left out.
+    pub unknown: u64,
+    /// Records of a capture of all interfaces (`tcpdump -i any`).
+    pub any: u64,
     /// The byte where an incomplete last record begins.
     pub cut_at: Option<usize>,
 }
@@ -33,87 +38,142 @@ impl CaptureRead {
                 records + 1
             )
         });
-        let shortened = (self.shortened > 0).then(|| {
-            format!(
-                "{} of {records} records hold only a part of their frame, and a flow is read from a whole \
-                 one: capture with `tcpdump -s 0`",
-                self.shortened
-            )
-        });
-        cut.into_iter().chain(shortened).collect()
+        let some = |count: u64, said: &str| {
+            (count > 0).then(|| format!("{count} of {records} records {said}"))
+        };
+        let shortened = some(
+            self.shortened,
+            "hold only a part of their frame; they count if it has the ports: capture with `tcpdump -s 0`",
+        );
+        let unknown = some(
+            self.unknown,
+            "are of interfaces that are neither Ethernet nor IP, and were left out",
+        );
+        let any = some(
+            self.any,
+            "are of a capture of all interfaces: a packet is there once for each interface that it passed, \
+             such as a bond and its port; capture at one with `tcpdump -i IF`",
+        );
+        [cut, shortened, unknown, any]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
-/// Calls `each` with every frame of a capture. A killed program may leave an incomplete last
-/// record, which is left out.
+/// A capture, and how much of it was read.
+struct CaptureReader<R: Read, F> {
+    input: BufReader<R>,
+    each: F,
+    /// Where the record begins that is read.
+    at: usize,
+    read: CaptureRead,
+    /// A frame that is made to look like Ethernet's.
+    frame: Vec<u8>,
+}
+
+/// Calls `each` with every frame of a capture, as Ethernet has it, and with true if only its beginning was
+/// captured. The addresses of Ethernet are zero where a capture has none. A killed program may leave an
+/// incomplete last record, which is left out.
 ///
 /// # Errors
-/// The file is no capture of Ethernet, a record is damaged, or reading fails. No later record can
+/// The file is no capture of Ethernet or IP, a record is damaged, or reading fails. No later record can
 /// be found then.
-pub fn frames(capture: impl Read, mut each: impl FnMut(&[u8])) -> Result<CaptureRead, String> {
-    let mut capture = BufReader::new(capture);
-    let [mut head, mut packet, mut frame] = [const { Vec::new() }; 3];
-    if fill(&mut head, FILE_BYTES, &mut capture)? < FILE_BYTES {
-        return Err("it is no capture: too short".to_owned());
-    }
-    let word_of = match head[..4] {
-        [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => u32::from_le_bytes,
-        [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => u32::from_be_bytes,
+pub fn frames(capture: impl Read, each: impl FnMut(&[u8], bool)) -> Result<CaptureRead, String> {
+    let mut reader = CaptureReader {
+        input: BufReader::new(capture),
+        each,
+        at: 0,
+        read: CaptureRead::default(),
+        frame: Vec::new(),
+    };
+    let mut head = Vec::new();
+    reader.fill(&mut head, 4)?;
+    match head[..] {
+        [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => reader.pcap(u32::from_le_bytes)?,
+        [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => reader.pcap(u32::from_be_bytes)?,
         [0x0a, 0x0d, 0x0d, 0x0a] => {
             return Err("it is of the newer form; editcap -F pcap makes one of this".to_owned());
         }
-        _ => return Err("it is no capture".to_owned()),
-    };
-    let word = |bytes: &[u8], at: usize| {
-        let bytes = bytes
-            .get(at..at + 4)
-            .and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, word_of)
-    };
-    // The upper half has other flags.
-    let link = word(&head, 20) & 0xffff;
-    if link != ETHERNET {
-        return Err(format!(
-            "its frames are of link type {link}, and not of Ethernet (1)"
-        ));
+        [_, _, _, _] => return Err("it is no capture".to_owned()),
+        _ => return Err("it is no capture: too short".to_owned()),
     }
-    let mut read = CaptureRead::default();
-    let mut at = FILE_BYTES;
-    loop {
-        match fill(&mut packet, PACKET_BYTES, &mut capture)? {
-            0 => break,
-            PACKET_BYTES => {}
-            _ => {
-                read.cut_at = Some(at);
-                break;
-            }
-        }
-        let [held, sent] = [8, 12].map(|field| word(&packet, field) as usize);
-        if sent == 0 || held > sent || held > FRAME_BYTES_MAX {
-            return Err(format!(
-                "record {} at byte {at} is damaged: it says that it holds {held} bytes of a frame of \
-                 {sent}; `head -c {at}` of the file keeps the {} records before it",
-                read.records + 1,
-                read.records
-            ));
-        }
-        if fill(&mut frame, held, &mut capture)? < held {
-            read.cut_at = Some(at);
-            break;
-        }
-        each(&frame);
-        read.records += 1;
-        read.shortened += u64::from(held < sent);
-        at += PACKET_BYTES + held;
-    }
-    Ok(read)
+    Ok(reader.read)
 }
 
-/// Reads this many bytes, or all that the capture has left. Returns how many.
-fn fill(part: &mut Vec<u8>, bytes: usize, capture: &mut impl Read) -> Result<usize, String> {
-    part.clear();
-    let read = capture.take(bytes as u64).read_to_end(part);
-    read.map_err(|error| error.to_string())
+/// A number of 32 bits at a place, in the file's order of bytes; zero behind the end.
+fn word(bytes: &[u8], at: usize, order: fn([u8; 4]) -> u32) -> u32 {
+    let bytes = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(0, |bytes| order(*bytes))
+}
+
+impl<R: Read, F: FnMut(&[u8], bool)> CaptureReader<R, F> {
+    /// The records behind the first four bytes.
+    fn pcap(&mut self, order: fn([u8; 4]) -> u32) -> Result<(), String> {
+        let [mut head, mut packet, mut held] = [const { Vec::new() }; 3];
+        if self.fill(&mut head, FILE_BYTES - 4)? < FILE_BYTES - 4 {
+            return Err("it is no capture: too short".to_owned());
+        }
+        // The upper half has other flags.
+        let number = word(&head, 16, order) & 0xffff;
+        let link = LinkType::of(number).ok_or_else(|| {
+            format!("its frames are of link type {number}, and neither of Ethernet (1) nor of IP")
+        })?;
+        self.at = FILE_BYTES;
+        loop {
+            match self.fill(&mut packet, PACKET_BYTES)? {
+                0 => return Ok(()),
+                PACKET_BYTES => {}
+                _ => break,
+            }
+            let [caught, sent] = [8, 12].map(|field| word(&packet, field, order) as usize);
+            if sent == 0 || caught > sent || caught > FRAME_BYTES_MAX {
+                return Err(self.damaged_frame(caught, sent));
+            }
+            if self.fill(&mut held, caught)? < caught {
+                break;
+            }
+            self.record(Some(link), &held, sent);
+            self.at += PACKET_BYTES + caught;
+        }
+        self.read.cut_at = Some(self.at);
+        Ok(())
+    }
+
+    /// Counts a whole record, and gives its frame on.
+    fn record(&mut self, link: Option<LinkType>, held: &[u8], sent: usize) {
+        let is_part = held.len() < sent;
+        self.read.records += 1;
+        self.read.shortened += u64::from(is_part);
+        let Some(link) = link else {
+            self.read.unknown += 1;
+            return;
+        };
+        self.read.any += u64::from(link.is_of_all());
+        (self.each)(link.as_ethernet(held, &mut self.frame), is_part);
+    }
+
+    fn damaged_frame(&self, caught: usize, sent: usize) -> String {
+        self.damaged(&format!(
+            "it says that it holds {caught} bytes of a frame of {sent}"
+        ))
+    }
+
+    fn damaged(&self, why: &str) -> String {
+        let (at, records) = (self.at, self.read.records);
+        format!(
+            "record {} at byte {at} is damaged: {why}; `head -c {at}` of the file keeps the {records} records \
+             before it",
+            records + 1
+        )
+    }
+
+    /// Reads this many bytes, or all that the capture has left. Returns how many.
+    fn fill(&mut self, part: &mut Vec<u8>, bytes: usize) -> Result<usize, String> {
+        part.clear();
+        let read = (&mut self.input).take(bytes as u64).read_to_end(part);
+        read.map_err(|error| error.to_string())
+    }
 }
 
 #[cfg(test)]
@@ -134,7 +194,7 @@ mod tests {
 
     fn all(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, CaptureRead), String> {
         let mut found = Vec::new();
-        let read = frames(bytes, |frame| found.push(frame.to_vec()))?;
+        let read = frames(bytes, |frame, _| found.push(frame.to_vec()))?;
         Ok((found, read))
     }
 
@@ -201,16 +261,16 @@ mod tests {
             (&b""[..], "too short"),
             (&[9; 30], "no capture"),
             (
-                &[&[0x0a, 0x0d, 0x0d, 0x0a][..], &[0; 30]].concat(),
-                "editcap",
+                &[&[0xd4, 0xc3, 0xb2, 0xa1][..], &[0; 5]].concat(),
+                "too short",
             ),
         ] {
             let refused = all(bytes).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
         let mut raw = capture(u32::to_le_bytes, &[]);
-        raw[20] = 101;
-        assert!(all(&raw).unwrap_err().contains("link type 101"));
+        raw[20] = 105;
+        assert!(all(&raw).unwrap_err().contains("link type 105"));
     }
 
     proptest::proptest! {

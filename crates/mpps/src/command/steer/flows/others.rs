@@ -1,6 +1,7 @@
 //! Frames that are of no such flow, and why.
 
 use mpps_report::grouped;
+use std::borrow::Cow;
 
 /// Why a frame is of no such flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +78,32 @@ impl OtherFrames {
     }
 }
 
-/// Removes up to two VLAN tags (IEEE 802.1Q, 802.1ad). The type is then where an untagged frame has
+/// The beginning of an untagged frame, with zeros in place of the rest, if it has the ports: they are read
+/// from whole frames only. Otherwise it stays as it is.
+pub(super) fn completed(frame: &[u8]) -> Cow<'_, [u8]> {
+    const PORTS_BYTES: usize = 8;
+    let length = |at: usize| {
+        let bytes = frame.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| usize::from(u16::from_be_bytes(*bytes)))
+    };
+    let (ports_at, whole) = match (frame.get(12..14), frame.get(14)) {
+        (Some([0x08, 0x00]), Some(first)) => (14 + usize::from(first & 15) * 4, 14 + length(16)),
+        (Some([0x86, 0xdd]), Some(_)) => (14 + 40, 14 + 40 + length(18)),
+        _ => return frame.into(),
+    };
+    if frame.len() < ports_at + PORTS_BYTES || whole <= frame.len() {
+        return frame.into();
+    }
+    let mut completed = frame.to_vec();
+    completed.resize(whole, 0);
+    completed.into()
+}
+
+/// Removes up to two VLAN tags (IEEE 802.1Q, 802.1ad, and the older 0x9100). The type is then where an untagged frame has
 /// it. The bytes before it are no longer the addresses and must not be read.
 pub(super) fn untagged(mut frame: &[u8]) -> &[u8] {
     for _ in 0..2 {
-        if let Some([0x81, 0x00] | [0x88, 0xa8]) = frame.get(12..14) {
+        if let Some([0x81, 0x00] | [0x88, 0xa8] | [0x91, 0x00]) = frame.get(12..14) {
             frame = &frame[4..];
         }
     }
@@ -91,6 +113,7 @@ pub(super) fn untagged(mut frame: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mpps_io::wire;
 
     #[test]
     fn each_frame_has_its_reason() {
@@ -134,6 +157,27 @@ mod tests {
         assert_eq!(untagged(&tagged(3))[12..14], [0x81, 0]);
         for bytes in 0..20 {
             let _ = untagged(&tagged(2)[..bytes]);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_was_cut_has_its_ports_or_stays_cut() {
+        for (from, to) in [
+            ("10.0.0.1:1000", "10.0.0.2:53"),
+            ("[fd00::1]:1000", "[fd00::2]:53"),
+        ] {
+            let [from, to] = [from, to].map(|end| end.parse().expect("an address"));
+            let template = wire::Template::new([2; 6], [4; 6], from, to, 400);
+            let mut frame = vec![0; template.frame_bytes()];
+            template.write(&mut frame, 0, &[7; 400]);
+            let ports = frame.len() - 400;
+            for held in 0..frame.len() {
+                let completed = completed(&frame[..held]);
+                let ends =
+                    wire::datagram(&completed).map(|found| (found.source, found.destination));
+                assert_eq!(ends, (held >= ports).then_some((from, to)), "{held}");
+            }
+            assert_eq!(*completed(&frame), frame[..]);
         }
     }
 
