@@ -2,10 +2,12 @@
 
 mod args;
 mod carve_out;
+mod elsewhere;
 mod report;
 
 pub(crate) use args::{Carving, RecvArgs};
 
+use self::elsewhere::Elsewhere;
 use super::lines::{OutputLines, require, until_stopped};
 use super::meter::{Interval, Meter, article_line};
 use crate::machine::{interface_at, snapshot};
@@ -21,7 +23,7 @@ use mpps_io::{
     RxTask, RxWorker, Stop,
 };
 use mpps_os::clock::monotonic_ns;
-use mpps_os::netlink::link;
+use mpps_os::netlink::{address, link};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -364,6 +366,7 @@ impl<'a> RecvWorkers<'a> {
         let time = self.plan.asked.duration.map(|time| time.as_nanos() as u64);
         let deadline = time.map_or(u64::MAX, |time| self.began_ns.saturating_add(time));
         let interface = self.plan.interface().ok();
+        let mut elsewhere = interface.as_deref().and_then(|name| self.elsewhere(name));
         let look = || {
             self.plan
                 .has_screens()
@@ -389,6 +392,14 @@ impl<'a> RecvWorkers<'a> {
                 // Fresh for the next line. It costs each worker a system call or two, and keeps the
                 // kernel's 32-bit count of drops from wrapping unseen.
                 self.workers.iter().for_each(RxWorker::refresh);
+                if datagrams > 0 {
+                    elsewhere = None;
+                }
+                let past = self.workers.iter().map(|one| one.progress().dropped).sum();
+                if let Some(said) = elsewhere.as_ref().and_then(|ring| ring.look(past)) {
+                    elsewhere = None;
+                    self.plan.lines.say(&said)?;
+                }
                 last = progress;
             }
             let finished = self.workers.iter().any(RxWorker::is_finished);
@@ -396,6 +407,14 @@ impl<'a> RecvWorkers<'a> {
             Ok((!over).then(|| meter.ends_ns().min(deadline)))
         })?;
         Ok(meter)
+    }
+
+    /// Where packets are that do not come to the ring; none for sockets.
+    fn elsewhere(&self, interface: &str) -> Option<Elsewhere> {
+        let (caps, config) = (self.caps(), &self.plan.config);
+        let is_ring = caps.layer == Layer::Frame && !config.ring.all_traffic;
+        let owner = || address::interface_of(config.address.ip()).ok().flatten();
+        is_ring.then(|| Elsewhere::begin(interface, owner(), caps))?
     }
 
     fn print(

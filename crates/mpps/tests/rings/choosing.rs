@@ -3,6 +3,7 @@
 use super::{PORT, Told, address, exchange, on, receiver};
 use crate::common;
 use mpps_lab::{Lab, LabConfig};
+use mpps_os::netlink::link;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 
@@ -13,6 +14,7 @@ pub(super) fn trials() -> Vec<Trial> {
             best_is_a_socket_where_a_queue_would_be_left,
             best_is_a_socket_where_an_option_needs_one,
             best_is_not_a_taken_interface,
+            a_ring_at_another_interface_is_told_the_right_one,
             what_af_xdp_will_be_is_foretold;
     ]
 }
@@ -69,6 +71,31 @@ fn best_is_a_socket_where_an_option_needs_one() {
     let (backend, because) = chosen(&told);
     assert_eq!(backend, "recvmmsg", "{because}");
     assert!(because.contains("not af_xdp: it has no --gro"), "{because}");
+}
+
+/// A ring at loopback gets nothing of what comes by the link. The remedy does.
+fn a_ring_at_another_interface_is_told_the_right_one() {
+    let lab = lab(1);
+    let woken = lab
+        .receiver()
+        .run(|| link::index("lo").and_then(link::set_up));
+    woken
+        .expect("it can be entered")
+        .expect("it has a loopback interface");
+    let right = lab.receiver().interface().to_owned();
+    let at = address(&lab, 4, PORT);
+    let send = ["send", &at, "--count", "30000", "--rate", "10k"];
+    for backend in [&["af_xdp"][..], &["packet_mmap"]] {
+        let mut wrong = receiver(&lab, &at, backend, &["--interface", "lo"]);
+        on(lab.sender(), &send).fine();
+        let told = wrong.line("nothing has come to the ring");
+        assert!(told.contains(&format!("use --interface {right}")), "{told}");
+        wrong.interrupt().fine();
+        let fine = receiver(&lab, &at, backend, &["--interface", &right]);
+        on(lab.sender(), &send).fine();
+        let ended = fine.interrupt().fine();
+        assert!(!ended.err.contains("nothing has come"), "{ended:#?}");
+    }
 }
 
 fn best_is_not_a_taken_interface() {
