@@ -13,6 +13,7 @@ mod coalescing;
 mod conntrack;
 mod drop_reason;
 mod drop_reasons;
+mod far_end;
 mod far_node;
 mod firewall;
 mod fragments;
@@ -88,9 +89,10 @@ pub struct Check {
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
-pub const CHECKS: [Check; 46] = [
+pub const CHECKS: [Check; 47] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
+    far_end::CHECK,
     allowance::CHECK,
     nic_no_room::CHECK,
     coalescing::CHECK,

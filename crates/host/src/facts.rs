@@ -6,6 +6,7 @@ mod conntrack;
 pub mod cpu;
 mod delivery;
 pub(crate) mod elsewhere;
+pub mod far_end;
 pub mod fingerprint;
 pub mod interface_facts;
 mod load;
@@ -26,6 +27,7 @@ pub use cgroup::IngressProgram;
 pub use conntrack::Conntrack;
 pub use delivery::{JoinedGroup, OutsideSocket};
 pub use elsewhere::numbered_elsewhere;
+use far_end::FarEnd;
 pub use load::ProcessLoad;
 pub use mpps_os::interrupts::Interrupt;
 pub use namespace_name::namespace_name;
@@ -73,6 +75,9 @@ pub struct Observation {
     pub read_ns: u64,
     /// The interfaces of the namespace, also those whose counters were not asked for.
     pub links: Vec<NetlinkLink>,
+    /// The other ends of its veth interfaces in other namespaces, by the interface here. Empty if there
+    /// are more than a few, as on the node of many containers.
+    pub far_ends: BTreeMap<String, FarEnd>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
     /// They could not be listed.
@@ -223,6 +228,9 @@ impl Observation {
         let taken = Snapshot::take_of(part.interfaces)?;
         facts.read_ns = clock::monotonic_ns().saturating_sub(began_ns);
         (facts.snapshot, facts.links) = (taken.snapshot, taken.links);
+        facts.far_ends = far_end::of(&facts.links);
+        let hidden = far_end::hidden(&facts.links, &facts.far_ends);
+        facts.notes.extend(hidden);
         let refused = taken.refused.iter();
         let refused = refused.map(|error| format!("counters are missing: {error}"));
         facts.notes.extend(refused);

@@ -2,6 +2,8 @@
 
 /// The results of `serve` and `load`, as `--json` writes them.
 pub mod connections;
+/// Containers, by process, ID or name.
+mod container;
 /// Which host is looked at.
 pub(crate) mod host;
 /// Where the UDP of this host goes.

@@ -3,7 +3,9 @@
 use super::unspecified::Unspecified;
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
-use super::{CHECKS, Evidence, Observed, drop_reason, firewall, fragments, udp_memory, unhandled};
+use super::{
+    CHECKS, Evidence, Observed, drop_reason, far_end, firewall, fragments, udp_memory, unhandled,
+};
 use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS};
 use crate::{Ledger, Loss, Scope, Station};
 
@@ -178,6 +180,9 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
              listener reports and neighbour discovery of other hosts do: they are left out"
         ));
     }
+    far_end::ways(seen)
+        .into_iter()
+        .for_each(|said| ledger.note(said));
     unhandled::note(seen)
         .into_iter()
         .for_each(|said| ledger.note(said));

@@ -3,6 +3,7 @@
 mod cards;
 mod counts;
 mod delivery;
+mod far_end;
 mod fragments;
 mod groups;
 mod out;
@@ -174,6 +175,7 @@ fn renamed(facts: &Observation) -> Observation {
     for neighbour in &mut facts.unanswered {
         *neighbour = neighbour.replace("eth0", HOSTILE);
     }
+    facts.far_ends = all(&facts.far_ends);
     for link in &mut facts.links {
         link.name = link.name.replace("eth0", HOSTILE);
     }

@@ -3,7 +3,7 @@
 use super::drop_reasons::{NOT_SPECIFIED, VIRTUAL};
 use super::reason_counts::nameless;
 use super::vanished::{datagrams_to_strange_groups, vanished};
-use super::{Evidence, Observed, firewall, virtual_device};
+use super::{Evidence, Observed, far_end, firewall, virtual_device};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::loss::{
     ADDRESS, BAD_HEADER, CHECKSUM, CUT_SHORT, DISCARDED, FRAGMENTS, LossKind, NO_MEMBER, NO_ROUTE,
@@ -57,6 +57,7 @@ impl Unspecified {
         // a group and has no listener (__udp4_lib_mcast_deliver), which is nothing wrong.
         let counted = COUNTED.map(|kind| nameless(seen, kind));
         let known = Evidence::sum(&seen.losses(Meaning::Xdp))
+            .saturating_add(far_end::without_reason(seen))
             .saturating_add(
                 counted
                     .iter()

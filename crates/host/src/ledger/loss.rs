@@ -102,6 +102,11 @@ pub const VETH_RING_FULL: LossKind =
     LossKind::new(At::Wire, "receive_ring_full", "receive ring full")
         .of(Interface)
         .dropped_for(&["NOT_SPECIFIED"]);
+/// The other end of a veth dropped it before it came to this namespace.
+pub const FAR_END: LossKind =
+    LossKind::new(At::Wire, "far_end", "dropped at the other end of the veth")
+        .of(Interface)
+        .found_by(&["far_end"]);
 /// A card had no descriptor, or no room in its FIFO.
 pub const NIC_NO_ROOM: LossKind = LossKind::new(At::Wire, "nic_no_room", "no room in the NIC")
     .of(Interface)
@@ -286,6 +291,7 @@ pub const LOSSES: &[&LossKind] = &[
     &SENDER_INTERFACE,
     &BETWEEN_NICS,
     &VETH_RING_FULL,
+    &FAR_END,
     &NIC_NO_ROOM,
     &ALLOWANCE,
     &DAMAGED,

@@ -56,6 +56,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "port",
             "pid",
             "netns",
+            "container",
             "duration",
             "json",
             "html",

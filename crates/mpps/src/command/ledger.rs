@@ -17,7 +17,7 @@ standard output instead of the text. Without SEND: one object per line, each --i
 pub(crate) struct LedgerArgs {
     /// Check this result of `mpps send --stamp --json=FILE` against RECV. Without --stamp, datagrams of
     /// other senders count as received and can hide a loss [default: show this host]
-    #[arg(requires = "recv", conflicts_with_all = ["port", "pid", "netns", "interval", "count"])]
+    #[arg(requires = "recv", conflicts_with_all = ["port", "pid", "netns", "container", "interval", "count"])]
     pub(crate) send: Option<PathBuf>,
     /// Use this result of `mpps recv --json=FILE`; required with SEND
     pub(crate) recv: Option<PathBuf>,

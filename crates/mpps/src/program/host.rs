@@ -1,6 +1,6 @@
 //! The host to look at, for commands that inspect a host with any programs.
 
-use super::lines::LOOK;
+use super::{container, lines::LOOK};
 use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Context, Result, bail, ensure};
@@ -50,6 +50,10 @@ pub(crate) struct PartArgs {
     /// Use another network namespace: a name of `ip netns`, a process, or a file [default: this one]
     #[arg(long, value_name = "NAME|PID|FILE")]
     netns: Option<String>,
+    /// Use the network namespace of a container of docker, podman, CRI-O or containerd: its name, the
+    /// beginning of its ID, or a process in it. Names need root [default: this namespace]
+    #[arg(long, value_name = "NAME|ID|PID", conflicts_with_all = ["netns", "pid"])]
+    container: Option<String>,
 }
 
 impl HostArgs {
@@ -75,7 +79,7 @@ impl PartArgs {
 
     /// The note on results from another namespace, if one was named.
     pub(crate) fn note(&self) -> Option<String> {
-        let is_elsewhere = self.netns.is_some() || self.pid.is_some();
+        let is_elsewhere = self.netns.is_some() || self.pid.is_some() || self.container.is_some();
         is_elsewhere.then(|| ELSEWHERE.to_owned())
     }
 
@@ -89,6 +93,12 @@ impl PartArgs {
             if namespace.inode() != NetNamespace::current()?.inode() {
                 namespace.enter().context("--pid")?;
             }
+        }
+        if let Some(name) = &self.container {
+            let process = container::process_of(Path::new("/"), name)?;
+            namespace(&process.to_string())?
+                .enter()
+                .context("--container")?;
         }
         if let Some(name) = &self.netns {
             namespace(name)?.enter().context("--netns")?;
@@ -104,6 +114,7 @@ impl PartArgs {
         let words = [
             ("--pid", pid.as_ref()),
             ("--netns", self.netns.as_ref()),
+            ("--container", self.container.as_ref()),
             ("--port", port.as_ref()),
         ];
         for (option, value) in words {

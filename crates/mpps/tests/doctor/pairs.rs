@@ -2,10 +2,14 @@
 
 use super::program::{Group, Way};
 use super::scenario::{NFT, PORT, SENT, Scenario, Traffic, at, expect, healthy, large, remarks};
+use crate::common::run;
 use mpps_lab::{EarlyDrop, address};
+use mpps_os::netlink::link;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
@@ -23,8 +27,41 @@ pub(crate) fn trials() -> Vec<Trial> {
             healthy_with_four_sockets,
             healthy_with_connections,
             healthy_with_a_cookie_for_each_connection;
+        waits(Need::Root, TC): a_limit_on_the_node_of_a_container;
         waits(Need::Root, NFT): an_address_and_a_rule, a_rule_and_nobody_listens;
     ]
+}
+
+const TC: Need = Need::Program("tc mount", "iproute2 and mount");
+
+/// The sender is the node, with a name for its namespace; the receiver is the container.
+fn a_limit_on_the_node_of_a_container() {
+    let scenario = Scenario::new();
+    fs::create_dir_all("/run/netns").expect("the trial has its own /run");
+    fs::write("/run/netns/node", "").expect("a file");
+    let node = scenario.lab.sender().namespace().as_fd().as_raw_fd();
+    let node = format!("/proc/{}/fd/{node}", std::process::id());
+    run(Command::new("mount").args(["--bind", &node, "/run/netns/node"])).fine();
+    let name = scenario.on_sender(|| link::of(scenario.lab.sender().interface_index()));
+    let name = name.expect("it is there").name;
+    let tc = |words: &str| {
+        let words = words.replace("DEV", &name);
+        scenario.on_sender(|| run(Command::new("tc").args(words.split(' '))).fine());
+    };
+    let group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let send = || scenario.send(Traffic::to(&at(1), SENT));
+    tc("qdisc replace dev DEV root tbf rate 1mbit burst 5kb limit 5kb");
+    let found = scenario.doctor(None, send);
+    let dropped = found.evidence();
+    assert!(dropped > SENT / 2, "{found:#?}");
+    expect(&found, &[("far_end", dropped, "node: ")]);
+    found.came(SENT);
+    // The remedy.
+    tc("qdisc replace dev DEV root tbf rate 10gbit burst 1mb limit 10mb");
+    let found = scenario.doctor(None, send);
+    healthy(&found, SENT);
+    drop(group);
+    run(Command::new("umount").arg("/run/netns/node")).fine();
 }
 
 fn healthy_with_one_flow() {

@@ -9,6 +9,8 @@ use netlink_packet_route::link::{
     LinkFlags, LinkInfo, LinkMessage, LinkXdp, State, XdpAttached,
 };
 
+use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
+
 use super::NetlinkSocket;
 use crate::error::On;
 use crate::{CallError, CallResult};
@@ -44,6 +46,12 @@ pub struct NetlinkLink {
     pub native_xdp: Option<bool>,
     /// How often its carrier came or went since it was made (`IFLA_CARRIER_CHANGES`).
     pub carrier_changes: u32,
+    /// The number of the interface that it is bound to: the other end of a veth, or the lower interface
+    /// of a VLAN (`IFLA_LINK`).
+    pub bound_to: Option<u32>,
+    /// The namespace of that interface, as this one numbers it ([`namespace_id`]); none if it is this one
+    /// (`IFLA_LINK_NETNSID`).
+    pub bound_namespace: Option<i32>,
     /// Its counters, if the kernel has them.
     pub statistics: Option<LinkStatistics>,
 }
@@ -92,6 +100,29 @@ pub fn find(index: u32) -> CallResult<Option<NetlinkLink>> {
 pub fn of(index: u32) -> CallResult<NetlinkLink> {
     let none = || CallError::new(GETLINK, index, std::io::ErrorKind::NotFound.into());
     find(index)?.ok_or_else(none)
+}
+
+/// How the calling thread's namespace numbers another one, in attributes such as `IFLA_LINK_NETNSID`;
+/// none if it has no number here (`RTM_GETNSID`).
+///
+/// # Errors
+///
+/// Netlink is refused, or its answer cannot be read.
+pub fn namespace_id(namespace: BorrowedFd<'_>) -> CallResult<Option<i32>> {
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETNSID", "namespace")?;
+    let mut message = NsidMessage::default();
+    let number = namespace.as_raw_fd().cast_unsigned();
+    message.attributes.push(NsidAttribute::Fd(number));
+    let RouteNetlinkMessage::NewNsId(told) =
+        socket.request(RouteNetlinkMessage::GetNsId(message))?
+    else {
+        return Err(socket.error(std::io::ErrorKind::InvalidData.into()));
+    };
+    let mut ids = told.attributes.into_iter();
+    Ok(ids.find_map(|attribute| match attribute {
+        NsidAttribute::Id(id) if id >= 0 => Some(id),
+        _ => None,
+    }))
 }
 
 /// The counters of the interface with this number.
@@ -261,16 +292,15 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
         rx_queues: 0,
         native_xdp: None,
         carrier_changes: 0,
+        bound_to: None,
+        bound_namespace: None,
         statistics: None,
     };
-    let mut is_elsewhere = false;
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = infos.iter().find_map(kind).unwrap_or_default()
             }
-            LinkAttribute::Link(lower) => link.lower = Some(lower),
-            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
             LinkAttribute::Controller(controller) => link.controller = Some(controller),
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Address(address) => link.address = address,
@@ -278,14 +308,16 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = queues,
             LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
             LinkAttribute::CarrierChanges(changes) => link.carrier_changes = changes,
+            LinkAttribute::Link(bound_to) => link.bound_to = Some(bound_to),
+            LinkAttribute::LinkNetNsId(id) => link.bound_namespace = Some(id),
             LinkAttribute::Stats64(kernel) => link.statistics = Some(kernel),
             LinkAttribute::Xdp(told) => link.native_xdp = told.iter().find_map(attached),
             _ => {}
         }
     }
     // A veth and its peer are side by side; other interfaces are above theirs.
-    if is_elsewhere || link.kind == "veth" {
-        link.lower = None;
+    if link.bound_namespace.is_none() && link.kind != "veth" {
+        link.lower = link.bound_to;
     }
     Some(link)
 }

@@ -1,0 +1,106 @@
+//! Packets lost at the other end of a veth, on the way into a container.
+
+use super::{Check, Confidence, Evidence, Finding, Observed, backlog};
+use crate::Station;
+use crate::facts::far_end::FarEnd;
+use mpps_os::text::ShellWord;
+
+pub(super) const CHECK: Check = Check {
+    name: "far_end",
+    reads: "`tx_dropped` and queueing discipline drops of the other end of a veth, in its namespace, less \
+            backlog drops",
+    speaks: "a veth's other end, as on the node of a container, dropped packets to this namespace",
+    run,
+};
+
+/// The ends at both moments, each with the interface here.
+fn ends<'a>(seen: &Observed<'a>) -> impl Iterator<Item = (&'a str, &'a FarEnd, &'a FarEnd)> {
+    let (before, after) = (seen.before, seen.after);
+    let here = after
+        .far_ends
+        .iter()
+        .filter(|(name, _)| after.snapshot.links.contains_key(*name));
+    here.filter_map(|(name, now)| {
+        let then = before.far_ends.get(name)?;
+        (then.netns == now.netns && then.name == now.name).then_some((&**name, then, now))
+    })
+}
+
+/// Packets that the end's ring refused. A full backlog is counted there too, and at this end as `rx_dropped`.
+fn refused(seen: &Observed, here: &str, then: &FarEnd, now: &FarEnd) -> (Evidence, u64) {
+    let source = format!("{}: {} tx_dropped", now.namespace, now.name);
+    let refused = Evidence::new(source, then.counters.tx_dropped, now.counters.tx_dropped);
+    let came = seen
+        .link(here, "", |link| link.rx_dropped)
+        .map_or(0, |one| one.grown());
+    let queued = came.min(Evidence::sum(&backlog::losses(seen)));
+    let count = refused.grown().saturating_sub(queued);
+    (refused, count)
+}
+
+fn shaped(then: &FarEnd, now: &FarEnd) -> Option<Evidence> {
+    let source = format!(
+        "{}: {} drops of its queueing discipline",
+        now.namespace, now.name
+    );
+    Some(Evidence::new(source, then.qdisc_drops?, now.qdisc_drops?))
+}
+
+/// How many packets the rings of this namespace refused: the kernel names no reason.
+pub(super) fn without_reason(seen: &Observed) -> u64 {
+    let counts = ends(seen).map(|(here, then, now)| refused(seen, here, then, now).1);
+    counts.fold(0, u64::saturating_add)
+}
+
+fn run(seen: &Observed) -> Vec<Finding> {
+    let found = ends(seen).flat_map(|(here, then, now)| {
+        let place = format!("{}: {} (peer of {here} in this namespace)", now.namespace, now.name);
+        let way = way(now);
+        let (refused, count) = refused(seen, here, then, now);
+        let refused = (count > 0).then(|| {
+            let what = format!(
+                "{place} tx_dropped {count}: the receive ring of {here} was full, or {here} was down; {way}"
+            );
+            let remedy = "the ring of a veth holds 256 packets: more CPU time for the soft interrupts of this \
+                          container's CPU; receive queues with a CPU each (ethtool -L, threaded NAPI); slower \
+                          bursts from the sender";
+            let found = Finding::noticed(seen, &CHECK, Station::Wire, vec![refused]);
+            found.of(count, seen).says(what, remedy).with(Confidence::Likely)
+        });
+        let shaped = shaped(then, now).and_then(|shaped| {
+            let found = Finding::lost(seen, &CHECK, Station::Wire, vec![shaped])?;
+            let what = format!(
+                "{place}: its queueing discipline dropped {} packets to {here}, as a limit of bandwidth does; {way}",
+                found.count
+            );
+            let remedy = format!(
+                "in namespace {}: tc -s qdisc show dev {}; raise its rate or limit (for Kubernetes the \
+                 annotation kubernetes.io/ingress-bandwidth)",
+                now.namespace,
+                ShellWord::new(&now.name)
+            );
+            Some(found.says(what, remedy).with(Confidence::Certain))
+        });
+        refused.into_iter().chain(shaped)
+    });
+    found.collect()
+}
+
+/// The stations before an end, from the outside in.
+fn way(end: &FarEnd) -> String {
+    let cards = (!end.cards.is_empty()).then(|| end.cards.join(" or "));
+    let bridge = end.bridge.as_ref().map(|bridge| format!("bridge {bridge}"));
+    let stations = cards.into_iter().chain(bridge).chain([end.name.clone()]);
+    let stations: Vec<String> = stations.collect();
+    format!(
+        "the way in is {} of namespace {}",
+        stations.join(" -> "),
+        end.namespace
+    )
+}
+
+/// The ways into this namespace, from the outside in.
+pub(super) fn ways(seen: &Observed) -> Vec<String> {
+    let ways = ends(seen).map(|(here, _, now)| format!("{}, then {here} here", way(now)));
+    ways.collect()
+}

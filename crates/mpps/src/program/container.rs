@@ -1,0 +1,289 @@
+//! Containers, found by process, by ID, or by the name in the files of their runtime. No program of a
+//! runtime is called.
+
+use anyhow::{Context, Result, bail, ensure};
+use mpps_os::text::Foreign;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Files with the names of a runtime's containers.
+struct RuntimeFiles {
+    /// A path. Each part `*` stands for any name.
+    path: &'static str,
+    /// Where the ID is in the file: a JSON pointer, or none for the name of its directory.
+    id: Option<&'static str>,
+    /// Where its names are.
+    names: &'static [&'static str],
+}
+
+/// The names in the annotations of containerd, CRI-O and nerdctl.
+const ANNOTATIONS: &[&str] = &[
+    "/annotations/io.kubernetes.cri.container-name",
+    "/annotations/io.kubernetes.cri.sandbox-name",
+    "/annotations/io.kubernetes.container.name",
+    "/annotations/io.kubernetes.pod.name",
+    "/annotations/nerdctl~1name",
+    "/hostname",
+];
+
+const FILES: [RuntimeFiles; 5] = [
+    RuntimeFiles {
+        path: "/var/lib/docker/containers/*/config.v2.json",
+        id: Some("/ID"),
+        names: &["/Name"],
+    },
+    RuntimeFiles {
+        path: "/var/lib/containers/storage/overlay-containers/containers.json",
+        id: Some("/id"),
+        names: &["/names/0", "/names/1"],
+    },
+    RuntimeFiles {
+        path: "/run/containers/storage/overlay-containers/*/userdata/config.json",
+        id: None,
+        names: ANNOTATIONS,
+    },
+    RuntimeFiles {
+        path: "/run/containerd/io.containerd.runtime.v2.task/*/*/config.json",
+        id: None,
+        names: ANNOTATIONS,
+    },
+    RuntimeFiles {
+        path: "/run/k3s/containerd/io.containerd.runtime.v2.task/*/*/config.json",
+        id: None,
+        names: ANNOTATIONS,
+    },
+];
+
+/// The shortest beginning of an ID, and the length of a whole one: the ID is in hexadecimal digits.
+const ID: [usize; 2] = [4, 64];
+
+/// A process of the container, the one that began first.
+///
+/// # Errors
+/// There is none, or several containers are meant.
+pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
+    let is_there = |pid: &u32| root.join(format!("proc/{pid}/ns")).exists();
+    if let Some(pid) = name.parse().ok().filter(is_there) {
+        return Ok(pid);
+    }
+    let named: Vec<String> = FILES
+        .iter()
+        .flat_map(|files| files.ids(root, name))
+        .collect();
+    let is_id = name.len() >= ID[0] && name.chars().all(|digit| digit.is_ascii_hexdigit());
+    let wanted = match named.is_empty() && is_id {
+        true => vec![name.to_ascii_lowercase()],
+        false => named,
+    };
+    let mut found = BTreeMap::new();
+    for (pid, id) in containers(root) {
+        if wanted.iter().any(|wanted| id.starts_with(&**wanted)) {
+            found.entry(id).or_insert(pid);
+        }
+    }
+    // A pod has several containers, and one namespace.
+    let is_ambiguous = found.len() > 1 && wanted.iter().any(|wanted| wanted.len() < ID[1]);
+    ensure!(
+        !is_ambiguous,
+        "--container {}: several IDs begin so: {}; write more of it",
+        Foreign(name),
+        found.into_keys().collect::<Vec<_>>().join(", ")
+    );
+    let first = found.into_values().min();
+    if wanted.is_empty() {
+        bail!(
+            "--container {}: no file of docker, podman, CRI-O or containerd has that name (as root all can be \
+             read); use the ID, or the PID of a process in it",
+            Foreign(name)
+        );
+    }
+    first.with_context(|| {
+        format!(
+            "--container {}: no process is in it (/proc/PID/cgroup); it does not run, or use the PID of a \
+             process in it",
+            Foreign(name)
+        )
+    })
+}
+
+/// The processes in containers with the ID of theirs, in the order of their numbers.
+fn containers(root: &Path) -> Vec<(u32, String)> {
+    let pids = names(&root.join("proc")).into_iter();
+    let mut pids: Vec<u32> = pids.filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    let ids = pids.into_iter().flat_map(|pid| {
+        let text = fs::read_to_string(root.join(format!("proc/{pid}/cgroup")));
+        let ids = ids_in(&text.unwrap_or_default());
+        ids.into_iter().map(move |id| (pid, id))
+    });
+    ids.collect()
+}
+
+/// The IDs in a text of `/proc/PID/cgroup`: `docker-ID.scope`, `libpod-ID.scope`, `cri-containerd-ID.scope`,
+/// `crio-ID.scope`, `/docker/ID`, `/kubepods/burstable/podUID/ID`. Of several the last is the innermost.
+fn ids_in(text: &str) -> Option<String> {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let is_id =
+        |word: &&str| word.len() == ID[1] && word.chars().all(|digit| digit.is_ascii_hexdigit());
+    words.filter(is_id).next_back().map(str::to_ascii_lowercase)
+}
+
+impl RuntimeFiles {
+    /// The IDs of the containers with this name.
+    fn ids(&self, root: &Path, name: &str) -> Vec<String> {
+        let mut ids = Vec::new();
+        for path in expand(root, self.path) {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let all = match serde_json::from_str(&text) {
+                Ok(Value::Array(all)) => all,
+                Ok(one) => vec![one],
+                Err(_) => continue,
+            };
+            let directory = path.components().rev().nth(1);
+            let directory = match self.path.contains("/userdata/") {
+                true => path.components().rev().nth(2),
+                false => directory,
+            };
+            for one in all {
+                let text = |pointer: &&str| one.pointer(pointer).and_then(Value::as_str);
+                let mut names = self.names.iter().filter_map(text);
+                if !names.any(|own| own.trim_start_matches('/') == name) {
+                    continue;
+                }
+                let of_directory =
+                    || directory.map(|part| part.as_os_str().to_string_lossy().into_owned());
+                ids.extend(match self.id {
+                    Some(pointer) => text(&pointer).map(str::to_owned),
+                    None => of_directory(),
+                });
+            }
+        }
+        ids
+    }
+}
+
+/// The paths that a pattern stands for: a part `*` is any name.
+fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
+    let parts = pattern.split('/').filter(|part| !part.is_empty());
+    parts.fold(vec![root.to_path_buf()], |paths, part| match part {
+        "*" => {
+            let below = paths.iter().flat_map(|path| {
+                let names = names(path).into_iter();
+                names.map(|name| path.join(name))
+            });
+            below.collect()
+        }
+        part => paths.into_iter().map(|path| path.join(part)).collect(),
+    })
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WEB: &str = "a1";
+    const DNS: &str = "a2";
+
+    fn id(start: &str) -> String {
+        format!("{start:0<64}")
+    }
+
+    /// A machine with containers of several runtimes.
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a directory");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        };
+        let process = |pid: u32, group: &str| {
+            write(&format!("proc/{pid}/cgroup"), &format!("0::{group}\n"));
+            write(&format!("proc/{pid}/ns/net"), "");
+        };
+        process(1, "/init.scope");
+        process(50, &format!("/system.slice/docker-{}.scope", id(WEB)));
+        process(7, &format!("/docker/{}", id(DNS)));
+        process(
+            60,
+            &format!("/machine.slice/libpod-{}.scope/container", id("b")),
+        );
+        let pod = "/kubepods.slice/kubepods-podd0d1.slice/cri-containerd-";
+        process(70, &format!("{pod}{}.scope", id("c1")));
+        process(72, &format!("{pod}{}.scope", id("c10000f")));
+        process(71, &format!("{pod}{}.scope", id("c2")));
+        write(
+            &format!("var/lib/docker/containers/{}/config.v2.json", id(WEB)),
+            &format!("{{\"ID\": \"{}\", \"Name\": \"/web\"}}", id(WEB)),
+        );
+        write("var/lib/docker/containers/broken/config.v2.json", "{");
+        write(
+            "var/lib/containers/storage/overlay-containers/containers.json",
+            &format!("[{{\"id\": \"{}\", \"names\": [\"mail\"]}}]", id("b")),
+        );
+        for (start, name) in [("c1", "pause"), ("c2", "resolver")] {
+            let annotations = format!(
+                "{{\"io.kubernetes.cri.container-name\": \"{name}\", \"io.kubernetes.cri.sandbox-name\": \"dns-0\"}}"
+            );
+            let at = format!(
+                "run/containerd/io.containerd.runtime.v2.task/k8s.io/{}",
+                id(start)
+            );
+            write(
+                &format!("{at}/config.json"),
+                &format!("{{\"annotations\": {annotations}}}"),
+            );
+        }
+        root
+    }
+
+    #[test]
+    fn containers_are_found_by_process_by_id_and_by_name() {
+        let root = machine();
+        for (name, expected) in [
+            ("50", 50),
+            ("web", 50),
+            (&*id(DNS), 7),
+            ("a200", 7),
+            ("A200", 7),
+            ("mail", 60),
+            ("resolver", 71),
+            // A pod has one namespace: any of its containers will do.
+            ("dns-0", 70),
+        ] {
+            assert_eq!(
+                process_of(root.path(), name).expect("it is found"),
+                expected,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_container_is_told() {
+        let root = machine();
+        for (name, words) in [
+            ("", "no file of"),
+            ("a", "no file of"),
+            ("nothing", "no file of"),
+            ("99", "no file of"),
+            ("dead00", "no process is in it"),
+            ("c1000", "several IDs begin so: c1000"),
+            ("c\u{1b}[2J", "c\u{fffd}[2J: no file"),
+        ] {
+            let error = process_of(root.path(), name).expect_err(name).to_string();
+            assert!(error.contains(words), "{name}: {error}");
+        }
+        let text = format!("0::/docker/{}\n1:cpu:/docker/{}", id("1"), id("2"));
+        assert_eq!(ids_in(&text), Some(id("2")));
+        assert_eq!(ids_in("0::/user.slice/user-1000.slice"), None);
+    }
+}
