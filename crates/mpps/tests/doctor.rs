@@ -13,6 +13,8 @@ mod pairs;
 pub(crate) mod program;
 mod refusals;
 mod scenario;
+mod server_table;
+mod servers;
 mod sockets;
 mod tunnels;
 

@@ -1,7 +1,9 @@
 //! The table of the gallery, docs/gallery.md: each scenario with the expected finding and the real
 //! one. With `MPPS_GALLERY=write` each scenario that runs writes its line anew.
 
-use super::{connections, delivery, others, outward, packets, pairs, refusals, sockets, tunnels};
+use super::{
+    connections, delivery, others, outward, packets, pairs, refusals, servers, sockets, tunnels,
+};
 use mpps_trial::Trial;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,6 +24,7 @@ pub(crate) fn scenarios() -> Vec<Trial> {
         pairs::trials(),
         others::trials(),
         tunnels::trials(),
+        servers::trials(),
     ];
     parts.into_iter().flatten().collect()
 }

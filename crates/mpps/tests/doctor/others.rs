@@ -1,126 +1,17 @@
-//! Servers from other projects: starved, and healthy.
+//! iperf3, which reads only during a test: starved, and healthy.
 
 use super::program::Group;
-use super::scenario::{PORT, Scenario, Traffic, expect, nothing_is_wrong, silent_but_for};
+use super::scenario::{PORT, Scenario, expect, silent_but_for};
 use crate::common::{Running, run};
 use mpps_trial::{Need, Trial, trials};
-use std::fs;
 use std::process::Command;
-use tempfile::TempDir;
 
-const NSD: Need = Need::Program("nsd dnsperf", "nsd, dnsperf");
-const RSYSLOG: Need = Need::Program("rsyslogd", "rsyslog");
 const IPERF3: Need = Need::Program("iperf3", "iperf3");
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root, NSD): nsd_that_is_stopped, nsd_that_answers;
-        waits(Need::Root, RSYSLOG): rsyslog_that_is_stopped, rsyslog_that_writes;
         waits(Need::Root, IPERF3): iperf3_that_is_stopped, iperf3_that_receives;
     ]
-}
-
-/// A server on the receiver. It has a directory of its own, and `{DIR}` stands for that.
-fn server(scenario: &Scenario, files: &[(&str, &str)], command: &str) -> (TempDir, Group) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().to_str().expect("a plain name");
-    for (name, text) in files {
-        let text = text.replace("{DIR}", path);
-        fs::write(directory.path().join(name), text).expect("it can be written");
-    }
-    let words = command.replace("{DIR}", path);
-    let mut words = words.split(' ');
-    let mut server = Command::new(words.next().unwrap_or_default());
-    server.args(words).current_dir("/");
-    let group = Group::serving(scenario, &mut server);
-    (directory, group)
-}
-
-/// A parent, two children and a process for transfers have one socket.
-fn nsd(scenario: &Scenario) -> (TempDir, Group) {
-    let conf = format!(
-        "server:\n ip-address: 192.168.254.1\n port: {PORT}\n username: root\n chroot: \"\"\n \
-         zonesdir: \"{{DIR}}\"\n database: \"\"\n pidfile: \"{{DIR}}/pid\"\n \
-         xfrdfile: \"{{DIR}}/xfrd\"\n zonelistfile: \"{{DIR}}/zones\"\n server-count: 2\n \
-         receive-buffer-size: 4096\nremote-control:\n control-enable: no\n\
-         zone:\n name: example\n zonefile: example\n"
-    );
-    let zone = "$ORIGIN example.\n$TTL 60\n@ SOA ns.example. h.example. 1 60 60 60 60\n\
-                @ NS ns\nns A 192.0.2.1\n";
-    let files = [
-        ("conf", &*conf),
-        ("example", zone),
-        ("queries", "ns.example A\n"),
-    ];
-    server(scenario, &files, "nsd -d -c {DIR}/conf")
-}
-
-/// Asks `questions` questions, `at_once` of them at a time.
-fn ask(scenario: &Scenario, directory: &TempDir, questions: u32, at_once: u32) {
-    let (questions, at_once) = (questions.to_string(), at_once.to_string());
-    let mut dnsperf = Command::new("dnsperf");
-    dnsperf.args(["-s", "192.168.254.1", "-p", &PORT.to_string(), "-t", "1"]);
-    dnsperf.args(["-n", &questions, "-q", &at_once, "-c", "1", "-d"]);
-    dnsperf.arg(directory.path().join("queries"));
-    scenario.on_sender(|| run(&mut dnsperf).fine());
-    scenario.lab.settle().expect("it comes to rest");
-}
-
-fn nsd_that_is_stopped() {
-    let scenario = Scenario::new();
-    let (directory, group) = nsd(&scenario);
-    let found = scenario.doctor(Some(PORT), || {
-        group.signal("STOP");
-        ask(&scenario, &directory, 1000, 1000);
-    });
-    expect(
-        &found,
-        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
-    );
-    let what = found.first()["what"].as_str().unwrap_or_default();
-    assert!(what.contains("nsd"), "{what}");
-}
-
-fn nsd_that_answers() {
-    let scenario = Scenario::new();
-    let (directory, _group) = nsd(&scenario);
-    let found = scenario.doctor(Some(PORT), || ask(&scenario, &directory, 1000, 2));
-    nothing_is_wrong(&found);
-}
-
-fn rsyslog(scenario: &Scenario) -> (TempDir, Group) {
-    let conf = format!(
-        "global(workDirectory=\"{{DIR}}\")\nmodule(load=\"imudp\")\n\
-         input(type=\"imudp\" address=\"192.168.254.1\" port=\"{PORT}\")\n\
-         *.* action(type=\"omfile\" file=\"{{DIR}}/log\")\n"
-    );
-    server(
-        scenario,
-        &[("conf", &*conf)],
-        "rsyslogd -n -f {DIR}/conf -i {DIR}/pid",
-    )
-}
-
-fn rsyslog_that_is_stopped() {
-    let scenario = Scenario::new();
-    let (_directory, group) = rsyslog(&scenario);
-    let found = scenario.doctor(Some(PORT), || {
-        group.signal("STOP");
-        scenario.send(Traffic::to(&format!("192.168.254.1:{PORT}"), 5000));
-    });
-    expect(
-        &found,
-        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
-    );
-}
-
-fn rsyslog_that_writes() {
-    let scenario = Scenario::new();
-    let (_directory, _group) = rsyslog(&scenario);
-    let found = scenario.doctor(Some(PORT), || {
-        scenario.send(Traffic::to(&format!("192.168.254.1:{PORT}"), 200));
-    });
-    nothing_is_wrong(&found);
 }
 
 fn iperf3(scenario: &Scenario) -> Group {

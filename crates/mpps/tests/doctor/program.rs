@@ -169,6 +169,15 @@ impl Group {
         self.wait("drops", || self.drops() > 0);
     }
 
+    /// Waits until nothing is queued in its sockets.
+    pub(crate) fn await_read(&self) {
+        let is_empty = |row: &String| {
+            let queues = row.split_ascii_whitespace().nth(4);
+            queues.is_some_and(|queues| queues.ends_with(":00000000"))
+        };
+        self.wait("read all", || self.rows().iter().all(is_empty));
+    }
+
     fn wait(&self, what: &str, is_there: impl Fn() -> bool) {
         let end = Instant::now() + Duration::from_secs(60);
         while !is_there() {
@@ -190,13 +199,23 @@ impl Group {
         self.running.id()
     }
 
-    /// The drops of its sockets by the kernel's count: the last column of `/proc/net/udp`.
+    /// The drops of its sockets by the kernel's count.
     pub(crate) fn drops(&self) -> u64 {
+        self.each_drops().iter().sum()
+    }
+
+    /// True if each of its sockets has dropped something.
+    pub(crate) fn all_dropped(&self) -> bool {
+        self.each_drops().iter().all(|drops| *drops > 0)
+    }
+
+    /// The last column of `/proc/net/udp`.
+    fn each_drops(&self) -> Vec<u64> {
         let rows = self.rows();
         let drops = rows
             .iter()
             .filter_map(|row| row.split_ascii_whitespace().last());
-        drops.filter_map(|drops| drops.parse::<u64>().ok()).sum()
+        drops.filter_map(|drops| drops.parse().ok()).collect()
     }
 
     /// The lines of that table that have the port.

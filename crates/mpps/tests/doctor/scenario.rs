@@ -275,6 +275,10 @@ impl Found {
         &self.value["findings"][0]
     }
 
+    pub(crate) fn findings(&self) -> &Vec<Value> {
+        self.value["findings"].as_array().expect("findings")
+    }
+
     /// The drops of a group's sockets by the kernel's own table. It had no drops before.
     pub(crate) fn kernels_drops(&self, group: &Group) -> u64 {
         let drops = group.drops();
@@ -315,9 +319,8 @@ impl Found {
     }
 
     /// The checks that speak, each with its count.
-    fn told(&self) -> Vec<(&str, u64)> {
-        let findings = self.value["findings"].as_array().expect("findings");
-        let told = findings.iter().map(|one| {
+    pub(crate) fn told(&self) -> Vec<(&str, u64)> {
+        let told = self.findings().iter().map(|one| {
             let check = one["check"].as_str().unwrap_or_default();
             (check, one["count"].as_u64().unwrap_or(0))
         });
@@ -380,13 +383,6 @@ pub(crate) fn remarks(found: &Found, check: &str, count: u64) {
         &findings[0]["is_remark"],
     );
     assert_eq!(told, (&check.into(), &count.into(), &true.into()));
-}
-
-/// Nothing is wrong, whatever came.
-pub(crate) fn nothing_is_wrong(found: &Found) {
-    let delivered = found.value["ledger"]["delivered"].as_u64();
-    let delivered = delivered.filter(|&delivered| delivered > 0);
-    healthy(found, delivered.unwrap_or_else(|| panic!("{found:#?}")));
 }
 
 /// Nothing is said to be wrong.

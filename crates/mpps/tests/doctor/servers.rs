@@ -1,0 +1,356 @@
+//! Servers from Debian 12, which drop their rights, fork or start threads. Each is healthy, and
+//! starved in four ways. After the remedy it is healthy again.
+
+use super::gallery;
+use super::program::Group;
+use super::scenario::{Found, PORT, Scenario, healthy};
+use super::server_table::{SERVERS, Server, ZONE};
+use crate::common::{Running, run};
+use mpps_lab::address;
+use mpps_os::sched;
+use mpps_trial::{Need, Trial, name};
+use std::any::Any;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const TOOLS: Need = Need::Program("pgrep taskset chrt", "procps, util-linux");
+/// Source ports of the traffic: enough for each socket of a group (`SO_REUSEPORT`).
+const FLOWS: usize = 64;
+/// Datagrams of a healthy look. Buffers have room for them where the server does not answer.
+const QUESTIONS: u64 = 100;
+
+/// A cgroup's folder for CPU quotas (version 1, then 2), its file, 1 % of a CPU, and no quota.
+const QUOTAS: [[&str; 4]; 2] = [
+    ["/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "1000", "-1"],
+    ["/sys/fs/cgroup", "cpu.max", "1000 100000", "max"],
+];
+
+/// A fault, and the finding that names it.
+struct Fault {
+    name: &'static str,
+    /// Makes the fault, which ends when the result is dropped and the server is continued.
+    make: fn(&Group) -> Box<dyn Any>,
+    /// The pause after each datagram of all flows.
+    pause: Duration,
+    /// How long datagrams come at least. They come until each socket has lost some.
+    lasts: Duration,
+    /// The sender has a CPU to itself.
+    is_urgent: bool,
+    /// It ends during the look.
+    ends_within: bool,
+    check: &'static str,
+    /// Words in the finding, and words that would name another fault.
+    words: [&'static str; 2],
+    remedy: &'static str,
+    is_certain: bool,
+}
+
+const FAULTS: [Fault; 4] = [
+    Fault {
+        name: "stopped",
+        make: stop,
+        pause: Duration::ZERO,
+        lasts: Duration::ZERO,
+        is_urgent: false,
+        ends_within: false,
+        check: "socket_buffer",
+        words: ["the program is stopped", "bursts"],
+        remedy: "kill -CONT",
+        is_certain: true,
+    },
+    Fault {
+        name: "after_a_burst",
+        make: stop,
+        pause: Duration::ZERO,
+        lasts: Duration::ZERO,
+        is_urgent: false,
+        ends_within: true,
+        check: "socket_buffer",
+        words: ["was full", "stopped"],
+        remedy: "SO_RCVBUF",
+        is_certain: false,
+    },
+    Fault {
+        name: "under_a_quota",
+        make: Quota::make,
+        pause: Duration::from_millis(2),
+        lasts: Duration::from_secs(1),
+        is_urgent: false,
+        ends_within: false,
+        check: "quota",
+        words: ["held the program back", "bursts"],
+        remedy: "a larger quota",
+        is_certain: false,
+    },
+    Fault {
+        name: "on_a_shared_cpu",
+        make: crowd,
+        pause: Duration::ZERO,
+        lasts: Duration::from_secs(2),
+        is_urgent: true,
+        ends_within: false,
+        check: "socket_buffer",
+        words: ["waited for a CPU", "bursts"],
+        remedy: "a CPU of its own",
+        is_certain: false,
+    },
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let of = |server: &'static Server| {
+        let named = move |what| name(module_path!(), &format!("{}_{what}", server.name));
+        let starved = FAULTS.iter().map(move |fault| {
+            let test = move || is_starved(server, fault);
+            match fault.name {
+                "under_a_quota" => {
+                    Trial::waits(named(fault.name), test).needs(Need::probe(Quota::probe))
+                }
+                // The busy loops would starve other trials.
+                "on_a_shared_cpu" => Trial::measures(named(fault.name), test).needs(Need::Cpus(2)),
+                _ => Trial::waits(named(fault.name), test),
+            }
+        });
+        let healthy = Trial::waits(named("healthy"), move || is_healthy(server));
+        let all = std::iter::once(healthy).chain(starved);
+        all.map(|trial| {
+            let program = Need::Program(server.name, server.package);
+            trial.needs(Need::Root).needs(program).needs(TOOLS)
+        })
+        .collect::<Vec<_>>()
+    };
+    SERVERS.iter().flat_map(of).collect()
+}
+
+fn is_healthy(server: &'static Server) {
+    let scenario = Scenario::new();
+    let service = Service::start(server, &scenario);
+    healthy(&service.look(), QUESTIONS);
+}
+
+fn is_starved(server: &'static Server, fault: &Fault) {
+    let scenario = Scenario::new();
+    let service = Service::start(server, &scenario);
+    let mut made = Some((fault.make)(&service.group));
+    let found = scenario.doctor(Some(PORT), || {
+        let sockets = thread::scope(|scope| {
+            let flood = scope.spawn(|| service.flood(fault));
+            flood.join().expect("no panic")
+        });
+        if fault.ends_within {
+            service.remedy(made.take());
+            // Its work on the burst is a small part of the look.
+            thread::sleep(Duration::from_secs(2));
+        }
+        drop(sockets);
+        scenario.lab.settle().expect("it comes to rest");
+    });
+    service.is_named(&found, fault);
+    service.remedy(made);
+    healthy(&service.look(), QUESTIONS);
+    // The line of the look before the remedy.
+    gallery::add(&[fault.check], &found.told());
+}
+
+/// A server under way on the receiver. Its configuration is in a folder that its user owns.
+struct Service<'a> {
+    server: &'static Server,
+    scenario: &'a Scenario,
+    group: Group,
+    _folder: TempDir,
+}
+
+impl<'a> Service<'a> {
+    /// Starts it, and waits until it has dropped its rights and reads its socket.
+    fn start(server: &'static Server, scenario: &'a Scenario) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().to_str().expect("a plain name");
+        let filled = |text: &str| {
+            let text = text.replace("{DIR}", path);
+            text.replace("{PORT}", &PORT.to_string())
+        };
+        for (name, text) in [("server.conf", server.conf), ("example", ZONE)] {
+            fs::write(folder.path().join(name), filled(text)).expect("it can be written");
+        }
+        run(Command::new("chown").args(["-R", server.user, path])).fine();
+        let words = filled(&format!("{} {}", server.name, server.arguments));
+        let mut words = words.split(' ');
+        let mut command = Command::new(words.next().unwrap_or_default());
+        let group = Group::serving(scenario, command.args(words).current_dir("/"));
+        let service = Self {
+            server,
+            scenario,
+            group,
+            _folder: folder,
+        };
+        let [socket] = service.sockets();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .expect("an option");
+        let end = Instant::now() + Duration::from_secs(60);
+        while !service.asked(&socket) {
+            assert!(Instant::now() < end, "no answer: {:#?}", service.group);
+        }
+        service.group.await_read();
+        assert!(!pids(&service.group, &["-u", server.user]).is_empty());
+        service
+    }
+
+    /// Sockets of the sender that send to the server.
+    fn sockets<const N: usize>(&self) -> [UdpSocket; N] {
+        let server = SocketAddr::from((address::v4(1), PORT));
+        self.scenario.on_sender(|| {
+            std::array::from_fn(|_| {
+                let socket = UdpSocket::bind((address::v4(30), 0)).expect("it is the sender's");
+                socket.connect(server).expect("there is a route");
+                socket
+            })
+        })
+    }
+
+    /// Sends one datagram. False if the answer that it waits for does not come.
+    fn asked(&self, socket: &UdpSocket) -> bool {
+        let sent = socket.send(self.server.datagram);
+        sent.is_ok() && (!self.server.answers || socket.recv(&mut [0; 2048]).is_ok())
+    }
+
+    /// A look while it gets questions that it has room for, and answers them.
+    fn look(&self) -> Found {
+        self.scenario.lab.settle().expect("it comes to rest");
+        self.scenario.doctor(Some(PORT), || {
+            let [socket] = self.sockets();
+            let patience = Some(Duration::from_secs(60));
+            socket.set_read_timeout(patience).expect("an option");
+            for _ in 0..QUESTIONS {
+                assert!(self.asked(&socket), "no answer");
+            }
+            self.group.await_read();
+            self.scenario.lab.settle().expect("it comes to rest");
+        })
+    }
+
+    /// Sends until each of its sockets has lost datagrams. The result keeps the ports of the answers.
+    fn flood(&self, fault: &Fault) -> [UdpSocket; FLOWS] {
+        let sockets = self.sockets();
+        if fault.is_urgent {
+            sched::pin_current(&[0]).expect("the first CPU is there");
+            let thread = fs::read_link("/proc/thread-self").expect("/proc is mounted");
+            let thread = thread.file_name().expect("a thread");
+            run(Command::new("chrt").args(["-f", "-p", "1"]).arg(thread)).fine();
+        }
+        let started = Instant::now();
+        while started.elapsed() < fault.lasts || !self.group.all_dropped() {
+            assert!(started.elapsed() < Duration::from_secs(120), "no drops");
+            for _ in 0..16 {
+                for socket in &sockets {
+                    socket.send(self.server.datagram).expect("it can be sent");
+                }
+                thread::sleep(fault.pause);
+            }
+        }
+        sockets
+    }
+
+    /// Ends a fault, and waits until the server has read what waited.
+    fn remedy(&self, made: Option<Box<dyn Any>>) {
+        drop(made);
+        self.group.signal("CONT");
+        self.group.await_read();
+    }
+
+    /// Each finding is of the fault, and names a socket of the server. They count all drops.
+    fn is_named(&self, found: &Found, fault: &Fault) {
+        let told = found.told();
+        let counted: u64 = told.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, found.kernels_drops(&self.group), "{found:#?}");
+        let pids = pids(&self.group, &[]);
+        for finding in found.findings() {
+            let text = |key: &str| finding[key].as_str().unwrap_or_default();
+            let (what, [word, other]) = (text("what"), fault.words);
+            let socket = format!(" 192.168.254.1:{PORT} of {}", self.server.name);
+            let (_, pid) = what.split_once("(pid ").unwrap_or_default();
+            let pid = pid.split(')').next().unwrap_or_default();
+            assert_eq!(text("check"), fault.check, "{found:#?}");
+            assert!(what.contains(&socket), "{what}");
+            assert!(pids.iter().any(|own| own == pid), "{pids:?}: {what}");
+            assert!(what.contains(word) && !what.contains(other), "{what}");
+            assert!(text("remedy").contains(fault.remedy), "{finding:#}");
+            let is_certain = text("confidence") == "certain";
+            assert_eq!(is_certain, fault.is_certain, "{finding:#}");
+        }
+    }
+}
+
+/// The processes of a server, chosen by these options of pgrep(1).
+fn pids(group: &Group, chosen: &[&str]) -> Vec<String> {
+    let mut pgrep = Command::new("pgrep");
+    pgrep.args(["-g", &group.pid().to_string()]).args(chosen);
+    let pids = run(&mut pgrep).fine().out;
+    pids.lines().map(str::to_owned).collect()
+}
+
+fn stop(group: &Group) -> Box<dyn Any> {
+    group.signal("STOP");
+    Box::new(())
+}
+
+/// Three busy loops on the server's only CPU.
+fn crowd(group: &Group) -> Box<dyn Any> {
+    for pid in pids(group, &[]) {
+        run(Command::new("taskset").args(["-acp", "1", &pid])).fine();
+    }
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", "sh", "-c", "while :; do :; done"]);
+    Box::new([(); 3].map(|()| Running::start(&mut command)))
+}
+
+/// A cgroup with a CPU quota.
+struct Quota {
+    folder: PathBuf,
+    row: &'static [&'static str; 4],
+}
+
+impl Quota {
+    /// A new cgroup without a quota, where this machine has quotas.
+    fn new() -> Result<Self, String> {
+        let name = format!("mpps-trial-{}", std::process::id());
+        let quota = QUOTAS.iter().find_map(|row| {
+            let folder = Path::new(row[0]).join(&name);
+            fs::create_dir(&folder).ok()?;
+            let quota = Self { folder, row };
+            quota.folder.join(row[1]).exists().then_some(quota)
+        });
+        quota.ok_or_else(|| "no cgroup with a CPU quota can be made here".to_owned())
+    }
+
+    fn probe() -> Result<(), String> {
+        Self::new().map(drop)
+    }
+
+    /// All processes of the group share 1 % of a CPU.
+    fn make(group: &Group) -> Box<dyn Any> {
+        let quota = Self::new().expect("it was probed");
+        for pid in pids(group, &[]) {
+            fs::write(quota.folder.join("cgroup.procs"), pid).expect("it lives");
+        }
+        fs::write(quota.folder.join(quota.row[1]), quota.row[2]).expect("a quota");
+        Box::new(quota)
+    }
+}
+
+impl Drop for Quota {
+    /// Its processes go back to the first cgroup. Those that have ended cannot.
+    fn drop(&mut self) {
+        let [root, file, _, none] = self.row;
+        let _ = fs::write(self.folder.join(file), none);
+        let procs = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines() {
+            let _ = fs::write(Path::new(root).join("cgroup.procs"), pid);
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
