@@ -105,7 +105,10 @@ pub(super) fn fate(reason: &str) -> &'static Fate {
 /// The reasons that the table names in full.
 #[cfg(test)]
 pub(super) fn named() -> impl Iterator<Item = (&'static str, &'static Fate)> {
+    // A counter has the packets of IP_OUTNOROUTES.
+    let is_by_reason = |row: &&DropReasonRow| row.reason != "IP_OUTNOROUTES";
     let named = ROWS.iter().filter(|row| !row.reason.ends_with('*'));
+    let named = named.filter(is_by_reason);
     let others = ["NEIGH_FAILED", "TCP_RESET"].map(|name| (name, fate(name)));
     named.map(|row| (row.reason, &row.fate)).chain(others)
 }
@@ -159,7 +162,7 @@ mod tests {
                 let is_fitting = match fate(reason) {
                     Fate::Counted(kinds) => kinds.contains(kind),
                     Fate::Explains(this) => this == kind,
-                    fate => *fate == Fate::Checked,
+                    fate => *fate == Fate::Checked || VIRTUAL.contains(reason),
                 };
                 assert!(is_fitting, "{reason}");
             }

@@ -247,7 +247,7 @@ mod tests {
             .iter()
             .map(|one| format!("{} {} {:?}", one.interface, one.group, one.only_from))
             .collect();
-        assert_eq!(said, ["mpps-rx 239.1.1.1 [10.9.0.77]", "dlb ff02::fb []"]);
+        assert_eq!(said, ["dlb 239.1.1.1 [10.9.0.77]", "dlb ff02::fb []"]);
     }
 
     #[test]

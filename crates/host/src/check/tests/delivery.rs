@@ -94,7 +94,12 @@ fn packets_of_others_are_not_said_to_be_no_datagrams() {
         );
     }
     let ours = look(900, &CAME, &[dropped("IP_LOCALNET", 900)], |_| ());
-    says(&ours, "drop_reason", false, &["DNAT", "route_localnet=1"]);
+    says(
+        &ours,
+        "drop_reason",
+        false,
+        &["redirects them to 127.0.0.1", "route_localnet=1"],
+    );
     let pieces = [
         ("Ip.InReceives", 900),
         ("Ip.ReasmReqds", 300),
@@ -153,7 +158,7 @@ fn a_program_before_ip_has_its_packets() {
         }];
         has(facts, 9, owner(1, 0));
     };
-    let program = "the AF_XDP socket at eth0 queue 0 of unbound (pid 812)";
+    let program = "the AF_XDP socket at eth0 queue 0 of unbound1 (pid 812)";
     // Neighbour discovery that a program lets pass is no traffic.
     let stray = [
         ("Ip6.InReceives", 3),
@@ -299,7 +304,7 @@ fn two_programs_at_one_port_are_named() {
         &found,
         "port_owner",
         true,
-        &["2 programs have UDP 0.0.0.0:53: unbound (pid 1), unbound (pid 2)"],
+        &["2 programs have UDP 0.0.0.0:53: unbound1 (pid 1), unbound1 (pid 2)"],
     );
     assert_eq!(
         told(&look(10, &read, &[], share([1, 1]))),
