@@ -38,7 +38,8 @@ pub(super) fn holders(seen: &Observed, port: u16) -> String {
 /// A process with the port in another network namespace.
 pub(super) fn outside(seen: &Observed, port: u16) -> String {
     let all = &seen.after.outside;
-    let Some(first) = all.first() else {
+    // The same may be known without their addresses.
+    let Some(first) = all.first().filter(|_| seen.asked.elsewhere.is_none()) else {
         return String::new();
     };
     let (name, pid) = (&first.name, first.pid);

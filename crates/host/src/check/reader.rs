@@ -183,16 +183,22 @@ pub(super) fn larger_buffer(seen: &Observed, socket: &SeenSocket) -> String {
 pub(super) fn ask_for(seen: &Observed, socket: &SeenSocket, wanted: u64) -> String {
     let program = socket.owner.map_or("", |owner| &owner.name);
     if let Some(line) = receive_buffer(program, wanted) {
-        let room = seen.raise("net.core.rmem_max", wanted);
-        return format!("{line}, and room for it: {room}");
+        return format!("{line}{}", room(seen, wanted));
     }
     format!(
         "SO_RCVBUF of {wanted} bytes in the program's setsockopt or its configuration (the kernel then shows \
-         twice that, {}), and room for it: {}; a program that asks for none gets net.core.rmem_default, as \
-         the kernel shows it, when it starts",
+         twice that, {}){}",
         wanted.saturating_mul(2),
-        seen.raise("net.core.rmem_max", wanted)
+        room(seen, wanted)
     )
+}
+
+/// The command that makes room for a buffer of this size; empty if there is room.
+fn room(seen: &Observed, wanted: u64) -> String {
+    match seen.after.settings.get("net.core.rmem_max") {
+        Some(&now) if now >= wanted => String::new(),
+        _ => format!("; before that {}", seen.raise("net.core.rmem_max", wanted)),
+    }
 }
 
 /// Another CPU for a thread, as a command.

@@ -72,7 +72,10 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
         format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status");
     match (overrun.late, socket.busy) {
         (Late::Stopped(stopped), _) => (
-            format!("a process that has it is stopped{holders}"),
+            match holders.is_empty() {
+                true => "the program is stopped".to_owned(),
+                false => format!("a process that has it is stopped{holders}"),
+            },
             format!("kill -CONT {stopped}"),
         ),
         (Late::SmallerBuffer(largest), _) => (

@@ -193,7 +193,11 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let refused = discards.saturating_sub(full);
     // Forwarded packets are in FragFails only.
     let too_long = too_long.min(refused);
-    let unnamed = (refused - too_long).saturating_sub(ruled.saturating_add(grouped));
+    // Where drop reasons are seen, they have all drops of datagrams by rules. The rest is of other packets.
+    let unnamed = match seen.drops {
+        Some(_) => 0,
+        None => (refused - too_long).saturating_sub(ruled.saturating_add(grouped)),
+    };
     let too_long = too_long.max(long);
     let rest = full.saturating_sub(queued);
     let most = full.saturating_add(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]));

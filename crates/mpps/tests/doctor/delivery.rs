@@ -50,7 +50,10 @@ fn a_port_translated_to_loopback() {
     translate(&scenario, "127.0.0.1");
     let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
     match knows_reason("IP_LOCALNET") {
-        true => expect(&look(), &[("drop_reason", SENT, "DNAT")]),
+        true => expect(
+            &look(),
+            &[("drop_reason", SENT, "redirects them to 127.0.0.1")],
+        ),
         false => expect(&look(), &[("unrouted", SENT, "cause is not known")]),
     }
     scenario.on_receiver(|| {

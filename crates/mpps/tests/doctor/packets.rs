@@ -89,7 +89,7 @@ fn a_rule_of(rule: EarlyDrop) {
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     let _rule = rule.install(&scenario.lab, PORT).expect("it was probed");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("firewall", SENT, "firewall")]);
+    expect(&found, &[("firewall", SENT, "packet filter")]);
 }
 
 /// A rule of the input chain, as a firewall of states has it.
@@ -100,7 +100,7 @@ fn a_rule(rule: &str) {
     scenario.nft("add chain inet t input { type filter hook input priority 0; }");
     scenario.nft(&format!("add rule inet t input {rule}"));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("firewall", SENT, "firewall")]);
+    expect(&found, &[("firewall", SENT, "packet filter")]);
 }
 
 /// Lost packets that this host sends are no loss of received packets, and are not reported as such.
@@ -147,7 +147,7 @@ fn a_policy_that_drops() {
     let found = scenario.doctor(None, || {
         scenario.send(Traffic::to(&format!("[fd00:254::1]:{PORT}"), SENT))
     });
-    expect(&found, &[("firewall", SENT, "firewall")]);
+    expect(&found, &[("firewall", SENT, "packet filter")]);
     found.balances();
 }
 
@@ -377,7 +377,7 @@ fn a_wrong_checksum_of(bytes: usize) {
              for _ in range(1000): s.sendto(head + bytes({bytes}), ('192.168.254.1', 0))"
         ));
     });
-    expect(&found, &[("checksum", SENT, "bad UDP checksum")]);
+    expect(&found, &[("checksum", SENT, "wrong checksum")]);
     drop(group);
 }
 
@@ -394,7 +394,7 @@ fn a_checksum_of_zero_over_ipv6() {
              for _ in range(1000): s.sendto(b'mpps', ('fd00:254::1', 4321))",
         );
     });
-    expect(&found, &[("checksum", SENT, "bad UDP checksum")]);
+    expect(&found, &[("checksum", SENT, "wrong checksum")]);
     found.balances();
 }
 

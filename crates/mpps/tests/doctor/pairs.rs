@@ -106,7 +106,7 @@ fn a_rule_and_nobody_listens() {
     expect(
         &found,
         &[
-            ("firewall", 2 * SENT, "firewall"),
+            ("firewall", 2 * SENT, "packet filter"),
             ("no_listener", SENT, "no socket took them"),
         ],
     );
@@ -163,7 +163,7 @@ fn an_address_and_a_rule() {
     expect(
         &found,
         &[
-            ("firewall", 2 * SENT, "firewall"),
+            ("firewall", 2 * SENT, "packet filter"),
             ("address", SENT, "does not have"),
         ],
     );

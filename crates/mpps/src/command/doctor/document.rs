@@ -242,7 +242,7 @@ mod tests {
         (result.port, result.ledger) = (Some(53), mpps_host::Ledger::new(4000, 4000, 0));
         let text =
             |result: &DoctorResult| Terminal::new(300, false).document(&document(result, &[]));
-        let read = "programs read 4 000 datagrams";
+        let read = "programs read 4 000 datagrams from the UDP sockets";
         assert!(!text(&result).contains(read), "it has problems");
         result
             .findings
