@@ -8,7 +8,7 @@ use crate::Station;
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
     reads: "each interface's carrier and `rx_packets`, `Ip.InReceives`, `Ip.ForwDatagrams`, fragments, all UDP \
-            counters, drop reasons of other packets, the port's sockets and who else has it",
+            counters, drop reasons of other packets, the port's sockets and its other holders",
     speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station. A \
              remark if a program got the packets before IP, in another namespace, or by TCP",
     run,

@@ -72,8 +72,8 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
         format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status");
     match (overrun.late, socket.busy) {
         (Late::Stopped(stopped), _) => (
-            match holders.is_empty() {
-                true => "the program is stopped".to_owned(),
+            match socket.holders.iter().all(|(process, _)| process.stopped) {
+                true => format!("the program is stopped{holders}"),
                 false => format!("a process that has it is stopped{holders}"),
             },
             format!("kill -CONT {stopped}"),

@@ -32,7 +32,7 @@ const fn server(
     }
 }
 
-pub(crate) const SERVERS: [Server; 10] = [
+pub(crate) const SERVERS: [Server; 9] = [
     // Two threads have a socket each, with the smallest buffer.
     server(
         ["unbound", "unbound", "unbound"],
@@ -70,13 +70,6 @@ pub(crate) const SERVERS: [Server; 10] = [
         "",
         NETFLOW,
     ),
-    // One thread reads, two work.
-    server(
-        ["freeradius", "freeradius", "freerad"],
-        "-f -l stdout -d {DIR} -n server",
-        RADIUS,
-        ACCESS,
-    ),
     // Two sockets have buffers as large as the kernel allows.
     server(
         ["turnserver", "coturn", "turnserver"],
@@ -107,8 +100,6 @@ const NETFLOW: (&[u8], bool) = (
       \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
     false,
 );
-/// A RADIUS Access-Request with a User-Name.
-const ACCESS: (&[u8], bool) = (b"\x01\x01\0\x1b0123456789abcdef\x01\x07steve", true);
 /// A Binding request.
 const STUN: (&[u8], bool) = (b"\0\x01\0\0\x21\x12\xa4\x42abcdefghijkl", true);
 /// A client's request of NTP version 4.
@@ -162,19 +153,6 @@ module(load="imudp")
 input(type="imudp" address="192.168.254.1" port="{PORT}")
 *.* action(type="omfile" file="{DIR}/log")
 "#;
-
-const RADIUS: &str =
-    "prefix = /usr\nlibdir = /usr/lib/freeradius\nlogdir = {DIR}\nrun_dir = {DIR}\n\
-pidfile = {DIR}/pid
-security {\n user = freerad\n group = freerad\n}
-thread pool {\n start_servers = 2\n max_servers = 2\n}
-client lab {\n ipaddr = 192.168.254.0/24\n secret = x\n}
-modules {\n always reject {\n rcode = reject\n }\n}
-server default {
- listen {\n type = auth\n ipaddr = 192.168.254.1\n port = {PORT}\n }
- authorize {\n reject\n }
-}
-";
 
 const CHRONY: &str = "bindaddress 192.168.254.1\nport {PORT}\ncmdport 0\nbindcmdaddress /\n\
     allow 192.168.254.0/24\nlocal\npidfile {DIR}/pid\n";

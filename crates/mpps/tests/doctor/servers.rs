@@ -281,7 +281,7 @@ impl<'a> Service<'a> {
             // A buffer is told in the words of the program's own configuration.
             let has_words = |words: &str| text("remedy").contains(words);
             let may_be_own = fault.remedy == "SO_RCVBUF" && !has_words("SO_RCVBUF");
-            let own = ["buf", " -B "].into_iter().any(has_words);
+            let own = ["buf", " -B ", "rmem_default"].into_iter().any(has_words);
             assert!(has_words(fault.remedy) || may_be_own && own, "{finding:#}");
             let is_certain = text("confidence") == "certain";
             assert_eq!(is_certain, fault.is_certain, "{finding:#}");
