@@ -49,10 +49,7 @@ pub(super) fn by_ipsec(seen: &Observed, count: u64) -> Option<RefusalCause> {
         return None;
     }
     let words = |column: fn(&(&str, &'static str, &'static str)) -> &'static str, or: &str| {
-        rows.iter()
-            .map(|row| column(row))
-            .collect::<Vec<_>>()
-            .join(or)
+        rows.iter().map(&column).collect::<Vec<_>>().join(or)
     };
     Some(RefusalCause {
         what: words(|row| row.1, "; or "),

@@ -124,10 +124,10 @@ fn containers(root: &Path) -> Vec<(u32, String)> {
 /// The IDs in a text of `/proc/PID/cgroup`: `docker-ID.scope`, `libpod-ID.scope`, `cri-containerd-ID.scope`,
 /// `crio-ID.scope`, `/docker/ID`, `/kubepods/burstable/podUID/ID`. Of several the last is the innermost.
 fn ids_in(text: &str) -> Option<String> {
-    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
     let is_id =
         |word: &&str| word.len() == ID[1] && word.chars().all(|digit| digit.is_ascii_hexdigit());
-    words.filter(is_id).next_back().map(str::to_ascii_lowercase)
+    words.rfind(is_id).map(str::to_ascii_lowercase)
 }
 
 impl RuntimeFiles {
