@@ -124,7 +124,7 @@ pub struct Observation {
     pub groups: Vec<JoinedGroup>,
     /// The namespace's IPv4 addresses, without those of loopback; none at a first moment.
     pub addresses: Vec<Ipv4Addr>,
-    /// Who has the asked port in other namespaces; none at a first moment, and if this one has it.
+    /// The holders of the asked port in other namespaces; none at a first moment, and if this one has it.
     pub outside: Vec<OutsideSocket>,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,

@@ -19,7 +19,7 @@ pub(super) const CHECK: Check = Check {
 /// Packets for loopback that came by another interface (`ip_route_input_slow`).
 pub(super) const LOCALNET: (&str, &str, &str) = (
     "IP_LOCALNET",
-    "they are for an address of loopback, to which a rule translated them (DNAT), and came by another interface",
+    "a rule translated them to an address of loopback (DNAT), and they came by another interface",
     "sysctl -w net.ipv4.conf.IF.route_localnet=1 for the interface that they come by, or translate to an address \
      of this host: nft list ruleset",
 );

@@ -48,7 +48,7 @@ fn found(seen: &Observed, kind: &LossKind) -> Loss {
     }
 }
 
-/// What the namespace's counters of a kind have.
+/// The row of a kind by the namespace's counters.
 fn counted(seen: &Observed, kind: &LossKind) -> Loss {
     let mut evidence = seen.counters(kind.counters);
     if kind == &NO_MEMORY {

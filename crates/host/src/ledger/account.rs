@@ -627,7 +627,7 @@ pub fn reassembled(host: &Delta) -> u64 {
     total(["Ip.ReasmOKs", "Ip6.ReasmOKs"].map(|name| snmp(Some(host), name)))
 }
 
-/// What the kernel lost for this reason; a program's own rings may have reasons of the same name.
+/// Packets that the kernel lost for this reason; a program's own rings may have reasons of the same name.
 fn lost_for(ledger: &Ledger, reason: &str) -> u64 {
     let kernel = ledger
         .losses

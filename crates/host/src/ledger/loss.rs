@@ -16,7 +16,7 @@ pub struct LossKind {
     pub words: &'static str,
     /// Whose packets its counters count.
     pub scope: Scope,
-    /// The counters of a network namespace that grow by it, and by nothing else.
+    /// The counters of a network namespace that grow by it alone.
     pub counters: &'static [&'static str],
     /// The kernel's drop reasons of it.
     pub reasons: &'static [&'static str],
@@ -262,7 +262,7 @@ pub const ALLOWANCE_OUT: LossKind = LossKind::new(
 /// A program that does not wait found its send buffer full (`EAGAIN`).
 pub const SEND_BUFFER: LossKind = LossKind::new(At::Sender, "send_buffer_full", "send buffer full")
     .counted_by(&["Udp.SndbufErrors", "Udp6.SndbufErrors"]);
-/// What only another drop reason of the kernel shows.
+/// Losses that only another drop reason of the kernel shows.
 pub const OTHER_OUT: LossKind = LossKind::new(
     At::Sender,
     "other_reason_out",
@@ -318,7 +318,7 @@ pub const LOSSES: &[&LossKind] = &[
     &CLOSED_UNREAD,
 ];
 
-/// What only a drop reason of the kernel shows, at the stations where that can be.
+/// The reason of losses that only a drop reason of the kernel shows.
 pub const OTHER_REASON: &str = "another drop reason";
 /// The stations of [`OTHER_REASON`].
 pub const OTHER_STATIONS: [Station; 4] = [At::Wire, At::Ip, At::Udp, At::Socket];

@@ -67,7 +67,7 @@ fn pages(date: &str) -> io::Result<Vec<(String, String)>> {
     commands.iter().map(|command| page(command, date)).collect()
 }
 
-/// The sections that man-pages(7) asks for, which are not all in a page of [`Man::render`].
+/// The sections of man-pages(7). Not all are in a page of [`Man::render`].
 fn page(command: &Command, date: &str) -> io::Result<(String, String)> {
     let man = Man::new(command.clone());
     let name = man.get_filename();

@@ -59,7 +59,7 @@ const FILES: [RuntimeFiles; 5] = [
 /// The shortest beginning of an ID, and the length of a whole one: the ID is in hexadecimal digits.
 const ID: [usize; 2] = [4, 64];
 
-/// A process of the container, the one that began first.
+/// The process of the container that began first.
 ///
 /// # Errors
 /// There is none, or several containers are meant.

@@ -327,7 +327,7 @@ impl Found {
         told.collect()
     }
 
-    /// So many came, by the ledger.
+    /// This many came, by the ledger.
     pub(crate) fn came(&self, datagrams: u64) {
         assert_eq!(self.value["ledger"]["offered"], datagrams, "{self:#?}");
     }

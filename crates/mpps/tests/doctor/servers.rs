@@ -278,7 +278,7 @@ impl<'a> Service<'a> {
             assert!(what.contains(&socket), "{what}");
             assert!(pids.iter().any(|own| own == pid), "{pids:?}: {what}");
             assert!(what.contains(word) && !what.contains(other), "{what}");
-            // A buffer is told in the words of the program's own configuration.
+            // A remedy names the buffer in the words of the program's own configuration.
             let has_words = |words: &str| text("remedy").contains(words);
             let may_be_own = fault.remedy == "SO_RCVBUF" && !has_words("SO_RCVBUF");
             let own = ["buf", " -B ", "rmem_default"].into_iter().any(has_words);

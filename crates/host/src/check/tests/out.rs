@@ -150,7 +150,7 @@ fn what_may_be_intact_is_not_certainly_damaged() {
     assert!(found[0].what.contains("cgroup"), "{found:#?}");
 }
 
-/// What is said of a host whose counters grew like this, and the equation of its way out.
+/// The findings of a host whose counters grew like this, and the equation of its way out.
 fn sends(counters: &[(&str, u64)], drops: Option<&[DropCount]>) -> (Vec<Finding>, WayOut) {
     let zeros: Vec<_> = counters.iter().map(|(name, _)| (*name, 0)).collect();
     let (before, mut after) = (host(&zeros), later(host(counters)));

@@ -1,4 +1,4 @@
-//! What sockets dropped, and why.
+//! Drops of sockets, and their causes.
 
 use super::{Account, sum, total, udp};
 use crate::counters::drop_probe::SOCKET_REASONS;
@@ -53,7 +53,7 @@ impl Account<'_> {
         ledger.lose(row);
     }
 
-    /// What UDP refused and no counter of its own has; `drops` are those of the sockets that found no full
+    /// Enters refusals of UDP without a counter of their own; `drops` are those of the sockets that found no full
     /// buffer. The rest may be other programs' datagrams.
     fn enter_refused(&self, ledger: &mut Ledger, drops: u64) {
         let [memory, checksum, refused] = refusals(self.receiver);
@@ -85,7 +85,7 @@ impl Account<'_> {
         }
     }
 
-    /// What the sockets dropped, in datagrams or trains, by which counter, and whose that is.
+    /// Drops of the sockets in datagrams or trains, their counter, and its scope.
     pub(super) fn at_sockets(&self) -> (u64, &'static str, Scope) {
         match self.socket_drops {
             Some(drops) => (drops, "SO_MEMINFO drops", Scope::Socket),
@@ -98,7 +98,7 @@ impl Account<'_> {
     }
 
     pub(super) fn dropped_by_sockets(&self) -> ReasonCount {
-        // What memory pressure dropped has a row of its own where the kernel counted it.
+        // Drops by memory pressure have a row of its own where the kernel counted it.
         let memory = udp(self.receiver, "MemErrors") > 0;
         let ours = |one: &&ReasonCount| match &*one.reason {
             "PROTO_MEM" => !memory,

@@ -89,7 +89,7 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
     blocks
 }
 
-/// What may have passed a ring and no counter of it has.
+/// Datagrams that may have passed a ring, and that no counter of it has.
 fn past_ring(total: &RecvTotal) -> Vec<Block> {
     let mut notes = Vec::new();
     let whole = total.host.as_ref().map_or(0, reassembled);
