@@ -1,4 +1,4 @@
-//! Headers before the IP packet of a record (https://www.tcpdump.org/linktypes.html).
+//! Headers before the IP packet of a record (<https://www.tcpdump.org/linktypes.html>).
 
 /// The bytes of Ethernet's addresses, and of its whole header.
 const ADDRESS_BYTES: usize = 12;
