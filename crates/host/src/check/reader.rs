@@ -70,7 +70,11 @@ impl Late {
             (_, Some(busy)) if busy.ran < IDLE && is_full && (stays || !lacks_cpu(&busy)) => {
                 Self::NotRead
             }
-            (_, Some(busy)) if stays && busy.ready() < FULL => Self::Rate,
+            (_, Some(busy))
+                if stays && busy.ready() < FULL && (busy.ready() < HALF || !lacks_cpu(&busy)) =>
+            {
+                Self::Rate
+            }
             (_, Some(busy)) if lacks_cpu(&busy) => Self::NoCpu,
             (_, Some(_)) => Self::Bursts,
         }
@@ -97,6 +101,9 @@ fn stayed_full(socket: &SeenSocket) -> bool {
         None => socket.was_full && socket.is_full(),
     }
 }
+
+/// From this share of the time on a reader with work would have kept up with a CPU of its own.
+const HALF: f64 = 0.5;
 
 /// True if a thread waited for a CPU a good part of the time that it had work.
 pub(super) fn lacks_cpu(busy: &Busy) -> bool {

@@ -96,7 +96,8 @@ const FAULTS: [Fault; 4] = [
         ends_within: false,
         check: "socket_buffer",
         words: ["waited for a CPU", "bursts"],
-        remedy: "a CPU of its own",
+        // With a CPU for itself it would keep up, or not.
+        remedy: "",
         is_certain: false,
     },
 ];
