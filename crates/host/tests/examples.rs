@@ -205,7 +205,7 @@ fn a_socket_that_nobody_reads() -> Result<(), Failed> {
 
 fn no_port() -> Result<(), Failed> {
     let text = ledger(&host()?, ["sender", "127.0.0.1:4321", "1000"], 1)?;
-    let lost = vec![(1000, "no listener (UDP, Udp.NoPorts)")];
+    let lost = vec![(1000, "no socket on the port (UDP, Udp.NoPorts)")];
     expect(losses(&text), lost, &text)
 }
 
