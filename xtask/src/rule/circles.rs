@@ -378,15 +378,15 @@ mod tests {
                 ),
                 (
                     "crates/mpps/src/experiment.rs",
-                    "mod ladder; mod paths; mod placement;",
+                    "mod ladder; mod receive_paths; mod placement;",
                 ),
                 ("crates/mpps/src/experiment/ladder.rs", ""),
-                ("crates/mpps/src/experiment/paths.rs", ""),
+                ("crates/mpps/src/experiment/receive_paths.rs", ""),
                 ("crates/mpps/src/experiment/placement.rs", ""),
                 ("crates/mpps/src/measure.rs", ""),
                 (
                     "crates/mpps/src/command.rs",
-                    "use crate::experiment::paths;",
+                    "use crate::experiment::receive_paths;",
                 ),
                 ("crates/mpps/src/udp.rs", uses),
             ]
@@ -395,7 +395,10 @@ mod tests {
         for uses in ["use crate::experiment::T;", "use crate::command;"] {
             assert!(!places(check, &files(uses)).is_empty(), "{uses}");
         }
-        for (from, to, is_one) in [("ladder", "paths", false), ("placement", "ladder", true)] {
+        for (from, to, is_one) in [
+            ("ladder", "receive_paths", false),
+            ("placement", "ladder", true),
+        ] {
             let from = format!("crates/mpps/src/experiment/{from}.rs");
             let uses = format!("use super::{to}::T;");
             let mut files = files("").to_vec();
