@@ -25,7 +25,7 @@ pub use card::NetworkCard;
 pub(crate) use card::virtio_feature;
 pub use cgroup::IngressProgram;
 pub use conntrack::Conntrack;
-pub use delivery::{JoinedGroup, OutsideSocket};
+pub use delivery::JoinedGroup;
 pub use elsewhere::numbered_elsewhere;
 use far_end::FarEnd;
 pub use load::ProcessLoad;
@@ -124,8 +124,6 @@ pub struct Observation {
     pub groups: Vec<JoinedGroup>,
     /// The namespace's IPv4 addresses, without those of loopback; none at a first moment.
     pub addresses: Vec<Ipv4Addr>,
-    /// The holders of the asked port in other namespaces; none at a first moment, and if this one has it.
-    pub outside: Vec<OutsideSocket>,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -245,10 +243,6 @@ impl Observation {
             facts.find_owners(&root, part);
             facts.groups = delivery::joined_groups(&root);
             facts.addresses = delivery::addresses(&root);
-            let has = |port: &u16| facts.sockets.iter().any(|one| one.local.port() == *port);
-            let missing = part.port.filter(|port| (part.goes_on)() && !has(port));
-            let outside = missing.map(|port| delivery::outside_sockets(&root, port));
-            facts.outside = outside.unwrap_or_default();
         }
         let links = &facts.links;
         let every = || links.iter().map(|link| &*link.name).collect();

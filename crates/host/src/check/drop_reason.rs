@@ -16,14 +16,6 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// Packets for loopback that came by another interface (`ip_route_input_slow`).
-pub(super) const LOCALNET: (&str, &str, &str) = (
-    "IP_LOCALNET",
-    "a rule translated them to an address of loopback (DNAT), and they came by another interface",
-    "sysctl -w net.ipv4.conf.IF.route_localnet=1 for the interface that they come by, or translate to an address \
-     of this host: nft list ruleset",
-);
-
 /// The reasons that this check reports, each with what it lost.
 fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
     let drops = seen.drops.iter().flatten();

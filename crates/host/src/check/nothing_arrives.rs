@@ -1,6 +1,6 @@
 //! No packet at all: where they stop.
 
-use super::drop_reason::LOCALNET;
+use super::drop_reasons;
 use super::vanished::{is_udp_silent, packets_to_strange_groups, unread};
 use super::{Check, Confidence, Evidence, Finding, Observed, firewall, fragments, port_owner};
 use crate::Station;
@@ -48,15 +48,18 @@ const STOPS: [fn(&Arrivals) -> Option<LastStation>; 8] = [
     other_protocol,
 ];
 
-/// Reasons for dropping packets that are not the port's when they are dropped: what that is, and what helps.
-const OTHERWISE: [(&str, &str, &str); 2] = [
-    (
-        firewall::REASON,
+/// Reasons for dropping packets that do not have the port when they are dropped.
+const OTHERWISE: [&str; 2] = [firewall::REASON, "IP_LOCALNET"];
+
+/// The cause of such a reason, and its remedy.
+fn otherwise(reason: &str) -> (&'static str, &'static str) {
+    let row = drop_reasons::row(reason).filter(|_| reason != firewall::REASON);
+    let told = row.and_then(|row| Some((*row.causes.first()?, *row.remedies.first()?)));
+    told.unwrap_or((
         "the firewall of this host dropped them",
         "nft list ruleset; iptables-save -c",
-    ),
-    LOCALNET,
-];
+    ))
+}
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let Some(port) = seen.asked.port.filter(|_| is_silent(seen)) else {
@@ -140,14 +143,13 @@ fn no_interface(came: &Arrivals) -> Option<LastStation> {
 
 fn no_packet(came: &Arrivals) -> Option<LastStation> {
     let carrier = without_carrier(came.seen);
-    let holders = port_owner::outside(came.seen, came.port);
     let besides = match Evidence::sum(&came.links) {
         0 => "",
         _ => " except neighbour discovery and listener reports of IPv6",
     };
     let stop = came.stop(
         Station::Wire,
-        format!("no interface received any packet{besides}{carrier}{holders}"),
+        format!("no interface received any packet{besides}{carrier}"),
         "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, its \
          table of neighbours?",
     );
@@ -190,13 +192,12 @@ fn forwarded(came: &Arrivals) -> Option<LastStation> {
         .seen
         .counters(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]);
     let count = Evidence::sum(&evidence);
-    let outside = port_owner::outside(came.seen, came.port);
     (count > 0).then(|| LastStation {
-        is_remark: !outside.is_empty(),
+        is_remark: came.seen.asked.elsewhere.is_some(),
         evidence,
         ..came.stop(
             Station::Ip,
-            format!("{count} packets were forwarded to another network namespace or host{outside}"),
+            format!("{count} packets were forwarded to another network namespace or host"),
             "for a published port of a container look in its network namespace: mpps doctor --netns PID; nft \
              list ruleset shows whereto a rule translates the port (DNAT)",
         )
@@ -224,14 +225,15 @@ fn unfinished(came: &Arrivals) -> Option<LastStation> {
 }
 
 fn dropped(came: &Arrivals) -> Option<LastStation> {
-    let lost = OTHERWISE.iter().map(|one| (came.seen.others(one.0), one));
-    let (count, (reason, why, remedy)) = lost.max_by_key(|(count, _)| *count)?;
+    let lost = OTHERWISE.map(|reason| (came.seen.others(reason), reason));
+    let (count, reason) = lost.into_iter().max_by_key(|(count, _)| *count)?;
+    let (why, remedy) = otherwise(reason);
     let what = format!(
         "{count} packets were dropped for the reason {reason}, but not as datagrams to port {}: {why}; they may be \
          of another port, translated from or to another one (DNAT), fragments, or of another protocol",
         came.port
     );
-    (count > 0).then(|| came.stop(Station::Ip, what, *remedy))
+    (count > 0).then(|| came.stop(Station::Ip, what, remedy))
 }
 
 fn other_protocol(came: &Arrivals) -> Option<LastStation> {
@@ -247,9 +249,7 @@ fn other_protocol(came: &Arrivals) -> Option<LastStation> {
              the sender's own, may drop them"
         ),
     };
-    let outside = port_owner::outside(came.seen, port);
-    let what =
-        format!("{count} packets reached IP and no UDP datagram was among them{tcp}{outside}");
+    let what = format!("{count} packets reached IP and no UDP datagram was among them{tcp}");
     Some(LastStation {
         is_remark: is_tcp && came.seen.grown(&["Tcp.InSegs"]) > 0,
         ..came.stop(Station::Udp, what, remedy)

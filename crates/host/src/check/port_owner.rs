@@ -32,25 +32,13 @@ fn run(seen: &Observed) -> Vec<Finding> {
 
 /// The owner of the port if no UDP socket here has it, as half sentences; empty if none is seen.
 pub(super) fn holders(seen: &Observed, port: u16) -> String {
-    [outside(seen, port), by_xdp(seen), by_tcp(seen, port)].concat()
+    [outside(seen), by_xdp(seen), by_tcp(seen, port)].concat()
 }
 
 /// A process with the port in another network namespace.
-pub(super) fn outside(seen: &Observed, port: u16) -> String {
-    let all = &seen.after.outside;
-    // The same may be known without their addresses.
-    let Some(first) = all.first().filter(|_| seen.asked.elsewhere.is_none()) else {
-        return String::new();
-    };
-    let (name, pid) = (&first.name, first.pid);
-    let more = match all.len() {
-        1 => String::new(),
-        all => format!(", and processes in {} others", all - 1),
-    };
-    format!(
-        "; {name} (pid {pid}) has it in another network namespace{more}: mpps doctor --netns {pid} --port {port} \
-         looks there"
-    )
+fn outside(seen: &Observed) -> String {
+    let elsewhere = seen.asked.elsewhere.as_ref();
+    elsewhere.map_or_else(String::new, |elsewhere| format!("; {elsewhere}"))
 }
 
 /// The AF_XDP sockets and XDP programs that get packets before IP.

@@ -1,8 +1,7 @@
-//! Other places where datagrams of a port can go: the groups that sockets joined, and sockets of other namespaces.
+//! Where datagrams of a port can go: the groups that sockets joined, and the addresses of the host.
 
-use super::process;
 use crate::root::Root;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A multicast group that a socket of the namespace joined at an interface.
@@ -16,17 +15,6 @@ pub struct JoinedGroup {
     pub only_from: Vec<IpAddr>,
 }
 
-/// A process with a UDP socket in another network namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutsideSocket {
-    /// The process.
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
-}
-
-/// At most this many namespaces are searched: reading the sockets of one takes about a millisecond.
-const NAMESPACES_MAX: usize = 128;
 /// At most this many groups are kept.
 const GROUPS_MAX: usize = 1024;
 
@@ -134,57 +122,6 @@ fn address(word: &str) -> Option<IpAddr> {
     }
 }
 
-/// The processes of other network namespaces that have a UDP socket with this port, one for each
-/// namespace. Only namespaces with an address of an IPv4 neighbour count: packets can be forwarded there.
-/// Only root sees the namespaces of other users' processes.
-pub(super) fn outside_sockets(root: &Root, port: u16) -> Vec<OutsideSocket> {
-    let neighbours = root
-        .read_if_possible("proc/thread-self/net/arp")
-        .unwrap_or_default();
-    let neighbours = neighbours.lines().skip(1);
-    let neighbours = neighbours.filter_map(|line| line.split_ascii_whitespace().next());
-    let neighbours: BTreeSet<&str> = neighbours.collect();
-    let own = root.link("proc/thread-self/ns/net");
-    if neighbours.is_empty() {
-        return Vec::new();
-    }
-    let names = root.names("proc").into_iter();
-    let pids = names.filter_map(|name| name.parse::<u32>().ok());
-    let mut spaces: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-    for pid in pids {
-        let space = root.link(&format!("proc/{pid}/ns/net"));
-        if let Some(space) = space.filter(|space| own.as_ref() != Some(space)) {
-            spaces.entry(space).or_default().push(pid);
-        }
-    }
-    let found = spaces.into_values().take(NAMESPACES_MAX);
-    found
-        .filter_map(|mut pids| {
-            pids.sort_unstable();
-            let inodes = inodes(root, *pids.first()?, port);
-            if inodes.is_empty() || !has_address(root, *pids.first()?, &neighbours) {
-                return None;
-            }
-            let owner = pids
-                .iter()
-                .find(|&&pid| process::has_socket(root, pid, &inodes));
-            let &pid = owner.or(pids.first())?;
-            let name = root.read_if_possible(&format!("proc/{pid}/comm"))?;
-            Some(OutsideSocket { pid, name })
-        })
-        .collect()
-}
-
-/// True if the namespace of a process has one of these addresses (`fib_trie_seq_show`).
-fn has_address(root: &Root, pid: u32, addresses: &BTreeSet<&str>) -> bool {
-    let routes = root.read_if_possible(&format!("proc/{pid}/net/fib_trie"));
-    let routes = routes.unwrap_or_default();
-    let mut nodes = routes
-        .lines()
-        .filter_map(|line| line.trim_start().strip_prefix("|-- "));
-    nodes.any(|address| addresses.contains(address))
-}
-
 /// The IPv4 addresses of the calling thread's namespace, without those of loopback (`fib_trie_seq_show`).
 pub(super) fn addresses(root: &Root) -> Vec<Ipv4Addr> {
     let routes = root.read_if_possible("proc/thread-self/net/fib_trie");
@@ -198,22 +135,6 @@ pub(super) fn addresses(root: &Root) -> Vec<Ipv4Addr> {
     }
     addresses.retain(|address| !address.is_loopback());
     addresses.into_iter().take(GROUPS_MAX).collect()
-}
-
-/// The inode numbers of the UDP sockets with this port in the namespace of a process (`udp4_seq_show`).
-fn inodes(root: &Root, pid: u32, port: u16) -> BTreeSet<u32> {
-    let end = format!(":{port:04X}");
-    let files = ["udp", "udp6"].map(|file| {
-        let text = root.read_if_possible(&format!("proc/{pid}/net/{file}"));
-        text.unwrap_or_default()
-    });
-    let lines = files.iter().flat_map(|text| text.lines().skip(1));
-    let own = lines.filter_map(|line| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        words.next()?.ends_with(&end).then_some(())?;
-        words.nth(7)?.parse().ok()
-    });
-    own.collect()
 }
 
 #[cfg(test)]
@@ -230,14 +151,7 @@ mod tests {
         proc/thread-self/net/igmp6 = 2    dlb             ff0200000000000000000001ff000001     1 00000004 0\\n\
         2    dlb             ff020000000000000000000000000001     1 0000000C 0\\n\
         2    dlb             ff020000000000000000000000000002     1 0000000C 0\\n\
-        2    dlb             ff0200000000000000000000000000fb     1 00000004 0\n\
-        proc/thread-self/net/arp = IP address       HW type     Flags       HW address            Mask     Device\\n\
-        10.8.0.2         0x1         0x2         02:00:00:00:00:01     *        dlv\n\
-        proc/6/net/fib_trie = Local:\\n  +-- 10.8.0.0/24 2 0 2\\n     |-- 10.8.0.2\\n        /32 host LOCAL\n\
-        proc/7/comm = dnsmasq\n\
-        proc/6/comm = pause\n\
-        proc/6/net/udp =   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\\n  \
-        11: 00000000:14E9 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0 0";
+        2    dlb             ff0200000000000000000000000000fb     1 00000004 0";
 
     #[test]
     fn joined_groups_are_read_with_their_sources() {
@@ -257,28 +171,6 @@ mod tests {
             |-- 10.9.0.255\\n        /32 link BROADCAST";
         let found = addresses(&fixture::tree(routes).root);
         assert_eq!(found, [Ipv4Addr::new(10, 9, 0, 1)]);
-    }
-
-    #[test]
-    fn a_socket_of_another_namespace_is_found_with_its_owner() {
-        let tree = fixture::tree(TREE);
-        tree.root.set_link("proc/thread-self/ns/net", "net:[1]");
-        for (pid, space) in [(5, 1), (6, 2), (7, 2)] {
-            tree.root
-                .set_link(&format!("proc/{pid}/ns/net"), &format!("net:[{space}]"));
-        }
-        tree.root.set_link("proc/7/fd/4", "socket:[4711]");
-        let found = outside_sockets(&tree.root, 5353);
-        let expected = OutsideSocket {
-            pid: 7,
-            name: "dnsmasq".to_owned(),
-        };
-        assert_eq!(found, [expected]);
-        assert_eq!(outside_sockets(&tree.root, 5354), []);
-        // A namespace that is no neighbour has nothing to do with this one.
-        let routes = tree.root.path().join("proc/6/net/fib_trie");
-        std::fs::write(routes, "Local:\n     |-- 10.8.0.22\n").expect("a fixture file");
-        assert_eq!(outside_sockets(&tree.root, 5353), []);
     }
 
     proptest! {

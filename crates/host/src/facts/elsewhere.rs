@@ -1,6 +1,6 @@
 //! Sockets that are not where a user looks for them: in another network namespace, or of a child.
 
-use super::process::{field, socket};
+use super::process::{field, has_socket};
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,14 +80,8 @@ fn status(root: &Root, pid: u32, name: &str) -> Option<String> {
 
 /// The process, if it has one of these sockets.
 fn holder(root: &Root, pid: u32, inodes: &BTreeSet<u32>) -> Option<UdpHolder> {
-    if inodes.is_empty() {
-        return None;
-    }
-    let folder = format!("proc/{pid}/fd");
-    let links = root.names(&folder).into_iter();
-    let mut links = links.filter_map(|name| root.link(&format!("{folder}/{name}")));
-    links.find(|link| socket(link).is_some_and(|inode| inodes.contains(&inode)))?;
-    Some((pid, words(root, pid)))
+    let is_holder = !inodes.is_empty() && has_socket(root, pid, inodes);
+    is_holder.then(|| (pid, words(root, pid)))
 }
 
 fn words(root: &Root, pid: u32) -> String {

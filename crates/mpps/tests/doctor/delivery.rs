@@ -25,29 +25,38 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Sends what comes to the port on to this address.
-fn translate(scenario: &Scenario, to: &str) {
+fn translate(scenario: &Scenario, port: u16, to: &str) {
     scenario.nft("add table ip t");
     scenario.nft("add chain ip t p { type nat hook prerouting priority -100; }");
-    scenario.nft(&format!("add rule ip t p udp dport {PORT} dnat to {to}"));
+    scenario.nft(&format!("add rule ip t p udp dport {port} dnat to {to}"));
 }
 
-/// As container engines do it. The sender's namespace is the container's here.
+/// As container engines do it. The sender's namespace is the container's here. No other trial has a
+/// server at this port.
 fn a_published_port() {
+    const PUBLISHED: u16 = 4337;
     let scenario = Scenario::new();
     scenario.on_receiver(|| {
         fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
     });
-    translate(&scenario, "192.168.254.30");
-    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    translate(&scenario, PUBLISHED, "192.168.254.30");
+    let traffic = || Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
+    let look = || scenario.doctor(Some(PUBLISHED), || scenario.send(traffic()));
     let words = format!("{SENT} packets were forwarded to another");
-    expect(&found, &[("nothing_arrives", 0, &words)]);
+    expect(&look(), &[("nothing_arrives", 0, &words)]);
+    let _container = Group::on_sender(&scenario, &format!("0.0.0.0:{PUBLISHED}"));
+    let found = look();
+    remarks(&found, "nothing_arrives", 0);
+    let what = found.first()["what"].as_str().unwrap_or_default();
+    let words = format!("has port {PUBLISHED} in another network namespace");
+    assert!(what.contains(&words), "{what}");
 }
 
 fn a_port_translated_to_loopback() {
     let scenario = Scenario::new();
     scenario.wake_loopback();
     let _group = Group::start(&scenario, Way::Read, 1, &format!("127.0.0.1:{PORT}"));
-    translate(&scenario, "127.0.0.1");
+    translate(&scenario, PORT, "127.0.0.1");
     let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
     match knows_reason("IP_LOCALNET") {
         true => expect(

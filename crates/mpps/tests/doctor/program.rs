@@ -125,13 +125,26 @@ impl Drop for Group {
     }
 }
 
+fn asked(way: Way, sockets: usize, local: &str) -> Command {
+    let (name, _) = WAYS.iter().find(|(_, known)| *known == way).expect("a way");
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.env(ASKED, format!("{name} {sockets} {local}"));
+    command
+}
+
 impl Group {
     /// This test program with `sockets` sockets.
     pub(crate) fn start(scenario: &Scenario, way: Way, sockets: usize, local: &str) -> Self {
-        let (name, _) = WAYS.iter().find(|(_, known)| *known == way).expect("a way");
-        let mut command = Command::new(env::current_exe().expect("this program"));
-        command.env(ASKED, format!("{name} {sockets} {local}"));
-        Self::ready(scenario, &mut command, "ready")
+        Self::ready(scenario, &mut asked(way, sockets, local), "ready")
+    }
+
+    /// This test program, with one socket, on the sender of the lab.
+    pub(crate) fn on_sender(scenario: &Scenario, local: &str) -> Self {
+        let mut command = asked(Way::Read, 1, local);
+        let start = || Running::start(command.process_group(0));
+        let mut running = scenario.on_sender(start);
+        running.line("ready");
+        Self { running }
     }
 
     /// A server that says this when it is ready.
