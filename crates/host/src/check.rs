@@ -148,7 +148,7 @@ pub struct Finding {
     pub station: Station,
     /// The problem, in a sentence.
     pub what: String,
-    /// Why it is so, as far as that is known: what was observed.
+    /// Observations that led to the cause; empty where the evidence says all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// How many packets it cost meanwhile: what the first evidence grew by. 0 where it costs time.
@@ -253,6 +253,14 @@ impl Finding {
     fn says(mut self, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         self.what = Foreign(what.into()).to_string();
         self.remedy = Foreign(remedy.into()).to_string();
+        self
+    }
+
+    /// The same, with what was observed of its cause; empty parts are left out.
+    fn because(mut self, observed: &[String]) -> Self {
+        let parts: Vec<&str> = observed.iter().map(|part| &**part).collect();
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        self.why = Foreign(parts.collect::<Vec<_>>().join("; ")).to_string();
         self
     }
 

@@ -206,6 +206,7 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     let entries = [seen.before, seen.after].map(|facts| &facts.sockets);
     let mut entries = entries.into_iter().flatten();
     if let Some(port) = seen.asked.port.filter(|_| !seen.sockets.is_empty())
+        && ledger.delivered > 0
         && entries.all(|one| one.local.port() == port)
     {
         ledger.note(format!(

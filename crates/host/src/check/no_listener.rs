@@ -157,10 +157,7 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let start =
         format!("start the program that serves port {port}, or have senders stop: ss -ulpn");
     if seen.sockets.is_empty() {
-        let holders = match (port_owner::holders(seen, port), &seen.asked.elsewhere) {
-            (holders, Some(elsewhere)) if holders.is_empty() => format!(" here; {elsewhere}"),
-            (holders, _) => holders,
-        };
+        let holders = port_owner::holders(seen, port);
         return Some(
             found
                 .says(format!("{came} has it{holders}"), start)

@@ -32,19 +32,19 @@ fn run(seen: &Observed) -> Vec<Finding> {
         ));
         let what = format!(
             "the buffer of {} was full while the CPU quota of its cgroup {}{} held the program back in \
-             {:.0} % of the quota's periods{}",
+             {:.0} % of the quota's periods",
             socket.name(),
             grown.group,
             now.limit(),
-            grown.share() * 100.0,
-            said(socket)
+            grown.share() * 100.0
         );
         let remedy = format!(
             "a larger quota: systemctl set-property UNIT CPUQuota=, for a container its CPU limit, or by hand \
              {}",
             now.command()
         );
-        Some(found.says(what, remedy).with(Confidence::Likely))
+        let found = found.says(what, remedy).because(&[said(socket)]);
+        Some(found.with(Confidence::Likely))
     });
     found.collect()
 }

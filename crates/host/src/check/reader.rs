@@ -70,12 +70,12 @@ impl Late {
             (_, Some(busy)) if busy.ran < IDLE && is_full && (stays || !lacks_cpu(&busy)) => {
                 Self::NotRead
             }
-            (_, Some(busy))
-                if stays && busy.ready() < FULL && (busy.ready() < HALF || !lacks_cpu(&busy)) =>
-            {
+            // It slept beside a full queue, longer than it waited for a CPU.
+            (_, Some(busy)) if stays && busy.waited < 1.0 - busy.ready() && busy.ready() < FULL => {
                 Self::Rate
             }
             (_, Some(busy)) if lacks_cpu(&busy) => Self::NoCpu,
+            (_, Some(_)) if stays => Self::Rate,
             (_, Some(_)) => Self::Bursts,
         }
     }
@@ -102,9 +102,6 @@ fn stayed_full(socket: &SeenSocket) -> bool {
     }
 }
 
-/// From this share of the time on a reader with work would have kept up with a CPU of its own.
-const HALF: f64 = 0.5;
-
 /// True if a thread waited for a CPU a good part of the time that it had work.
 pub(super) fn lacks_cpu(busy: &Busy) -> bool {
     busy.waited >= WAITED_MIN && busy.waited >= LACKS * busy.ready()
@@ -115,14 +112,12 @@ pub(super) fn never_slept(busy: &Busy) -> bool {
     busy.ready() >= FULL && !lacks_cpu(busy)
 }
 
-/// How much of its time the reader did what, as the end of a sentence.
+/// How much of its time the reader ran, waited and slept; empty if that is not seen.
 pub(super) fn said(socket: &SeenSocket) -> String {
-    socket
-        .busy
-        .map_or_else(String::new, |busy| format!("; {}", busy.said()))
+    socket.busy.map_or_else(String::new, |busy| busy.said())
 }
 
-/// The processes that have a socket, as the end of a sentence; nothing for one.
+/// The processes that have a socket; empty for one.
 pub(super) fn holders(socket: &SeenSocket) -> String {
     if socket.holders.len() < 2 {
         return String::new();
@@ -132,7 +127,7 @@ pub(super) fn holders(socket: &SeenSocket) -> String {
         format!("{} (pid {}{stopped})", process.name, process.pid)
     });
     let names = named(names.collect());
-    format!("; {} processes have it: {names}", socket.holders.len())
+    format!("{} processes have it: {names}", socket.holders.len())
 }
 
 /// The first of these names.
@@ -227,7 +222,7 @@ pub(super) fn own_cpu(seen: &Observed, thread: u32, taken: &[usize]) -> String {
     }
 }
 
-/// The other processes on this CPU, busiest first, as the end of a sentence.
+/// The other processes on this CPU, busiest first; empty for none.
 pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
     let (before, after) = (&seen.before.loads, &seen.after.loads);
     let on_cpu = after
@@ -247,6 +242,6 @@ pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
         others.map(|(share, pid, name)| format!("{name} (pid {pid}) {:.0} %", share * 100.0));
     match named(words.collect()) {
         none if none.is_empty() => String::new(),
-        names => format!("; CPU {cpu} was also used by {names}"),
+        names => format!("CPU {cpu} was also used by {names}"),
     }
 }

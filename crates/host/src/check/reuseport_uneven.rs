@@ -34,11 +34,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let all = sizes.get(&at).copied().unwrap_or(0);
         let what = format!(
             "of the {all} sockets at {}, {} lost all that was lost, and {} lost nothing: the flows are \
-             spread unevenly{}",
+             spread unevenly",
             lossy.first()?.socket.name(),
             lossy.len(),
             all.saturating_sub(lossy.len()),
-            said(lossy.first()?.socket),
         );
         // A thread that hangs in a loop looks the same.
         let confidence = match lossy.iter().any(|one| one.late != Late::Bursts) {
@@ -57,7 +56,8 @@ fn run(seen: &Observed) -> Vec<Finding> {
              better, and a few do not. SO_ATTACH_REUSEPORT_CBPF with the CPU as index spreads by receive \
              queue{wildcard}"
         );
-        Some(found.says(what, remedy).with(confidence))
+        let why = [said(lossy.first()?.socket)];
+        Some(found.says(what, remedy).because(&why).with(confidence))
     });
     found.collect()
 }

@@ -22,11 +22,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
         found.evidence.push(soft_interrupts(seen, shares.cpu));
         let what = format!(
             "the buffer of {} was full: its busiest thread ran on CPU {}. Soft interrupts took {:.0} % of \
-             that CPU: program and receive queue share it{}",
+             that CPU: program and receive queue share it",
             socket.name(),
             shares.cpu,
-            shares.softirq * 100.0,
-            said(socket)
+            shares.softirq * 100.0
         );
         let remedy = format!(
             "another CPU for that thread: {}; or for the queue's interrupt: \
@@ -34,7 +33,8 @@ fn run(seen: &Observed) -> Vec<Finding> {
              measures what each CPU is worth",
             own_cpu(seen, socket.busy?.runner, &[shares.cpu])
         );
-        Some(found.says(what, remedy).with(Confidence::Likely))
+        let found = found.says(what, remedy).because(&[said(socket)]);
+        Some(found.with(Confidence::Likely))
     });
     found.collect()
 }

@@ -21,13 +21,13 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
         let what = format!(
             "the buffer of {} was full: {threads} threads of the program are busy, and it is the only socket \
-             at that port; if they all read it, they wait for each other at its lock{}",
-            overrun.socket.name(),
-            said(overrun.socket)
+             at that port; if they all read it, they wait for each other at its lock",
+            overrun.socket.name()
         );
         let remedy = "a socket of its own for each thread, all at that port (SO_REUSEPORT); many servers have \
                       a setting for it (unbound: so-reuseport, nsd: reuseport, PowerDNS: reuseport)";
-        Some(found.says(what, remedy).with(Confidence::Possible))
+        let found = found.says(what, remedy).because(&[said(overrun.socket)]);
+        Some(found.with(Confidence::Possible))
     });
     found.collect()
 }

@@ -39,17 +39,22 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let drops = vec![socket.drops.clone()];
     let found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
     let buffer = socket.entry.buffer_bytes;
-    let (why, remedy) = reason(seen, overrun);
+    let (cause, remedy) = reason(seen, overrun);
+    let what = format!(
+        "the buffer of {} was full ({buffer} bytes): {cause}",
+        socket.name()
+    );
     let mates = match overrun.mates {
         0 => String::new(),
         mates => {
-            format!("; {mates} more at that address lost nothing, so this one's own reader differs")
+            format!("{mates} more at that address lost nothing, so this one's own reader differs")
         }
     };
-    let what = format!(
-        "the buffer of {} was full ({buffer} bytes): {why}{mates}",
-        socket.name()
-    );
+    let cpu = socket.busy.and_then(|busy| busy.cpu);
+    let cpu = cpu.filter(|_| overrun.late == Late::NoCpu);
+    let pid = socket.owner.map_or(0, |owner| owner.pid);
+    let others = cpu.map_or_else(String::new, |cpu| cpu_holders(seen, cpu, pid));
+    let why = [said(socket), others, holders(socket), mates];
     let threads = socket.owner.map_or(0, |owner| owner.threads.len());
     let all_stopped = socket.owner.is_some_and(|owner| owner.stopped);
     let confidence = match (overrun.is_sure, overrun.late) {
@@ -60,38 +65,38 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
         (true, _) if threads == 1 && socket.busy.is_some() => Confidence::Likely,
         _ => Confidence::Possible,
     };
-    Some(found.says(what, remedy).with(confidence))
+    let found = found.says(what, remedy).because(&why);
+    Some(found.with(confidence))
 }
 
 /// Why it was full, and the remedy.
 fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     let socket = overrun.socket;
     let pid = socket.owner.map_or(0, |owner| owner.pid);
-    let (said, holders) = (said(socket), holders(socket));
     let waits_for =
         format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status");
     match (overrun.late, socket.busy) {
         (Late::Stopped(stopped), _) => (
             match socket.holders.iter().all(|(process, _)| process.stopped) {
-                true => format!("the program is stopped{holders}"),
-                false => format!("a process that has it is stopped{holders}"),
+                true => "the program is stopped".to_owned(),
+                false => "a process that has it is stopped".to_owned(),
             },
             format!("kill -CONT {stopped}"),
         ),
         (Late::SmallerBuffer(largest), _) => (
-            format!("others at its address have buffers of up to {largest} bytes{said}"),
+            format!("others at its address have buffers of up to {largest} bytes"),
             format!(
                 "the same buffer as theirs: {}",
                 ask_for(seen, socket, u64::from(largest) / 2)
             ),
         ),
         (Late::NotRead, _) => (
-            format!("it still is, and the program does not read it{said}{holders}"),
+            "it still is, and the program does not read it".to_owned(),
             waits_for,
         ),
         (Late::Rate, busy) => too_slow(seen, overrun, busy.is_some()),
         (Late::NeverSlept, _) => (
-            format!("the program is too slow, it always has work{said}"),
+            "the program is too slow, it always has work".to_owned(),
             format!(
                 "{}, each thread on a CPU of its own; or a cheaper way to receive: mpps bench shows what each \
                  is worth here",
@@ -99,16 +104,13 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
             ),
         ),
         (Late::NoCpu, Some(busy)) => {
-            let others = busy
-                .cpu
-                .map_or_else(String::new, |cpu| cpu_holders(seen, cpu, pid));
             let mut cpu = own_cpu(seen, busy.runner, busy.cpu.as_slice());
             if seen.after.are_quotas_hidden {
                 cpu += HIDDEN;
             }
             let why = format!(
                 "its reader lacked a CPU for {:.0} % of the time that it had work, {:.1} ms at a time on \
-                 average{said}{others}",
+                 average",
                 busy.waited / busy.ready() * 100.0,
                 busy.wait_ms
             );
@@ -123,9 +125,8 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
             (why, remedy)
         }
         (Late::Bursts, Some(_)) => (
-            format!(
-                "its reader slept in between, so that the buffer is too small for the bursts{said}"
-            ),
+            "its reader slept in between, so that the buffer is too small for the bursts"
+                .to_owned(),
             larger_buffer(seen, socket),
         ),
         (Late::Unseen | Late::Bursts | Late::NoCpu, _) => (
@@ -145,16 +146,13 @@ fn too_slow(seen: &Observed, overrun: &Overrun, is_seen: bool) -> (String, Strin
     let pid = socket.owner.map_or(0, |owner| owner.pid);
     let (sleeps, look) = match is_seen {
         true => (
-            ", sleeping or waiting, and not for a CPU, while datagrams wait",
+            " and sleeps or waits while datagrams wait",
             format!("cat /proc/{pid}/task/*/wchan, or strace -fp {pid}, shows what it waits for"),
         ),
         false => ("", unseen(seen).to_owned()),
     };
-    let why = format!(
-        "it stayed full, {rate}{sleeps}{}{}. A larger buffer only delays the loss",
-        said(socket),
-        holders(socket)
-    );
+    let why =
+        format!("it stayed full: {rate}{sleeps}, so that a larger buffer only delays the loss");
     let remedy = format!(
         "no sleep, lock, disk or query between two reads; or {}. {look}",
         more_readers(socket)

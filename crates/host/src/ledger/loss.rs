@@ -245,7 +245,7 @@ pub const CGROUP_OUT: LossKind = LossKind::new(
 pub const NO_NEIGHBOUR: LossKind =
     LossKind::new(At::Sender, "no_neighbour", "no answer of the next host")
         .dropped_for(&["NEIGH_*"]);
-/// The queueing discipline, or a filter of tc, of an interface. The first are those of Linux 7.1.
+/// The queueing discipline, or a filter of tc, of an interface.
 pub const QDISC_OUT: LossKind = LossKind::new(At::Sender, "qdisc_out", "queueing discipline")
     .of(Interface)
     .dropped_for(&["QDISC_*", "FQ_*", "CAKE_*", "DUALPI2_*", "TC_*"]);

@@ -95,9 +95,8 @@ const FAULTS: [Fault; 4] = [
         is_urgent: true,
         ends_within: false,
         check: "socket_buffer",
-        words: ["waited for a CPU", "bursts"],
-        // With a CPU for itself it would keep up, or not.
-        remedy: "",
+        words: ["lacked a CPU", "bursts"],
+        remedy: "a CPU of its own",
         is_certain: false,
     },
 ];

@@ -232,7 +232,7 @@ fn a_reader_that_sleeps_between_two_reads() {
     let scenario = Scenario::new();
     let server = sleeper(&scenario, 1.0, "");
     let found = scenario.doctor(Some(PORT), || bursts(&scenario, 50, 300, 10));
-    let said = "and not for a CPU, while datagrams wait";
+    let said = "sleeps or waits while datagrams wait";
     expect(
         &found,
         &[("socket_buffer", found.kernels_drops(&server), said)],
