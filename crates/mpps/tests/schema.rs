@@ -271,8 +271,8 @@ fn what_is_published_is_made_from_the_structs() {
             let text = serde_json::to_string_pretty(&made).expect("it is JSON");
             fs::write(path(name), text + "\n").expect("it can be written");
         }
-        let published = published(name);
-        assert_eq!(published, made, "{name}: run MPPS_SCHEMA=write cargo test");
+        let is_published = published(name) == made;
+        assert!(is_published, "{name}: run MPPS_SCHEMA=write cargo test");
     }
 }
 
