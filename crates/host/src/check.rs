@@ -289,7 +289,7 @@ fn lacks_time(seen: &Observed) -> bool {
 
 /// True if packets were lost before a CPU took them in.
 fn loses_early(seen: &Observed) -> bool {
-    nic_no_room::loses(seen) || backlog::loses(seen)
+    nic_no_room::loses(seen) || backlog::lost(seen) > 0
 }
 
 /// Checks whose losses may be on purpose, or are packets that may not be for this host.

@@ -5,12 +5,12 @@ use crate::{CpuBusy, Station};
 
 pub(super) const CHECK: Check = Check {
     name: "backlog",
-    reads: "`dropped` of each CPU (softnet_stat), for the whole machine",
+    reads: "`dropped` of each CPU (softnet_stat), without the drops of other namespaces where they are watched",
     speaks: "the queue between two CPUs (RPS, a veth, a tunnel, loopback) was full",
     run,
 };
 
-pub(super) fn losses(seen: &Observed) -> Vec<Evidence> {
+fn losses(seen: &Observed) -> Vec<Evidence> {
     let rows = seen.after.snapshot.softnet.rows.iter();
     let both = rows.filter_map(|now| {
         let before = seen.before.snapshot.softnet.row(now.cpu)?;
@@ -23,13 +23,16 @@ pub(super) fn losses(seen: &Observed) -> Vec<Evidence> {
     both.collect()
 }
 
-/// True if one of them was full.
-pub(super) fn loses(seen: &Observed) -> bool {
-    Evidence::sum(&losses(seen)) > 0
+/// How many packets of this network namespace were lost so. Those of others count where drops cannot be
+/// watched.
+pub(super) fn lost(seen: &Observed) -> u64 {
+    Evidence::sum(&losses(seen)).saturating_sub(seen.backlog_elsewhere)
 }
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::lost(seen, &CHECK, Station::Backlog, losses(seen)).map(|found| {
+    let lost = lost(seen);
+    let found = Finding::lost(seen, &CHECK, Station::Backlog, losses(seen)).filter(|_| lost > 0);
+    let found = found.map(|found| {
         let numbers = found.evidence.iter();
         let numbers: Vec<&str> = numbers.filter_map(|one| one.source.rsplit(' ').next()).collect();
         let is_full = |cpu: &CpuBusy| {
@@ -48,7 +51,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
              queues: mpps backends IF",
             seen.raise("net.core.netdev_max_backlog", 10_000)
         );
-        found.says(what, remedy)
+        found.of(lost, seen).says(what, remedy)
     });
     found.into_iter().collect()
 }

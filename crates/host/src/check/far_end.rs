@@ -33,7 +33,7 @@ fn refused(seen: &Observed, here: &str, then: &FarEnd, now: &FarEnd) -> (Evidenc
     let came = seen
         .link(here, "", |link| link.rx_dropped)
         .map_or(0, |one| one.grown());
-    let queued = came.min(Evidence::sum(&backlog::losses(seen)));
+    let queued = came.min(backlog::lost(seen));
     let count = refused.grown().saturating_sub(queued);
     (refused, count)
 }

@@ -5,6 +5,7 @@ use super::drop_reasons::{self, Fate};
 use crate::counters::driver_counters::{self, Meaning, VirtualLoss};
 use crate::counters::drop_probe::DropCount;
 use crate::facts::{Busy, Observation, Process, QueueCourse, is_full};
+use crate::ledger::loss::BACKLOG_FULL;
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeMap;
@@ -61,6 +62,8 @@ pub struct Observed<'a> {
     pub(super) drops_closed: Vec<ReasonCount>,
     /// The same of all that [`Self::drops`] has not: other protocols, and other ports.
     pub(super) other_drops: Option<Vec<ReasonCount>>,
+    /// The packets of other namespaces that a full backlog dropped, as far as drops are watched.
+    pub(super) backlog_elsewhere: u64,
     /// The sockets in question.
     pub sockets: Vec<SeenSocket<'a>>,
     /// The load of each CPU.
@@ -129,11 +132,14 @@ impl<'a> Observed<'a> {
             }
         });
         let [mut ours, mut others, mut out, mut closed] = [const { Vec::new() }; 4];
+        let mut backlog_elsewhere = 0;
         if let Some((then, now, netns)) = drops {
             ours = DropCount::since(now, then, netns);
             others = DropCount::others_since(now, then, netns);
             out = DropCount::sent_since(now, then, netns);
             closed = DropCount::closed_since(now, then);
+            let reason = BACKLOG_FULL.reasons[0];
+            backlog_elsewhere = DropCount::elsewhere_since(now, then, netns, reason);
         }
         out.retain(|drop| *drop_reasons::fate(&drop.reason) != Fate::Harmless);
         out.extend(ours.extract_if(.., |drop| is_outward(&drop.reason)));
@@ -143,6 +149,7 @@ impl<'a> Observed<'a> {
             delta: after.snapshot.since(&before.snapshot),
             drops: drops.map(|_| ours),
             other_drops: drops.map(|_| others),
+            backlog_elsewhere,
             drops_out: out,
             drops_closed: closed,
             cpus: after.cpus.busy_since(&before.cpus),

@@ -131,6 +131,7 @@ fn findings(seen: &Observed) -> Vec<Finding> {
     twin.other_drops.clone_from(&seen.other_drops);
     twin.drops_out.clone_from(&seen.drops_out);
     twin.drops_closed.clone_from(&seen.drops_closed);
+    twin.backlog_elsewhere = seen.backlog_elsewhere;
     let mut expected: Vec<[String; 3]> = found.iter().map(words).collect();
     let [shown, word] = [
         Foreign(HOSTILE).to_string(),
@@ -284,13 +285,23 @@ fn a_backlog_wraps_and_names_its_cpus() {
         softnet("1 fffffff0 0\n1 0 0"),
         later(softnet("1 5 0\n1 0 0")),
     );
-    let findings = findings(&Observed::new(&before, &after, None, asked(None)));
-    assert_eq!(told(&findings), is(&[("backlog", 21)]));
-    assert!(
-        findings[0].what.contains("CPU 0 was full"),
-        "{}",
-        findings[0].what
-    );
+    let found = findings(&Observed::new(&before, &after, None, asked(None)));
+    assert_eq!(told(&found), is(&[("backlog", 21)]));
+    let what = &found[0].what;
+    assert!(what.contains("CPU 0 was full"), "{what}");
+    for (elsewhere, expected) in [(11, &[("backlog", 10)][..]), (21, &[])] {
+        let theirs = [DropCount {
+            netns: 2,
+            ..dropped("CPU_BACKLOG", elsewhere)
+        }];
+        let drops = Some((&[][..], &theirs[..], 1));
+        let found = findings(&Observed::new(&before, &after, drops, asked(None)));
+        assert_eq!(
+            told(&found),
+            is(expected),
+            "{elsewhere} of another namespace"
+        );
+    }
 }
 
 #[test]

@@ -147,6 +147,19 @@ impl DropCount {
         })
     }
 
+    /// The packets, a train being one, that other namespaces dropped for this reason.
+    pub(crate) fn elsewhere_since(now: &[Self], then: &[Self], netns: u32, reason: &str) -> u64 {
+        let is_elsewhere = |count: &&Self| {
+            let is_known = ![netns, UNKNOWN_NAMESPACE].contains(&count.netns);
+            is_known && count.reason_name == reason
+        };
+        let sum = |counts: &[Self]| -> u64 {
+            let counts = counts.iter().filter(is_elsewhere);
+            counts.map(|count| count.skbs).sum()
+        };
+        sum(now).saturating_sub(sum(then))
+    }
+
     fn grown(now: &[Self], then: &[Self], asked: impl Fn(&&Self) -> bool) -> Vec<ReasonCount> {
         now.iter()
             .filter(&asked)
