@@ -23,8 +23,7 @@ fn losses(seen: &Observed) -> Vec<Evidence> {
     both.collect()
 }
 
-/// How many packets of this network namespace were lost so. Those of others count where drops cannot be
-/// watched.
+/// The drops in this network namespace; those in all if drops are not watched.
 pub(super) fn lost(seen: &Observed) -> u64 {
     Evidence::sum(&losses(seen)).saturating_sub(seen.backlog_elsewhere)
 }

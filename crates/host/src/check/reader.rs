@@ -70,11 +70,9 @@ impl Late {
             (_, Some(busy)) if busy.ran < IDLE && is_full && (stays || !lacks_cpu(&busy)) => {
                 Self::NotRead
             }
-            // It slept beside a full queue, longer than it waited for a CPU.
-            (_, Some(busy)) if stays && busy.waited < 1.0 - busy.ready() && busy.ready() < FULL => {
-                Self::Rate
+            (_, Some(busy)) if lacks_cpu(&busy) && slept_beside_full(socket) <= busy.waited => {
+                Self::NoCpu
             }
-            (_, Some(busy)) if lacks_cpu(&busy) => Self::NoCpu,
             (_, Some(_)) if stays => Self::Rate,
             (_, Some(_)) => Self::Bursts,
         }
@@ -100,6 +98,15 @@ fn stayed_full(socket: &SeenSocket) -> bool {
         }
         None => socket.was_full && socket.is_full(),
     }
+}
+
+/// The share of the time that the queue was full and the reader slept, at least.
+fn slept_beside_full(socket: &SeenSocket) -> f64 {
+    let full = match socket.course.filter(|course| course.looks >= LOOKS_MIN) {
+        Some(course) => f64::from(course.full) / f64::from(course.looks),
+        None => f64::from(u8::from(socket.was_full && socket.is_full())),
+    };
+    full - socket.busy.map_or(1.0, |busy| busy.ready())
 }
 
 /// True if a thread waited for a CPU a good part of the time that it had work.

@@ -62,7 +62,7 @@ pub struct Observed<'a> {
     pub(super) drops_closed: Vec<ReasonCount>,
     /// The same of all that [`Self::drops`] has not: other protocols, and other ports.
     pub(super) other_drops: Option<Vec<ReasonCount>>,
-    /// The packets of other namespaces that a full backlog dropped, as far as drops are watched.
+    /// Packets that a full backlog dropped in other namespaces; 0 if drops are not watched.
     pub(super) backlog_elsewhere: u64,
     /// The sockets in question.
     pub sockets: Vec<SeenSocket<'a>>,

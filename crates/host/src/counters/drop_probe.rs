@@ -147,7 +147,7 @@ impl DropCount {
         })
     }
 
-    /// The packets, a train being one, that other namespaces dropped for this reason.
+    /// The drops for this reason in other namespaces, in packets; a train is one.
     pub(crate) fn elsewhere_since(now: &[Self], then: &[Self], netns: u32, reason: &str) -> u64 {
         let is_elsewhere = |count: &&Self| {
             let is_known = ![netns, UNKNOWN_NAMESPACE].contains(&count.netns);
