@@ -2,7 +2,6 @@
 
 mod acknowledgement;
 mod connection;
-mod content_type;
 mod counters;
 mod deadlines;
 mod file_reply;
@@ -10,8 +9,6 @@ mod heads;
 pub(crate) mod metrics;
 mod peers;
 mod phase;
-mod precondition;
-mod range;
 mod rehearsal;
 mod reply;
 mod request;

@@ -1,6 +1,5 @@
 //! `mpps serve`: requests that it grants and refuses, its end, and real clients.
 
-mod browser;
 mod clients;
 
 use crate::common::{self, Running, mpps, quiet_namespace, run};
@@ -21,12 +20,7 @@ const ENGINES: [&str; 2] = ["epoll", "io_uring"];
 
 pub(crate) fn trials() -> Vec<Trial> {
     let clients = ENGINES.into_iter().flat_map(clients::trials);
-    let browsers = ENGINES.map(browser::trial_of);
-    of_this_file()
-        .into_iter()
-        .chain(clients)
-        .chain(browsers)
-        .collect()
+    of_this_file().into_iter().chain(clients).collect()
 }
 
 fn of_this_file() -> Vec<Trial> {

@@ -1,9 +1,11 @@
 //! The heads of replies, with the date, and the texts of those that say what the matter is.
 
-use super::precondition::date_after;
 use super::reply::{HeadWriter, Keep, Reply};
 use super::status;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Seconds from 1970 to the year 9999, the last that a date of HTTP can be written for.
+const SECONDS_MAX: u64 = 253_370_764_800;
 
 /// Writes heads. Its date is renewed once a second.
 #[derive(Default)]
@@ -50,7 +52,9 @@ impl Heads {
     fn write_date(&mut self, now_ms: u64) {
         let now = SystemTime::now();
         let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        self.date = httpdate::fmt_http_date(date_after(since.as_secs()));
+        self.date = httpdate::fmt_http_date(
+            UNIX_EPOCH + Duration::from_secs(since.as_secs().min(SECONDS_MAX)),
+        );
         self.date_ends_ms = now_ms + 1_000 - u64::from(since.subsec_millis());
     }
 }

@@ -40,8 +40,6 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) keep_alive: bool,
     /// The content behind the head.
     pub(crate) content: RequestContent,
-    /// On what condition, and which part.
-    pub(crate) conditions: Conditions<'a>,
 }
 
 /// The method of a request.
@@ -65,17 +63,6 @@ pub(crate) enum RequestContent {
     /// Chunks, or bytes that the client sends only after a word that it does not get: the
     /// connection cannot go on after the reply.
     Unbounded,
-}
-
-/// The fields that make a reply conditional or partial, as they were sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Conditions<'a> {
-    pub(crate) if_match: Option<&'a [u8]>,
-    pub(crate) if_none_match: Option<&'a [u8]>,
-    pub(crate) if_modified_since: Option<&'a [u8]>,
-    pub(crate) if_unmodified_since: Option<&'a [u8]>,
-    pub(crate) if_range: Option<&'a [u8]>,
-    pub(crate) range: Option<&'a [u8]>,
 }
 
 /// The fields that decide how long a request is and whom it is for.
@@ -121,9 +108,8 @@ fn understand<'a>(head: &httparse::Request<'_, 'a>) -> Result<HttpRequest<'a>, u
         return Err(400);
     };
     let mut framing = RequestFraming::default();
-    let mut conditions = Conditions::default();
     for field in head.headers.iter() {
-        framing.take(field, &mut conditions)?;
+        framing.take(field)?;
     }
     let is_1_1 = version == 1;
     let content = framing.content(is_1_1)?;
@@ -145,7 +131,6 @@ fn understand<'a>(head: &httparse::Request<'_, 'a>) -> Result<HttpRequest<'a>, u
         is_1_1,
         keep_alive: !framing.close && (is_1_1 || framing.keep_alive),
         content,
-        conditions,
     })
 }
 
@@ -164,22 +149,14 @@ impl Method {
 }
 
 impl<'a> RequestFraming<'a> {
-    /// Takes one field, here or into the conditions. Most names differ by their length.
-    fn take(
-        &mut self,
-        field: &httparse::Header<'a>,
-        conditions: &mut Conditions<'a>,
-    ) -> Result<(), u16> {
+    /// Takes one field. The names differ by their length.
+    fn take(&mut self, field: &httparse::Header<'a>) -> Result<(), u16> {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         let value = field.value.trim_ascii();
         match field.name.len() {
             4 if is("host") && self.host.replace(value).is_some() => return Err(400),
-            5 if is("range") => conditions.range = once(conditions.range, value),
             6 if is("expect") => self.expects = true,
-            8 if is("if-match") => conditions.if_match = Some(value),
-            8 if is("if-range") => conditions.if_range = once(conditions.if_range, value),
             10 if is("connection") => self.connection(value),
-            13 if is("if-none-match") => conditions.if_none_match = Some(value),
             14 if is("content-length") => {
                 let length = decimal(value).ok_or(400u16)?;
                 // Two lengths are refused even if they are equal: a proxy in between may have gone
@@ -191,8 +168,6 @@ impl<'a> RequestFraming<'a> {
             17 if is("transfer-encoding") && self.encoding.replace(value).is_some() => {
                 return Err(501);
             }
-            17 if is("if-modified-since") => conditions.if_modified_since = Some(value),
-            19 if is("if-unmodified-since") => conditions.if_unmodified_since = Some(value),
             _ => {}
         }
         Ok(())
@@ -218,12 +193,6 @@ impl<'a> RequestFraming<'a> {
             (None, length) => Ok(RequestContent::Length(length.unwrap_or(0))),
         }
     }
-}
-
-/// A field that may come once. If it comes twice, neither value can be relied on. The empty value
-/// stands for that: it is never valid.
-fn once<'a>(before: Option<&'a [u8]>, value: &'a [u8]) -> Option<&'a [u8]> {
-    Some(if before.is_some() { b"" } else { value })
 }
 
 /// Only digits: the standard parser would take a sign.

@@ -1,7 +1,6 @@
 //! The content of a server: one body at every path, or the files below a directory.
 
-use super::precondition::Validators;
-use super::{ServedContent, content_type};
+use super::ServedContent;
 use crate::HttpError;
 use mpps_os::file::{self, Directory};
 use std::ffi::OsStr;
@@ -47,7 +46,6 @@ pub(crate) enum PathTarget {
 pub(crate) struct FoundFile {
     pub(crate) file: File,
     pub(crate) length: u64,
-    pub(crate) validators: Validators,
     pub(crate) content_type: &'static str,
 }
 
@@ -120,8 +118,10 @@ impl ServedSite {
                 PathTarget::File(FoundFile {
                     file,
                     length: metadata.len(),
-                    validators: Validators::of(&metadata),
-                    content_type: content_type::of_extension(&extension.to_string_lossy()),
+                    content_type: match extension.eq_ignore_ascii_case("html") {
+                        true => "text/html; charset=utf-8",
+                        false => "application/octet-stream",
+                    },
                 })
             }
             Ok((_, metadata)) if metadata.is_dir() => PathTarget::Directory,

@@ -4,17 +4,13 @@
 pub(crate) fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
-        206 => "Partial Content",
         301 => "Moved Permanently",
-        304 => "Not Modified",
         400 => "Bad Request",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
-        412 => "Precondition Failed",
         414 => "URI Too Long",
-        416 => "Range Not Satisfiable",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
         501 => "Not Implemented",

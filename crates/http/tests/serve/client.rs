@@ -60,9 +60,9 @@ impl Client {
         let status = head.get(9..12).and_then(|code| code.parse().ok());
         let status: u16 = status.ok_or(io::ErrorKind::InvalidData)?;
         let length = field(&head, "content-length").and_then(|length| length.parse().ok());
-        let body_bytes = match (has_body, status) {
-            (false, _) | (_, 304) => 0,
-            _ => length.ok_or(io::ErrorKind::InvalidData)?,
+        let body_bytes = match has_body {
+            false => 0,
+            true => length.ok_or(io::ErrorKind::InvalidData)?,
         };
         while self.rest.len() < head_bytes + body_bytes {
             self.more()?;

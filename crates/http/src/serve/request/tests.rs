@@ -42,7 +42,6 @@ fn a_plain_request() {
     assert_eq!((parsed.path, parsed.query), ("/", ""));
     assert!(parsed.is_1_1 && parsed.keep_alive);
     assert_eq!(parsed.content, RequestContent::Length(0));
-    assert_eq!(parsed.conditions, Conditions::default());
 }
 
 #[test]
@@ -193,14 +192,6 @@ fn what_is_too_long_is_refused_and_what_just_fits_is_not() {
     assert_eq!(refusal(&target), 414);
     assert_eq!(refusal(&with(&"a:\r\n".repeat(FIELDS_MAX))), 431);
     request(&with(&"a:\r\n".repeat(FIELDS_MAX - 1)));
-}
-
-#[test]
-fn a_field_that_came_twice_says_nothing() {
-    let text = with("Range: bytes=0-1\r\nRange: bytes=2-3\r\nIf-Range: \"a\"\r\n");
-    let parsed = request(&text);
-    assert_eq!(parsed.conditions.range, Some(&b""[..]));
-    assert_eq!(parsed.conditions.if_range, Some(&b"\"a\""[..]));
 }
 
 #[test]
