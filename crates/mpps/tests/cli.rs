@@ -7,7 +7,6 @@ mod report;
 mod starting;
 
 use crate::common::{Ended, Running, mpps, quiet_namespace, run};
-use mistakes::{MISTAKES, NOT_OURS, make};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs;
@@ -15,11 +14,11 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Stdio};
 
+/// An address of a documentation range (RFC 5737), which no interface has.
+const NOT_OURS: &str = "192.0.2.77:4321";
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let mistakes = MISTAKES
-        .iter()
-        .map(|mistake| Trial::waits(format!("cli::mistake::{}", mistake.name), || make(mistake)));
-    mistakes.chain(of_functions()).collect()
+    mistakes::trials().chain(of_functions()).collect()
 }
 
 fn of_functions() -> Vec<Trial> {
