@@ -1,6 +1,6 @@
 //! Ctrl-C and its kin.
 
-use mpps_os::signal::{ENDING, is_ignored, unblock};
+use mpps_os::signal::{ending, is_ignored, unblock};
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 /// # Errors
 /// If the kernel refuses a handler (`sigaction(2)`).
 pub(crate) fn begin() -> io::Result<()> {
-    unblock(&ENDING);
+    unblock(ending());
     // A file that reaches `ulimit -f` is an error of write(2), which is told and cleaned up after. A
     // handler that does nothing, for one that is ignored would be so in commands, too.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
@@ -27,7 +27,7 @@ pub(crate) fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
 
-/// Set by the first signal of [`ENDING`]; the second one ends the process at once. What must not stay behind is to be undone before anything is waited for that the second one is meant to
+/// Set by the first signal of [`ending`]; the second one ends the process at once. What must not stay behind is to be undone before anything is waited for that the second one is meant to
 /// cut short. What changes the host is safer with [`EndSignal::listen_held`]: between the first
 /// signal and the moment at which it is seen, there is time for the second.
 #[derive(Debug, Clone, Default)]
@@ -66,7 +66,7 @@ impl EndSignal {
         // A program that `nohup` starts is to stay when the terminal goes.
         let heard =
             |signal: &i32| [SIGINT, SIGQUIT, SIGTERM].contains(signal) || !is_ignored(*signal);
-        for signal in ENDING.into_iter().filter(heard) {
+        for signal in ending().filter(heard) {
             // In this order: the conditional exit looks at the flag before this signal sets it.
             register_conditional_shutdown(signal, 128 + signal, Arc::clone(&self.ends))?;
             if second_ends {

@@ -253,7 +253,7 @@ impl ContainedChild {
         }
     }
 
-    /// Passes a signal on to the command, one of [`crate::signal::ENDING`]. One that shares the
+    /// Passes a signal on to the command, one of [`crate::signal::ending`]. One that shares the
     /// keyboard with this program has had all but SIGTERM from there, and does not get it again.
     ///
     /// # Errors

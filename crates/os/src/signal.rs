@@ -1,21 +1,84 @@
 //! Signal settings of this process, inherited from the process that started it (`execve(2)`).
 
 use libc::{
-    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGSTKFLT, SIGTERM, SIGUSR1,
-    SIGUSR2, SIGVTALRM, SIGXCPU,
+    SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT,
+    SIGRTMAX, SIGRTMIN, SIGSEGV, SIGSTKFLT, SIGSYS, SIGTERM, SIGTRAP, SIGUSR1, SIGUSR2, SIGVTALRM,
+    SIGXCPU,
 };
-use std::mem::zeroed;
-use std::ptr;
+use std::mem::{MaybeUninit, zeroed};
+use std::sync::OnceLock;
+use std::{io, ptr};
 
-/// What ends a program that does not handle it (signal(7)), except a fault of the program itself.
-pub const ENDING: [i32; 14] = [
-    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGSTKFLT, SIGUSR1,
-    SIGUSR2, SIGVTALRM, SIGXCPU,
-];
+/// What ends a program that does not handle it (signal(7)), except [`FAULTS`]. Those without a name are
+/// the real-time signals that the C library leaves to programs.
+pub fn ending() -> impl Iterator<Item = i32> {
+    let named = [
+        SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGALRM, SIGIO, SIGPROF, SIGPWR, SIGSTKFLT,
+        SIGSYS, SIGTRAP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
+    ];
+    named.into_iter().chain(SIGRTMIN()..=SIGRTMAX())
+}
+
+/// The signals of a fault of the program itself. A handler of them must not return.
+const FAULTS: [i32; 5] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV];
+
+/// The terminal's mode and the bytes that [`restore_terminal_on_fault`] was given.
+static TERMINAL: OnceLock<(libc::termios, &'static [u8])> = OnceLock::new();
+
+/// From now on, a signal of [`FAULTS`] gives the terminal on standard input the mode that it has at the
+/// first call, and writes the bytes to standard output, before it ends the process. A fault runs no
+/// other code.
+///
+/// # Errors
+/// `ENOTTY` if standard input is no terminal (`tcgetattr(3)`).
+pub fn restore_terminal_on_fault(bytes: &'static [u8]) -> io::Result<()> {
+    let mut mode = MaybeUninit::<libc::termios>::uninit();
+    // SAFETY: `mode` is writable, and the call fills it if it succeeds.
+    let mode = unsafe {
+        match libc::tcgetattr(0, mode.as_mut_ptr()) {
+            0 => mode.assume_init(),
+            _ => return Err(io::Error::last_os_error()),
+        }
+    };
+    TERMINAL.get_or_init(|| (mode, bytes));
+    // SAFETY: all zeros are a sigaction, which is plain numbers and outlives the calls. The handler
+    // calls only functions that are safe in one (signal-safety(7)).
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        action.sa_sigaction = restore_terminal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        // On the stack that Rust's threads have for it: the fault may be the end of the usual one. With
+        // the usual action behind it.
+        action.sa_flags = libc::SA_ONSTACK | libc::SA_RESETHAND;
+        for signal in FAULTS {
+            libc::sigaction(signal, &action, ptr::null_mut());
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn restore_terminal(signal: libc::c_int) {
+    let mut output = libc::pollfd {
+        fd: 1,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: all pointers are to values that outlive the calls. The signal comes when the handler
+    // returns, and then ends the process.
+    unsafe {
+        if let Some((mode, bytes)) = TERMINAL.get() {
+            libc::tcsetattr(0, libc::TCSANOW, mode);
+            // A terminal that takes nothing must not keep the process.
+            if libc::poll(&mut output, 1, 0) > 0 {
+                libc::write(1, bytes.as_ptr().cast(), bytes.len());
+            }
+        }
+        libc::raise(signal);
+    }
+}
 
 /// Lets the signals come, where who started the program had blocked them: to the calling thread and
 /// those that it starts from now on (`pthread_sigmask(3)`).
-pub fn unblock(signals: &[i32]) {
+pub fn unblock(signals: impl IntoIterator<Item = i32>) {
     // SAFETY: a signal set is plain numbers, and all zeros are a value of it. This C library makes
     // it empty, and it outlives the calls; the old set is not requested. A number that is no signal
     // is refused, and changes nothing.
@@ -23,7 +86,7 @@ pub fn unblock(signals: &[i32]) {
         let mut set = zeroed();
         libc::sigemptyset(&mut set);
         for signal in signals {
-            libc::sigaddset(&mut set, *signal);
+            libc::sigaddset(&mut set, signal);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
     }
@@ -65,7 +128,7 @@ mod tests {
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
         }
         assert_eq!(both.map(is_blocked), [true, true]);
-        unblock(&[libc::SIGUSR1, 4095]);
+        unblock([libc::SIGUSR1, 4095]);
         assert_eq!(both.map(is_blocked), [false, true]);
     }
 

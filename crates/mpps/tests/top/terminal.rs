@@ -287,11 +287,24 @@ fn the_terminal_is_put_back() {
     screen.keys(&["C-c"]);
     screen.was_put_back("ended 0");
     for signal in [
-        "USR1", "ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU", "ABRT",
+        "USR1", "ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU", "TRAP", "SYS", "RTMIN", "RTMAX",
+        "40",
     ] {
         screen.start();
         common::kill(signal, &screen.program());
         screen.was_put_back("ended 0");
+    }
+    // Faults of the program itself end it at once.
+    for (signal, status) in [
+        ("ILL", 132),
+        ("ABRT", 134),
+        ("BUS", 135),
+        ("FPE", 136),
+        ("SEGV", 139),
+    ] {
+        screen.start();
+        common::kill(signal, &screen.program());
+        screen.was_put_back(&format!("ended {status}"));
     }
     screen.start();
     common::kill("TSTP", &screen.program());

@@ -3,7 +3,7 @@
 //! Everything here runs between `fork` and `exec`, where only async-signal-safe calls are allowed
 //! (`signal-safety(7)`): no allocation, no lock, no panic.
 
-use crate::signal::ENDING;
+use crate::signal::ending;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
@@ -386,7 +386,7 @@ fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = hear as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        for signal in ENDING.into_iter().chain([libc::SIGCHLD]) {
+        for signal in ending().chain([libc::SIGCHLD]) {
             libc::sigaddset(&mut blocked, signal);
             libc::sigaction(signal, &action, ptr::null_mut());
         }

@@ -2,7 +2,7 @@
 //! and its size is whatever another program set.
 
 use mpps_os::epoll::{Epoll, Events, Interest};
-use mpps_os::signal::is_ignored;
+use mpps_os::signal::{is_ignored, restore_terminal_on_fault};
 use mpps_os::terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -28,6 +28,9 @@ use std::time::Duration;
 const LARGEST: (u16, u16) = (1000, 400);
 /// The size of a terminal that does not know its own.
 const USUAL: (u16, u16) = (80, 24);
+
+/// Leaves the alternate screen and shows the cursor, as [`put_back`] does.
+const PUT_BACK: &[u8] = b"\x1b[?1049l\x1b[?25h";
 
 /// The bytes that keys send (console_codes(4), and `kcbt` of terminfo(5)), in either mode of the
 /// cursor keys.
@@ -78,6 +81,7 @@ impl Console {
         if !is_ignored(SIGTSTP) {
             signal_hook::flag::register(SIGTSTP, Arc::clone(&stops))?;
         }
+        restore_terminal_on_fault(PUT_BACK)?;
         take()?;
         let area = area();
         let options = TerminalOptions {
