@@ -36,7 +36,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches, Parser, Subcommand};
 use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
-use mpps_os::RENAME;
+use mpps_os::{RENAME, limit};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -99,13 +99,17 @@ pub(crate) enum Subcommands {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    if let Err(error) = signal::begin() {
-        let _ = output::line(
-            OutputStream::Err,
-            &format!("mpps: cannot hear signals: {error}"),
-        );
+    let begun = allow_stack().and_then(|()| signal::begin().context("cannot hear signals"));
+    if let Err(error) = begun {
+        let _ = output::line(OutputStream::Err, &format!("mpps: {error:#}"));
         return ExitCode::from(2);
     }
+    run()
+}
+
+/// Apart from [`main`], because its frame alone may be more than a small stack has.
+#[inline(never)]
+fn run() -> ExitCode {
     let parsed = help::command().try_get_matches_from(words(std::env::args_os()));
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
@@ -160,6 +164,23 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+/// Beyond its stack the process would end without a word.
+fn allow_stack() -> Result<()> {
+    let bytes = limit::allow_stack(STACK_BYTES)?;
+    ensure!(
+        bytes >= STACK_BYTES_MIN,
+        "the stack may have {} KiB, but mpps needs {} KiB: raise `ulimit -s`",
+        bytes >> 10,
+        STACK_BYTES_MIN >> 10
+    );
+    Ok(())
+}
+
+/// As much as Rust gives a thread.
+const STACK_BYTES: u64 = 2 << 20;
+/// A debug build needs 384 to 512 KiB to parse the command line.
+const STACK_BYTES_MIN: u64 = 512 << 10;
 
 /// The words of the command line. `mpps help` takes only commands, so `--help` behind it is left out.
 fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {

@@ -1,9 +1,10 @@
 //! Limits of the process: `getrlimit(2)`.
 
+use crate::CallResult;
 use crate::error::On;
-use crate::{CallError, CallResult};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
 
 /// Sees to it that the process may have `wanted` descriptors open, as far as it may decide that
 /// itself, and returns how many it may have (`RLIMIT_NOFILE`): the soft limit is raised up to the
@@ -13,7 +14,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// None that is known: every process may raise its soft limit, unless the hard one is beyond what
 /// the machine allows by now (`fs.nr_open`, proc(5)), and then the soft one stays as it is.
 pub fn allow_descriptors(wanted: u64) -> CallResult<u64> {
-    let limit = getrlimit(Resource::Nofile);
+    allow(Resource::Nofile, wanted).on("setrlimit RLIMIT_NOFILE", wanted)
+}
+
+/// The same of the bytes of the first thread's stack (`RLIMIT_STACK`), which the kernel lets grow up to the
+/// limit of the moment.
+///
+/// # Errors
+/// None that is known.
+pub fn allow_stack(wanted: u64) -> CallResult<u64> {
+    allow(Resource::Stack, wanted).on("setrlimit RLIMIT_STACK", wanted)
+}
+
+fn allow(resource: Resource, wanted: u64) -> io::Result<u64> {
+    let limit = getrlimit(resource);
     let (soft, hard) = (
         limit.current.unwrap_or(u64::MAX),
         limit.maximum.unwrap_or(u64::MAX),
@@ -25,16 +39,12 @@ pub fn allow_descriptors(wanted: u64) -> CallResult<u64> {
         current: Some(wanted.min(hard)),
         maximum: limit.maximum,
     };
-    match setrlimit(Resource::Nofile, raised) {
+    match setrlimit(resource, raised) {
         Ok(()) => Ok(wanted.min(hard)),
         // A hard limit above `fs.nr_open` is refused though it is not changed (`do_prlimit`,
         // kernel/sys.c).
         Err(Errno::PERM) => Ok(soft),
-        Err(errno) => Err(CallError::new(
-            "setrlimit RLIMIT_NOFILE",
-            wanted,
-            errno.into(),
-        )),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -35,6 +35,22 @@ pub(crate) fn a_file_at_its_limit_is_told_and_removed() {
     assert_eq!(left(), 1);
 }
 
+/// The soft limit is raised, and a hard one is an error.
+pub(crate) fn a_small_stack_is_raised_or_told() {
+    for limit in [16, 64, 256] {
+        let ended = run(&mut shell(&format!(
+            "ulimit -s {limit}; $MPPS report $RESULT"
+        )));
+        let told = format!("the stack may have {limit} KiB");
+        expect_refusal(&ended, &[&told, "raise `ulimit -s`"]);
+        run(&mut shell(&format!(
+            "ulimit -S -s {limit}; $MPPS report $RESULT"
+        )))
+        .fine();
+    }
+    run(&mut shell("ulimit -s 512; $MPPS report $RESULT")).fine();
+}
+
 /// The way that mpps treats the signal is not inherited by its commands.
 pub(crate) fn a_command_at_its_limit_has_the_signal() {
     let directory = tempfile::tempdir().expect("a directory can be had");
