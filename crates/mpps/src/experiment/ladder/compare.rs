@@ -7,15 +7,15 @@
 mod text;
 
 use super::result::{LabBody, LabResult, RungResult};
-use crate::measure::document::firsts;
 use crate::measure::envelope::EnvelopeBody;
 use crate::measure::noise::{CHANGE_MIN, MeasuredChange, Noise, RATE_MIN, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::runs::Runs;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use mpps_host::{Difference, Ledger};
+use mpps_os::text::Foreign;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The name of a file as the user gave it, and what it holds.
 type ComparedFile<'a> = (&'a str, &'a LabResult);
@@ -189,13 +189,22 @@ fn chooses(command: &str) -> bool {
     })
 }
 
-/// A run that is too short says nothing, and too few repeats nothing of noise.
+/// A run that is too short says nothing, and too few repeats nothing of noise. Of two rungs of one name
+/// either may be meant; `mpps lab` writes none.
 fn refuse((file, result): ComparedFile<'_>) -> Result<()> {
     let command = LabBody::COMMAND;
     ensure!(
         !result.quick,
         "{file} is of a --quick run, too short to be compared: run `{command}` without --quick"
     );
+    let mut names = HashSet::new();
+    let again = result.rungs.iter().find(|rung| !names.insert(named(rung)));
+    if let Some(RungResult { rung, name, .. }) = again {
+        let (rung, name) = (Foreign(rung), Foreign(name));
+        bail!(
+            "{file} has rung {rung} ({name}) twice: the file was changed after it was written; remove one"
+        );
+    }
     for rung in result
         .rungs
         .iter()
@@ -221,7 +230,8 @@ fn named(rung: &RungResult) -> [&str; 2] {
 type Rungs<'a> = HashMap<[&'a str; 2], &'a RungResult>;
 
 fn by_name((_, result): ComparedFile<'_>) -> Rungs<'_> {
-    firsts(result.rungs.iter().map(|rung| (rung, named(rung))))
+    let rungs = result.rungs.iter();
+    rungs.map(|rung| (named(rung), rung)).collect()
 }
 
 fn alone(rung: &RungResult, verdict: RungChange) -> RungComparison {
@@ -514,6 +524,14 @@ mod tests {
             few.contains("rung 4b of b.json") && few.contains("--repeat 5"),
             "{few}"
         );
+        let again = fixture().rungs.remove(3);
+        let twice = refused(&|b| b.rungs.push(again.clone()));
+        assert!(twice.contains("b.json has rung 4b"), "{twice}");
+        // A placement of its own is another rung.
+        let mut b = fixture();
+        b.rungs.push(again.clone());
+        b.rungs.last_mut().unwrap().name.push_str(" elsewhere");
+        side_by_side(&fixture(), &b).unwrap();
         let nothing = refused(&|b| b.rungs.clear());
         assert!(nothing.contains("a.json and b.json"), "{nothing}");
         let silent = refused(&|b| b.rungs[0].runs.mpps_samples.clear());
