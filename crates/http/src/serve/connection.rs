@@ -316,7 +316,8 @@ impl Connection {
         }
         self.waiting = Vec::new();
         let reply = responder.refuse(408, now_ms);
-        self.send(reply, After::Close, responder.close(), now_ms)
+        // The rest of the request may still come.
+        self.send(reply, After::Linger, responder.close(), now_ms)
     }
 
     /// Makes of some bytes what can be made of them: how many are done with, and the step.
@@ -377,6 +378,9 @@ impl Connection {
             Close::Client => After::Part,
             // Content that is still to come would be answered with a RST.
             Close::Server | Close::Rst if self.skip > behind => After::Linger,
+            // So would the next request of a client that has sent more already, or that did not ask for
+            // the close, as in a drain.
+            Close::Server if self.skip < behind || request.keep_alive => After::Linger,
             Close::Server | Close::Rst => After::Close,
         };
         let reply = responder.answer(request, keeps, now_ms);

@@ -212,7 +212,23 @@ fn a_drain_makes_every_reply_the_last() {
     talk.sent();
     talk.responder.drain();
     let reply = talk.reply(GET);
-    assert!(reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
+    assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
+    assert!(matches!(talk.sent(), ServeStep::Shutdown));
+    let mut asks = Talk::new(Close::Server);
+    asks.responder.drain();
+    assert!(asks.reply(GET_CLOSE).last);
+}
+
+#[test]
+fn what_a_client_sends_behind_its_last_request_does_not_cost_the_reply() {
+    for (behind, lingers) in [(&b""[..], false), (GET, true), (b"x", true)] {
+        let mut talk = Talk::new(Close::Server);
+        assert_eq!(talk.reply(&[GET_CLOSE, behind].concat()).last, !lingers);
+        assert_eq!(matches!(talk.sent(), ServeStep::Shutdown), lingers);
+    }
+    // A client gets a RST in any case.
+    let mut talk = Talk::new(Close::Rst);
+    assert!(talk.reply(&[GET_CLOSE, GET].concat()).last);
 }
 
 #[test]
@@ -425,7 +441,9 @@ fn half_a_request_is_told_when_its_time_is_over() {
     let ServeStep::Send(reply) = talk.connection.expire(&mut talk.responder, 100) else {
         panic!("half a request is there");
     };
-    assert!(reply.last && reply.status == 408);
+    assert!(!reply.last && reply.status == 408);
+    assert!(matches!(talk.sent(), ServeStep::Shutdown));
+    assert!(matches!(talk.receive(&GET[3..]), ServeStep::Receive));
     let mut silent = Talk::new(Close::Server);
     let step = silent.connection.expire(&mut silent.responder, 100);
     assert!(matches!(step, ServeStep::Close));

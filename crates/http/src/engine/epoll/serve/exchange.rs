@@ -304,6 +304,8 @@ impl Exchange {
     fn sent(&mut self, open: &mut Open, outgoing: &Outgoing) -> ServeStep {
         let step = open.connection.sent(&mut self.responder, self.now_ms);
         open.ending = match step {
+            // It was late before its reply.
+            _ if open.ending == Ending::HeadTimeout => Ending::HeadTimeout,
             // A refused request has its answer, which must not be overtaken by a RST.
             ServeStep::Shutdown if outgoing.reply.status >= 400 => Ending::Refused,
             _ if open.connection.waits().is_over() => Ending::Done,
