@@ -56,8 +56,10 @@ pub struct Observed<'a> {
     /// UDP packets of this namespace that the kernel dropped on their way in, by reason. If a port
     /// was asked for, only packets of that port. None if drops cannot be watched.
     pub drops: Option<Vec<ReasonCount>>,
-    /// The same on its way out.
+    /// The same on its way out, sent by sockets of this namespace.
     pub(super) drops_out: Vec<ReasonCount>,
+    /// The same that no socket here sent: forwarded, of a tunnel, or at the queue of an ifb.
+    pub(super) drops_forwarded: Vec<ReasonCount>,
     /// The same of sockets that were closed, in any namespace.
     pub(super) drops_closed: Vec<ReasonCount>,
     /// The same of all that [`Self::drops`] has not: other protocols, and other ports.
@@ -142,7 +144,8 @@ impl<'a> Observed<'a> {
             backlog_elsewhere = DropCount::elsewhere_since(now, then, netns, reason);
         }
         out.retain(|drop| *drop_reasons::fate(&drop.reason) != Fate::Harmless);
-        out.extend(ours.extract_if(.., |drop| is_outward(&drop.reason)));
+        let forwarded = ours.extract_if(.., |drop| is_outward(&drop.reason));
+        let forwarded = forwarded.collect();
         others.retain(|drop| !is_outward(&drop.reason));
         Self {
             sockets: sockets.collect(),
@@ -151,6 +154,7 @@ impl<'a> Observed<'a> {
             other_drops: drops.map(|_| others),
             backlog_elsewhere,
             drops_out: out,
+            drops_forwarded: forwarded,
             drops_closed: closed,
             cpus: after.cpus.busy_since(&before.cpus),
             before,

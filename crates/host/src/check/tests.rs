@@ -130,6 +130,7 @@ fn findings(seen: &Observed) -> Vec<Finding> {
     twin.drops.clone_from(&seen.drops);
     twin.other_drops.clone_from(&seen.other_drops);
     twin.drops_out.clone_from(&seen.drops_out);
+    twin.drops_forwarded.clone_from(&seen.drops_forwarded);
     twin.drops_closed.clone_from(&seen.drops_closed);
     twin.backlog_elsewhere = seen.backlog_elsewhere;
     let mut expected: Vec<[String; 3]> = found.iter().map(words).collect();

@@ -7,7 +7,7 @@ use crate::ledger::loss::{
     ALLOWANCE_OUT, CGROUP_OUT, FIREWALL_OUT, INTERFACE_OUT, LOSSES_OUT, LossKind, NO_NEIGHBOUR,
     NO_ROUTE_OUT, OTHER_OUT, QDISC_OUT, SEND_BUFFER, TOO_LONG_OUT,
 };
-use crate::{Loss, Scope};
+use crate::{Loss, ReasonCount, Scope};
 use Confidence::{Certain, Likely, Possible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,8 @@ const QDISC_DROPPED: &str = " qdisc dropped";
 /// The datagrams of a network namespace on their way out: sent = left + all losses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WayOut {
-    /// Datagrams that programs handed to UDP; a train (`UDP_SEGMENT`) is one.
+    /// Datagrams that programs handed to UDP; a train (`UDP_SEGMENT`) is one. Also those that this host
+    /// forwarded and lost.
     pub sent: u64,
     /// Those that no counter and no drop reason shows as lost.
     pub left: u64,
@@ -141,6 +142,8 @@ struct LossOut {
     count: u64,
     /// How many of them UDP counted as sent (`OutDatagrams`).
     behind: u64,
+    /// How many of them no socket here sent.
+    forwarded: u64,
     evidence: Vec<Evidence>,
 }
 
@@ -149,8 +152,18 @@ fn sources(evidence: &[Evidence]) -> String {
     sources.join(" + ")
 }
 
-/// The drop reasons of a kind, of packets that were sent. [`OTHER_OUT`] has the reasons of no other kind.
+/// The drop reasons of a kind, of packets on their way out. [`OTHER_OUT`] has the reasons of no other kind.
 fn reasons(seen: &Observed, kind: &LossKind) -> Vec<Evidence> {
+    let sent = reasons_of(&seen.drops_out, kind, "on the way out").into_iter();
+    sent.chain(forwarded(seen, kind)).collect()
+}
+
+/// The same of packets that no socket here sent. UDP counts none of them.
+fn forwarded(seen: &Observed, kind: &LossKind) -> Vec<Evidence> {
+    reasons_of(&seen.drops_forwarded, kind, "forwarded")
+}
+
+fn reasons_of(drops: &[ReasonCount], kind: &LossKind, way: &str) -> Vec<Evidence> {
     let is_of = |kind: &LossKind, reason: &str| {
         kind.reasons
             .iter()
@@ -163,9 +176,9 @@ fn reasons(seen: &Observed, kind: &LossKind) -> Vec<Evidence> {
         true => !LOSSES_OUT.iter().any(|kind| is_of(kind, reason)),
         false => is_of(kind, reason),
     };
-    let drops = seen.drops_out.iter().filter(|drop| is_asked(&drop.reason));
+    let drops = drops.iter().filter(|drop| is_asked(&drop.reason));
     let drops = drops.map(|drop| {
-        let source = format!("drop reason {}, on the way out", drop.reason);
+        let source = format!("drop reason {}, {way}", drop.reason);
         Evidence::new(source, 0, drop.datagrams)
     });
     drops.collect()
@@ -215,11 +228,15 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
         true => [silent_by, other_by.clone()].concat(),
         false => silent_by,
     };
-    let row = |kind, count, behind, evidence| LossOut {
-        kind,
-        count,
-        behind,
-        evidence,
+    let row = |kind, count, behind: u64, evidence| {
+        let forwarded = Evidence::sum(&forwarded(seen, kind)).min(count);
+        LossOut {
+            kind,
+            count,
+            behind: behind.min(count - forwarded),
+            forwarded,
+            evidence,
+        }
     };
     let unnamed_by = discards_by.into_iter().filter(|_| unnamed > 0);
     let ruled_by = unnamed_by.chain(ruled_by).collect();
@@ -309,6 +326,12 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
     let mut what = what.to_owned();
     if !named.is_empty() {
         what = format!("{what}: {named}");
+    }
+    if loss.forwarded > 0 {
+        let forwarded = loss.forwarded;
+        what = format!(
+            "{what}; no socket here sent {forwarded} of them: they were forwarded, or came by an ifb"
+        );
     }
     if seen.asked.port.is_some() && !is_of_port {
         what.push_str("; that is of all ports");

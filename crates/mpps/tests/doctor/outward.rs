@@ -1,6 +1,6 @@
 //! Datagrams that do not leave this host.
 
-use super::scenario::{IP, SENT, Scenario, expect, silent};
+use super::scenario::{IP, PORT, SENT, Scenario, Traffic, expect, silent};
 use crate::common::run;
 use mpps_lab::address;
 use mpps_trial::{Need, Trial, trials};
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root, IP): no_route_out, a_neighbour_that_is_silent, a_queue_that_is_too_short;
+        waits(Need::Root, IP): no_route_out, a_neighbour_that_is_silent, a_queue_that_is_too_short,
+            a_queue_too_short_for_what_is_forwarded;
     ]
 }
 
@@ -69,4 +70,29 @@ fn a_queue_that_is_too_short() {
     );
     ip(&scenario, "tc qdisc del dev mpps-rx root");
     silent(&scenario.doctor(None, || sends(&scenario, there, 100)));
+}
+
+/// The sender's packets come back to it by the receiver.
+fn a_queue_too_short_for_what_is_forwarded() {
+    let scenario = Scenario::new();
+    let far: IpAddr = [203, 0, 113, 9].into();
+    ip(&scenario, "sysctl -qw net.ipv4.ip_forward=1");
+    ip(&scenario, "ip route add 203.0.113.0/24 via 192.168.254.30");
+    let route = ["route", "add", "203.0.113.0/24", "via", "192.168.254.1"];
+    scenario.on_sender(|| run(Command::new("ip").args(route)).fine());
+    let look = |datagrams| {
+        let traffic = Traffic::to(&format!("{far}:{PORT}"), datagrams);
+        scenario.doctor(None, || scenario.send(traffic))
+    };
+    ip(
+        &scenario,
+        "tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000",
+    );
+    let found = look(SENT);
+    let lost = found.evidence();
+    assert!(lost > SENT / 2 && lost < SENT, "{found:#?}");
+    expect(&found, &[("way_out", lost, "were forwarded")]);
+    found.came(0);
+    ip(&scenario, "tc qdisc del dev mpps-rx root");
+    silent(&look(100));
 }

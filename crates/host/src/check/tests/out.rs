@@ -75,6 +75,32 @@ fn what_is_sent_is_never_lost_on_the_way_in() {
 }
 
 #[test]
+fn what_is_forwarded_is_lost_on_the_way_out() {
+    for reason in ["QDISC_DROP", "FQ_FLOW_LIMIT", "PKT_TOO_BIG", "NEIGH_FAILED"] {
+        let of = |count, sent| {
+            host(&[
+                ("Ip.InReceives", count),
+                ("Ip.ForwDatagrams", count),
+                ("Udp.OutDatagrams", sent),
+            ])
+        };
+        let (before, after) = (of(0, 0), later(of(LOST, 5)));
+        let drops = [dropped(reason, LOST)];
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        let found = findings(&seen);
+        assert_eq!(told(&found), is(&[("way_out", LOST)]), "{reason}");
+        let words = format!("no socket here sent {LOST} of them");
+        assert!(found[0].what.contains(&words), "{}", found[0].what);
+        let ledger = ledger(&seen);
+        let counts = (ledger.offered, ledger.lost(), ledger.unaccounted);
+        assert_eq!(counts, (0, 0, 0), "{reason}: {ledger}");
+        // The host's own datagrams have left.
+        let out = WayOut::of(&seen);
+        assert_eq!((out.sent, out.left, out.lost()), (LOST + 5, 5, LOST));
+    }
+}
+
+#[test]
 fn a_closed_socket_takes_along_what_nobody_read() {
     let delivered = &["Ip.InDelivers"][..];
     for (purged_here, expected) in [(LOST, LOST), (LOST - 1, LOST - 1), (9 * LOST, LOST)] {
