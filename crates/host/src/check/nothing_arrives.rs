@@ -4,6 +4,7 @@ use super::drop_reasons;
 use super::vanished::{is_udp_silent, packets_to_strange_groups, unread};
 use super::{Check, Confidence, Evidence, Finding, Observed, firewall, fragments, port_owner};
 use crate::Station;
+use mpps_os::netlink::sock_diag::UdpEntry;
 
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
@@ -276,7 +277,21 @@ fn is_silent(seen: &Observed) -> bool {
         .sockets
         .iter()
         .any(|socket| socket.drops.grown() > 0 || socket.entry.queued_bytes > 0);
-    // IGMP is delivered, and no counter of a protocol has it.
-    let is_read = unread(seen) <= seen.grown(&["IpExt.InMcastPkts"]);
+    // Packets that only `Ip.InDelivers` has are of IGMP, VRRP, GRE and others, or were in a socket that closed.
+    // The drop reasons show the latter.
+    let is_read = seen.drops.is_some()
+        || stays_open(seen)
+        || unread(seen) <= seen.grown(&["IpExt.InMcastPkts"]);
     is_udp_silent(seen) && is_read && !dropped && !lost
+}
+
+/// True if every socket of the port is still there, and there was one.
+fn stays_open(seen: &Observed) -> bool {
+    let before = seen.before.sockets.iter();
+    let mut before = before.filter(|one| Some(one.local.port()) == seen.asked.port);
+    let is_there = |one: &UdpEntry| {
+        let mut after = seen.after.sockets.iter();
+        after.any(|later| later.inode == one.inode)
+    };
+    before.clone().next().is_some() && before.all(is_there)
 }

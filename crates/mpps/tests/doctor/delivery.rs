@@ -16,12 +16,34 @@ pub(crate) fn trials() -> Vec<Trial> {
             two_programs_at_one_port;
         waits(Need::Root, PYTHON):
             a_group_joined_at_another_interface,
-            a_group_joined_for_another_source;
+            a_group_joined_for_another_source,
+            packets_of_another_protocol;
         waits(Need::Root, NFT):
             a_published_port,
             a_port_translated_to_loopback,
             later_fragments_refused;
     ]
+}
+
+/// VRRP to this host itself, which a program takes, and which no counter of a protocol has.
+fn packets_of_another_protocol() {
+    const SEND: &str = "import socket\n\
+        s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 112)\n\
+        for _ in range(5): s.sendto(bytes(20), ('192.168.254.1', 0))";
+    const TAKE: &str = "import socket, time\n\
+        s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 112)\n\
+        print('ready', flush=True)\n\
+        time.sleep(600)";
+    let scenario = Scenario::new();
+    let _router = scenario.server(TAKE);
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || scenario.python(SEND));
+    let words = "no UDP datagram was among them";
+    expect(&found, &[("nothing_arrives", 0, words)]);
+    silent(&scenario.doctor(Some(PORT), || {
+        scenario.python(SEND);
+        scenario.send(Traffic::to(&at(1), SENT));
+    }));
 }
 
 /// Sends what comes to the port on to this address.

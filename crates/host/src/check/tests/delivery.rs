@@ -215,6 +215,40 @@ fn neighbour_discovery_moves_no_station() {
         false,
         &["no UDP datagram was among them"],
     );
+    // Packets of VRRP to this host itself, and GRE: only a closed socket would be the same.
+    let stray = [("Ip.InReceives", 4), ("Ip.InDelivers", 4)];
+    let asks = |before: &[u32], after: &[u32], drops: Option<&[DropCount]>| {
+        let of = |inodes: &[u32], counters: &[(&str, u64)]| {
+            let inodes = inodes.iter();
+            let mut facts = host(counters);
+            facts.sockets = inodes
+                .map(|&inode| socket("0.0.0.0:53", inode, 0))
+                .collect();
+            facts
+        };
+        let before = of(before, &stray.map(|(name, _)| (name, 0)));
+        let after = later(of(after, &stray));
+        let drops = drops.map(|drops| (&[][..], drops, 1));
+        let seen = Observed::new(&before, &after, drops, asked(Some(53)));
+        told(&findings(&seen))
+            .iter()
+            .any(|(check, _)| check == "nothing_arrives")
+    };
+    for (before, after, drops, speaks) in [
+        (&[7][..], &[7][..], None, true),
+        (&[7], &[7, 8], None, true),
+        (&[7, 8], &[7], None, false),
+        (&[], &[], None, false),
+        (&[7, 8], &[7], Some(&[][..]), true),
+        (&[], &[], Some(&[]), true),
+    ] {
+        let is_seen = drops.is_some();
+        assert_eq!(
+            asks(before, after, drops),
+            speaks,
+            "{before:?} {after:?} {is_seen}"
+        );
+    }
 }
 
 #[test]
