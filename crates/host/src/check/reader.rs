@@ -17,6 +17,8 @@ const WAITED_MIN: f64 = 0.05;
 const IDLE_CPU: f64 = 0.5;
 /// How often a queue has to be looked at to know its course.
 const LOOKS_MIN: u32 = 3;
+/// Looks at a queue within a second, which are 100 ms or more apart.
+const UNREAD_LOOKS: u32 = 10;
 /// How many of a list are named.
 const NAMED: usize = 4;
 /// The size that most drivers book in a buffer for a datagram of one packet, in bytes: half a page and
@@ -117,6 +119,15 @@ pub(super) fn lacks_cpu(busy: &Busy) -> bool {
 /// True if its busiest thread always had work, and a CPU for nearly all of it.
 pub(super) fn never_slept(busy: &Busy) -> bool {
     busy.ready() >= FULL && !lacks_cpu(busy)
+}
+
+/// True if no program took anything from the queue for a second or longer, though datagrams wait there.
+pub(super) fn is_unread(seen: &Observed, socket: &SeenSocket) -> bool {
+    let looks = socket.course.map_or(0, |course| course.unread);
+    // No socket at all was read, or this one's reader did nothing.
+    let is_idle = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]) == 0
+        || socket.busy.is_some_and(|busy| busy.ran < IDLE);
+    looks >= UNREAD_LOOKS && is_idle
 }
 
 /// How much of its time the reader ran, waited and slept; empty if that is not seen.

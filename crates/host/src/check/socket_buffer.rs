@@ -3,16 +3,18 @@
 use super::overrun::{Cause, Overrun, overruns};
 use super::program_settings::threads;
 use super::reader::{
-    FULL, Late, ask_for, cpu_holders, holders, larger_buffer, own_cpu, rates, said,
+    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, own_cpu, rates, said,
 };
-use super::{Check, Confidence, Finding, Observed, SeenSocket};
+use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket};
 use crate::Station;
+use mpps_os::netlink::sock_diag::UdpEntry;
 
 pub(super) const CHECK: Check = Check {
     name: "socket_buffer",
     reads: "`sk_drops` and queue of each UDP socket (sock_diag), less filter, checksum and memory drops; \
             thread run and wait times (schedstat); CPU times of processes",
-    speaks: "a socket's buffer was full: program slow, stopped, idle or without CPU, or buffer small",
+    speaks: "a socket's buffer was full: program slow, stopped, idle or without CPU, or buffer small; with \
+             `--port` or `--pid` also a queue that no program reads",
     run,
 };
 
@@ -31,7 +33,54 @@ const HIDDEN: &str = ". Or a CPU quota holds it back: none is seen, since /sys/f
 fn run(seen: &Observed) -> Vec<Finding> {
     let own = overruns(seen).into_iter();
     let own = own.filter(|overrun| overrun.cause == Cause::Reader);
-    own.filter_map(|overrun| finding(seen, &overrun)).collect()
+    let full = own.filter_map(|overrun| finding(seen, &overrun));
+    let is_asked = seen.asked.port.is_some() || seen.asked.pid.is_some();
+    let sockets = seen.sockets.iter().filter(|_| is_asked);
+    let unread = sockets.filter(|one| one.drops.grown() == 0 && is_unread(seen, one));
+    full.chain(unread.map(|socket| unread_queue(seen, socket)))
+        .collect()
+}
+
+/// Nothing is lost until the buffer is full.
+fn unread_queue(seen: &Observed, socket: &SeenSocket) -> Finding {
+    let UdpEntry {
+        local,
+        inode,
+        queued_bytes,
+        buffer_bytes,
+        ..
+    } = socket.entry;
+    let mut before = seen.before.sockets.iter();
+    let before = before.find(|one| one.inode == *inode);
+    let evidence = Evidence::new(
+        format!("bytes in the queue of socket {local} (sock_diag, inode {inode})"),
+        before.map_or(0, |one| one.queued_bytes.into()),
+        (*queued_bytes).into(),
+    );
+    let stopped = socket.holders.iter().find(|(process, _)| process.stopped);
+    let (cause, remedy) = match (stopped, socket.owner) {
+        (Some((process, _)), _) => (
+            ": a process that has it is stopped",
+            format!("kill -CONT {}", process.pid),
+        ),
+        (None, Some(owner)) => ("", waits_for(owner.pid)),
+        (None, None) => ("", unseen(seen).to_owned()),
+    };
+    let what = format!(
+        "the program does not read {}: {queued_bytes} bytes have waited for a second or longer in its buffer of \
+         {buffer_bytes}{cause}",
+        socket.name()
+    );
+    let found = Finding::noticed(seen, &CHECK, Station::Socket, vec![evidence]);
+    let found = found
+        .says(what, remedy)
+        .because(&[said(socket), holders(socket)]);
+    found.with(Confidence::Likely)
+}
+
+/// How to see why a program does not read.
+fn waits_for(pid: u32) -> String {
+    format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status")
 }
 
 fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
@@ -73,8 +122,6 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
 fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     let socket = overrun.socket;
     let pid = socket.owner.map_or(0, |owner| owner.pid);
-    let waits_for =
-        format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status");
     match (overrun.late, socket.busy) {
         (Late::Stopped(stopped), _) => (
             match socket.holders.iter().all(|(process, _)| process.stopped) {
@@ -92,7 +139,7 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
         ),
         (Late::NotRead, _) => (
             "it still is, and the program does not read it".to_owned(),
-            waits_for,
+            waits_for(pid),
         ),
         (Late::Rate, busy) => too_slow(seen, overrun, busy.is_some()),
         (Late::NeverSlept, _) => (

@@ -16,8 +16,11 @@ pub struct QueueCourse {
     pub most: u64,
     /// The most that it dropped in intervals without a pause between them.
     pub longest: u64,
-    /// Its drops at the last look, and since the last interval without any.
+    /// How many looks in a row, to the last, saw it with bytes and no smaller than the look before.
+    pub unread: u32,
+    /// Its drops and bytes at the last look, and the drops since the last interval without any.
     drops: u32,
+    queued: u32,
     now: u64,
 }
 
@@ -39,6 +42,7 @@ impl QueueCourse {
         let all = sockets.iter().map(|socket| {
             let course = Self {
                 drops: socket.drops,
+                queued: socket.queued_bytes,
                 ..Self::default()
             };
             (socket.inode, course)
@@ -58,6 +62,11 @@ impl QueueCourse {
         };
         self.most = self.most.max(lost);
         self.longest = self.longest.max(self.now);
+        self.unread = match socket.queued_bytes >= self.queued.max(1) {
+            true => self.unread + 1,
+            false => 0,
+        };
+        self.queued = socket.queued_bytes;
     }
 }
 
@@ -81,6 +90,23 @@ mod tests {
             queued_bytes,
             buffer_bytes: 100,
             drops,
+        }
+    }
+
+    #[test]
+    fn a_queue_that_shrinks_is_read() {
+        for (queues, expected) in [
+            (&[50, 50, 60, 60][..], 4),
+            (&[0, 10, 10], 2),
+            (&[50, 60, 59, 59], 1),
+            (&[50, 0], 0),
+            (&[0, 0], 0),
+        ] {
+            let mut courses = QueueCourse::begin(&[socket(7, 0, 50)]);
+            for queued in queues {
+                QueueCourse::add(&mut courses, &[socket(7, 0, *queued)]);
+            }
+            assert_eq!(courses[&7].unread, expected, "{queues:?}");
         }
     }
 

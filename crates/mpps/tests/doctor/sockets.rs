@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_listener_on_loopback_alone,
             a_stopped_program,
             a_program_that_does_not_read,
+            a_queue_that_no_program_reads,
             a_program_that_is_too_slow,
             a_buffer_too_small_for_bursts,
             one_flow_for_four_sockets,
@@ -143,6 +144,25 @@ fn starved(way: Way, said: &str) {
 
 fn a_program_that_does_not_read() {
     starved(Way::Sleep, "does not read it");
+}
+
+/// Nothing is lost yet.
+fn a_queue_that_no_program_reads() {
+    for way in [Way::Sleep, Way::Read] {
+        let scenario = Scenario::new();
+        let _group = Group::start(&scenario, way, 1, &at(1));
+        let found = scenario.doctor(Some(PORT), || {
+            scenario.send(Traffic::to(&at(1), 150));
+            thread::sleep(Duration::from_secs(3));
+        });
+        match way {
+            Way::Read => healthy(&found, 150),
+            _ => expect(
+                &found,
+                &[("socket_buffer", 0, "does not read 192.168.254.1")],
+            ),
+        }
+    }
 }
 
 fn a_program_that_is_too_slow() {

@@ -70,6 +70,50 @@ fn a_full_buffer_has_a_cause() {
 }
 
 #[test]
+fn a_queue_that_nobody_reads_is_told_before_it_is_full() {
+    let look = |port, looks: usize, queued_bytes, read, is_seen| {
+        let at = |queued_bytes, read| {
+            let mut facts = host(&[("Udp.InDatagrams", read)]);
+            facts.sockets = vec![UdpEntry {
+                queued_bytes,
+                ..socket("0.0.0.0:53", 4711, 0)
+            }];
+            facts
+        };
+        let (mut before, mut after) = (at(0, 0), at(queued_bytes, read));
+        let mut courses = QueueCourse::begin(&before.sockets);
+        (0..looks).for_each(|_| QueueCourse::add(&mut courses, &after.sockets));
+        after.queues = courses;
+        if is_seen {
+            has(&mut before, 4711, owner(0, 0));
+            has(&mut after, 4711, owner(4_000_000, 0));
+        }
+        let after = later(after);
+        let found = findings(&Observed::new(&before, &after, None, asked(port)));
+        let mut found = found.into_iter().filter(|one| one.check == "socket_buffer");
+        found.next().map(|one| (one.what, one.is_remark))
+    };
+    let (what, is_remark) = look(Some(53), 10, 9000, 0, false).expect("a finding");
+    assert!(
+        what.contains("does not read 0.0.0.0:53") && what.contains("9000 bytes"),
+        "{what}"
+    );
+    assert!(!is_remark);
+    assert!(look(Some(53), 10, 9000, 0, true).is_some());
+    // Others read, and its own reader sleeps.
+    assert!(look(Some(53), 10, 9000, 7, true).is_some());
+    // Its reader may have read; the queue is empty; it is a moment; it was not asked for.
+    for healthy in [
+        look(Some(53), 10, 9000, 7, false),
+        look(Some(53), 10, 0, 0, false),
+        look(Some(53), 9, 9000, 0, false),
+        look(None, 10, 9000, 0, false),
+    ] {
+        assert_eq!(healthy, None);
+    }
+}
+
+#[test]
 fn who_is_not_seen_is_not_judged() {
     let changes: [fn(&mut Observation); 3] = [
         |after| after.owners.clear(),
