@@ -2,9 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use mpps_os::CallError;
+use mpps_os::{CallError, text};
 
 /// Most files of `/proc` and `/sys` are shorter, in bytes.
 const PAGE: usize = 4096;
@@ -35,19 +36,24 @@ impl Root {
         self.0.join(path).display().to_string()
     }
 
+    /// The path of a file, which may have the name of an interface.
+    fn full(&self, path: &str) -> PathBuf {
+        self.0.join(text::to_bytes(path))
+    }
+
     /// The content of a file without the white space around it.
     ///
-    /// Bytes that are not UTF-8 are replaced rather than refused: a strange byte in one line of
-    /// `/proc` must not hide all the others.
+    /// Bytes that are not UTF-8 are kept as [`text::of_bytes`] does: a strange byte in one line of `/proc`
+    /// must not hide all the others.
     pub(crate) fn read(&self, path: &str) -> Result<String, CallError> {
-        let full = self.0.join(path);
+        let full = self.full(path);
         // `/proc` and `/sys` do not show a file's length. `std::fs::read` asks for it and then
         // probes for the end, which costs as many calls again.
         let mut bytes = Vec::with_capacity(PAGE);
         File::open(&full)
             .and_then(|file| file.take(u64::MAX).read_to_end(&mut bytes))
             .map_err(|source| CallError::new("read", full.display(), source))?;
-        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+        Ok(text::of_bytes(&bytes).trim().to_owned())
     }
 
     /// The same, where the file may be absent on some kernels.
@@ -72,25 +78,25 @@ impl Root {
         let mut file = OpenOptions::new()
             .write(true)
             .truncate(true)
-            .open(self.0.join(path))
+            .open(self.full(path))
             .map_err(failed("open"))?;
         file.write_all(value.as_bytes()).map_err(failed("write"))
     }
 
     /// True if the file has no write permission, not even for its owner.
     pub(crate) fn is_read_only(&self, path: &str) -> bool {
-        let path = self.0.join(path);
+        let path = self.full(path);
         std::fs::metadata(path).is_ok_and(|file| file.permissions().readonly())
     }
 
     /// Whether there is such a file or directory, as far as this user may see.
     pub(crate) fn exists(&self, path: &str) -> bool {
-        self.0.join(path).exists()
+        self.full(path).exists()
     }
 
     /// The target of a symbolic link; none if this user cannot read it.
     pub(crate) fn link(&self, path: &str) -> Option<String> {
-        let target = std::fs::read_link(self.0.join(path)).ok()?;
+        let target = std::fs::read_link(self.full(path)).ok()?;
         Some(target.to_string_lossy().into_owned())
     }
 
@@ -104,10 +110,10 @@ impl Root {
 
     /// The names in a directory in order; none where there is no such directory.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(self.0.join(path))
+        let mut names: Vec<String> = std::fs::read_dir(self.full(path))
             .into_iter()
             .flatten()
-            .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+            .filter_map(|entry| Some(text::of_bytes(entry.ok()?.file_name().as_bytes())))
             .collect();
         names.sort();
         names

@@ -36,7 +36,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches, Parser, Subcommand};
 use mpps_host::{CpuList, Topology};
 use mpps_io::{Backend, backend};
-use mpps_os::{RENAME, limit};
+use mpps_os::limit;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -107,7 +107,7 @@ pub fn main() -> ExitCode {
     run()
 }
 
-/// Apart from [`main`], because its frame alone may be more than a small stack has.
+/// Apart from [`main`]: the frame of this function can exceed a small stack.
 #[inline(never)]
 fn run() -> ExitCode {
     let parsed = help::command().try_get_matches_from(words(std::env::args_os()));
@@ -203,9 +203,6 @@ fn usage(error: &clap::Error) -> String {
         .collect();
     let told = told.join(" ");
     let told = told.strip_prefix("error: ").unwrap_or(&told);
-    if error.kind() == ErrorKind::InvalidUtf8 {
-        return format!("mpps: {told}; {RENAME}");
-    }
     let words = std::env::args_os().skip(1);
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())

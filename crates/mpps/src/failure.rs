@@ -217,7 +217,6 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
              --privileged"
         ),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
-        (19, _) if refusal.has_no_text_name() => return None,
         (19, _) => no_interface(object),
         (12 | 105, _) => shortage_remedy(refusal).to_owned(),
         (92, call) => format!("this kernel is too old for {call}"),

@@ -73,7 +73,7 @@ fn of_functions() -> Vec<Trial> {
             starting::a_command_at_its_limit_has_the_signal,
             starting::blocked_signals_end_it_all_the_same;
         waits(Need::Root, Need::Program("ip", "iproute2")):
-            hostile::a_name_that_is_no_text_hides_no_other;
+            hostile::a_name_that_is_no_text_is_a_name;
     ]
 }
 

@@ -28,10 +28,6 @@ impl fmt::Debug for CallError {
     }
 }
 
-/// What to do about an interface whose name is not UTF-8.
-pub const RENAME: &str =
-    "mpps needs names in UTF-8: rename the interface by `ip link set dev NAME name NEW`";
-
 impl CallError {
     /// Joins a kernel answer with the call and the object that it is about.
     pub fn new(call: &'static str, object: impl fmt::Display, source: io::Error) -> Self {
@@ -50,7 +46,6 @@ impl CallError {
 
     fn words(&self) -> String {
         match self.said.as_str() {
-            "" if self.has_no_text_name() => format!("; {RENAME}"),
             "" => String::new(),
             said => format!(": the kernel says `{}`", Foreign(said)),
         }
@@ -59,13 +54,6 @@ impl CallError {
     /// The `errno` value, where the source carries one.
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
-    }
-
-    /// True if nothing was found by a name that is not UTF-8. Only its text is known here, which
-    /// names nothing.
-    pub fn has_no_text_name(&self) -> bool {
-        let is_absent = matches!(self.errno(), Some(libc::ENODEV | libc::ENOENT));
-        is_absent && self.object.contains(char::REPLACEMENT_CHARACTER)
     }
 
     /// True if something has run out for now: that says nothing of what this kernel can do.
@@ -130,16 +118,6 @@ mod tests {
         error.said = "no\x07".to_owned();
         let text = "bind eth\u{fffd}[2J 0: entity not found: the kernel says `no\u{fffd}`";
         assert_eq!(error.to_string(), text);
-    }
-
-    #[test]
-    fn a_name_that_is_no_text_is_to_be_changed() {
-        let says = |name: &str, errno| {
-            let error = CallError::new("ioctl", name, io::Error::from_raw_os_error(errno));
-            error.to_string().ends_with(RENAME)
-        };
-        assert!(says("x\u{fffd}", libc::ENODEV));
-        assert!(!says("x", libc::ENODEV) && !says("x\u{fffd}", libc::EPERM));
     }
 
     #[test]

@@ -14,13 +14,14 @@ pub mod rss;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use self::buffer::GuardedBuffer;
 use self::change::ChangeKind;
 use crate::error::On;
 use crate::netlink::link::to_ask;
-use crate::{CallError, CallResult};
+use crate::{CallError, CallResult, text};
 
 /// Command numbers of include/uapi/linux/ethtool.h.
 mod command {
@@ -306,13 +307,14 @@ struct EthtoolDevice<'a> {
 impl<'a> EthtoolDevice<'a> {
     fn open(interface: &'a str) -> CallResult<Self> {
         let mut name = [0; libc::IFNAMSIZ];
+        let bytes = text::to_bytes(interface);
         // The last place stays zero. A longer name cannot be that of an interface.
-        if interface.len() >= name.len() {
+        if bytes.len() >= name.len() {
             let source = io::Error::from_raw_os_error(libc::ENODEV);
             return Err(CallError::new("ioctl SIOCETHTOOL", interface, source));
         }
-        for (place, byte) in name.iter_mut().zip(interface.bytes()) {
-            *place = byte as libc::c_char;
+        for (place, byte) in name.iter_mut().zip(bytes.as_bytes()) {
+            *place = *byte as libc::c_char;
         }
         let socket = to_ask().on("socket", interface)?;
         Ok(Self {

@@ -38,4 +38,4 @@ pub mod wake;
 pub mod xdp;
 
 pub use cpu_list::{CpuList, CpuListError};
-pub use error::{CallError, CallResult, On, RENAME, errno_text};
+pub use error::{CallError, CallResult, On, errno_text};

@@ -2,11 +2,53 @@
 //!
 //! An ordinary user chooses such names. The kernel takes escape codes, line ends and `;` in them.
 //! [`Foreign`] shows such text without steering a terminal or starting a new line. [`ShellWord`]
-//! puts it into a command that a user may paste.
+//! puts it into a command that a user may paste. [`of_bytes`] keeps a name that is not UTF-8 as text,
+//! without loss.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The character of private use for byte 0. A byte that is no UTF-8 is 80 to ff in hexadecimal, and stands
+/// as one of the last 128 characters of Unicode.
+const BYTE: u32 = 0x10_ff00;
+
+/// Bytes as text. A byte that is no UTF-8 becomes a character of private use, which no output shows as it
+/// is. So do the bytes of such a character itself: no two names have one text.
+pub fn of_bytes(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let escaped = |bytes: &[u8], text: &mut String| {
+        let letters = bytes.iter().map(|byte| BYTE + u32::from(*byte));
+        text.extend(letters.filter_map(char::from_u32));
+    };
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match byte_of(letter) {
+                Some(_) => escaped(letter.encode_utf8(&mut [0; 4]).as_bytes(), &mut text),
+                None => text.push(letter),
+            }
+        }
+        escaped(chunk.invalid(), &mut text);
+    }
+    text
+}
+
+/// The bytes that [`of_bytes`] was given, for the kernel.
+pub fn to_bytes(text: &str) -> OsString {
+    let mut bytes = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        match byte_of(letter) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+fn byte_of(letter: char) -> Option<u8> {
+    let byte = u8::try_from(u32::from(letter).checked_sub(BYTE)?).ok()?;
+    (!byte.is_ascii()).then_some(byte)
+}
 
 /// Whether a character shows as itself: it steers no terminal, ends no line, is not invisible and
 /// does not turn the direction of writing.
@@ -14,7 +56,8 @@ use std::os::unix::ffi::OsStrExt;
 /// The renderers of reports have the same rule, `mpps_report::harmless`.
 pub const fn is_clean(letter: char) -> bool {
     // Categories Cc, Cf, Zl and Zp of Unicode 16, what is drawn as nothing
-    // (Default_Ignorable_Code_Point, unassigned ones included), and the blank of braille.
+    // (Default_Ignorable_Code_Point, unassigned ones included), the blank of braille, and the bytes of
+    // `of_bytes`.
     !matches!(letter,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}'
         | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}'
@@ -22,7 +65,7 @@ pub const fn is_clean(letter: char) -> bool {
         | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}'
         | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}')
+        | '\u{e0000}'..='\u{e0fff}' | '\u{10ff80}'..='\u{10ffff}')
 }
 
 /// The character if it is clean. Otherwise a blank for a tab or a line end, and the replacement
@@ -123,6 +166,8 @@ impl ShellWord<'_> {
             for letter in chunk.valid().chars() {
                 if is_clean(letter) && !"\\'!".contains(letter) {
                     f.write_char(letter)?;
+                } else if let Some(byte) = byte_of(letter) {
+                    octal(f, &[byte])?;
                 } else {
                     octal(f, letter.encode_utf8(&mut [0; 4]).as_bytes())?;
                 }
@@ -289,7 +334,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn names_that_differ_have_texts_that_differ() {
+        let bytes = [
+            &b"x\xff"[..],
+            b"x\xfe",
+            b"x\x80\xc3",
+            "x\u{10ffff}".as_bytes(),
+            b"x",
+        ];
+        let texts = bytes.map(of_bytes);
+        assert_eq!(texts[0], "x\u{10ffff}");
+        assert_eq!(texts[3].chars().count(), 5);
+        assert_eq!(Foreign(&texts[1]).to_string(), "x\u{fffd}");
+        assert_eq!(ShellWord::new(&texts[1]).to_string(), r"$'x\376'");
+        let all: std::collections::BTreeSet<&String> = texts.iter().collect();
+        assert_eq!(all.len(), texts.len());
+    }
+
     proptest! {
+        #[test]
+        fn bytes_come_back(bytes: Vec<u8>) {
+            prop_assert_eq!(to_bytes(&of_bytes(&bytes)).into_vec(), bytes);
+        }
+
         #[test]
         fn whatever_is_shown_is_clean(bytes in prop::collection::vec(any::<u8>(), 0..40), text: String) {
             let is_all_clean = |shown: &str| shown.chars().all(is_clean);

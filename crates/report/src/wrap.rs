@@ -55,7 +55,8 @@ pub fn harmless(letter: char) -> char {
         | '\u{13430}'..='\u{1343f}'
         | '\u{1bca0}'..='\u{1bca3}'
         | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}' => char::REPLACEMENT_CHARACTER,
+        | '\u{e0000}'..='\u{e0fff}'
+        | '\u{10ff80}'..='\u{10ffff}' => char::REPLACEMENT_CHARACTER,
         _ => letter,
     }
 }

@@ -89,7 +89,7 @@ impl Snapshot {
         let (mut links, mut refused) = (BTreeMap::new(), Vec::new());
         let every = || all.iter().map(|link| &*link.name).collect();
         for name in interfaces.map_or_else(every, <[&str]>::to_vec) {
-            match LinkSnapshot::take(name, &lists, &mut refused) {
+            match LinkSnapshot::take(name, &lists) {
                 Ok(link) => {
                     links.insert(name.to_owned(), link);
                 }
@@ -130,8 +130,8 @@ struct Lists<'a> {
 }
 
 impl LinkSnapshot {
-    /// The counters of one interface; `refused` gets why those of its driver are not among them.
-    fn take(name: &str, lists: &Lists<'_>, refused: &mut Vec<HostError>) -> HostResult<Self> {
+    /// The counters of one interface.
+    fn take(name: &str, lists: &Lists<'_>) -> HostResult<Self> {
         const CALL: &str = "rtnetlink RTM_GETLINK";
         let no_link = |kind: io::ErrorKind| mpps_os::CallError::new(CALL, name, kind.into());
         let link = match lists.links.get(name) {
@@ -150,11 +150,6 @@ impl LinkSnapshot {
             Ok(counters) => named_once(counters),
             // A driver without counters of its own, such as loopback, says so in this way.
             Err(error) if error.source.kind() == io::ErrorKind::Unsupported => BTreeMap::new(),
-            // Only calls that take a name fail. The rest is from netlink.
-            Err(error) if error.has_no_text_name() => {
-                refused.push(error.into());
-                BTreeMap::new()
-            }
             Err(error) => return Err(error.into()),
         };
         let queues = lists.queues.get(&link.index).into_iter().flatten();

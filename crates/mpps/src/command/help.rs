@@ -3,8 +3,12 @@
 //! `--help`, the manual pages and the completions are made from this table and the arguments.
 
 use super::Cli;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Command, CommandFactory};
+use mpps_os::text;
+use std::ffi::OsString;
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 
 /// The parts of a command's help besides its arguments.
 #[derive(Debug, Default)]
@@ -668,6 +672,11 @@ fn decorated(command: Command, path: &str) -> Command {
     };
     let short = |id: &str| row.short.is_empty() || row.short.contains(&id);
     let command = command.mut_args(|arg| {
+        // The kernel takes any bytes for a name.
+        let arg = match arg.get_id() == "interface" {
+            true => arg.value_parser(OsStringValueParser::new().map(name_of)),
+            false => arg,
+        };
         let is_short = short(arg.get_id().as_str()) || arg.is_hide_set();
         arg.hide_short_help(!is_short)
     });
@@ -681,6 +690,10 @@ fn decorated(command: Command, path: &str) -> Command {
         }
     };
     command.after_help(more).after_long_help(row.below())
+}
+
+fn name_of(word: OsString) -> String {
+    text::of_bytes(word.as_bytes())
 }
 
 #[cfg(test)]

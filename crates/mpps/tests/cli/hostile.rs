@@ -2,7 +2,6 @@
 //! forms, and none of it steers.
 
 use crate::common::{Ended, Running, mpps, quiet_namespace, run};
-use mpps_os::RENAME;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::text::{ShellWord, is_clean};
@@ -227,47 +226,81 @@ pub(crate) fn names_of_programs_and_files_steer_nothing() {
     expect_clean(&["recv"], &receiver.interrupt());
 }
 
-/// A name that is no text hides no other interface, and stops no command about another.
-pub(crate) fn a_name_that_is_no_text_hides_no_other() {
+/// Commands about an interface.
+const ABOUT: [&[&str]; 7] = [
+    &["doctor", "IF", "--seconds", "1"],
+    &["top", "IF", "--once"],
+    &["backends", "IF"],
+    &["backends", "IF", "--for", "af_xdp"],
+    &["steer", "IF", "--queues", "2", "--flows", "10"],
+    &["tune", "plan", "IF"],
+    &[
+        "recv",
+        "127.0.0.1:0",
+        "--interface",
+        "IF",
+        "--backend",
+        "packet_mmap",
+        "--duration",
+        "1",
+    ],
+];
+
+/// A name that is no text hides no other interface, stops no command, and can be given.
+pub(crate) fn a_name_that_is_no_text_is_a_name() {
     let namespace = quiet_namespace();
-    let name = OsStr::from_bytes(b"x\xff\x1b[2J");
-    let mut add = Command::new("ip");
-    add.args(["link", "add"]).arg(name);
-    add.args(["type", "veth", "peer", "name", "plain0"]);
-    namespace
-        .run(|| run(&mut add).fine())
-        .expect("it can be entered");
+    // Two names of one text, if bytes were replaced.
+    let names = [b"x\xff\x1b[2J", b"x\xfe\x1b[2J"].map(|name| OsStr::from_bytes(name));
+    for (name, peer) in names.iter().zip(["plain0", "plain1"]) {
+        let mut add = Command::new("ip");
+        add.args(["link", "add"]).arg(name);
+        add.args(["type", "veth", "peer", "name", peer]);
+        let added = namespace.run(|| run(&mut add).fine());
+        added.expect("it can be entered");
+    }
     let commands = [
-        vec!["doctor", "lo", "--seconds", "1"],
+        vec!["doctor", "--seconds", "1"],
+        vec!["doctor", "--seconds", "1", "--json"],
+        vec!["top", "--once"],
+        vec!["top", "--once", "--json"],
         vec!["backends", "plain0"],
         vec!["tune", "plan", "plain0"],
-        vec!["top", "lo", "--once"],
-        vec!["doctor", "--seconds", "1"],
         vec!["ledger", "--count", "1"],
         vec!["recv", "127.0.0.1:0", "--duration", "1"],
+        vec!["send", "127.0.0.1:9", "--count", "1"],
     ];
     let all = run_all(&namespace, &commands);
     for (words, ended) in commands.iter().zip(&all) {
         expect_clean(words, ended);
         assert!(ended.code() < 2, "{words:?}: {ended:#?}");
     }
-    assert!(all[4].out.contains("x\u{fffd}\u{fffd}[2J"), "{:#?}", all[4]);
-    let told = all[4].out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains(RENAME), "{told}");
-    // It cannot be named, and that is an error like any other; so is a word that is no text.
-    let words: [&[&OsStr]; 2] = [&[OsStr::new("backends"), name], &[name]];
-    for words in words {
+    let shown = |ended: &Ended| ended.out.matches("x\u{fffd}\u{fffd}[2J").count();
+    assert!(shown(&all[0]) >= 2 && shown(&all[2]) >= 2, "{all:#?}");
+    let absent = OsStr::from_bytes(b"x\xfd\x1b[2J");
+    for (words, name) in ABOUT
+        .iter()
+        .flat_map(|words| [(words, names[0]), (words, absent)])
+    {
         let mut command = mpps(&[]);
-        command.args(words);
-        let ended = namespace
-            .run(|| run(&mut command))
-            .expect("it can be entered");
-        expect_clean(&["no text"], &ended);
-        assert_eq!(ended.err.contains(RENAME), words.len() > 1, "{ended:#?}");
-        assert_eq!(
-            (ended.code(), ended.err.lines().count()),
-            (2, 1),
-            "{ended:#?}"
-        );
+        for word in *words {
+            command.arg(if *word == "IF" {
+                name
+            } else {
+                OsStr::new(word)
+            });
+        }
+        let ended = namespace.run(|| run(&mut command));
+        let ended = ended.expect("it can be entered");
+        expect_clean(words, &ended);
+        match name == absent {
+            true => assert_eq!(ended.err.lines().count(), 1, "{words:?}: {ended:#?}"),
+            false => assert!(ended.code() < 2, "{words:?}: {ended:#?}"),
+        }
+        assert_eq!(ended.code() == 2, name == absent, "{words:?}: {ended:#?}");
     }
+    // Another word that is no text is an error like any other.
+    let ended = run(mpps(&[]).arg(absent));
+    expect_clean(&["no text"], &ended);
+    let told = (ended.code(), ended.err.lines().count());
+    assert_eq!(told, (2, 1), "{ended:#?}");
 }

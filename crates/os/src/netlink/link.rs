@@ -1,6 +1,9 @@
 //! Interfaces: names, numbers, counters, and veth pairs.
 
+use std::ffi::CString;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -13,7 +16,7 @@ use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
 use super::NetlinkSocket;
 use crate::error::On;
-use crate::{CallError, CallResult};
+use crate::{CallError, CallResult, text};
 
 /// A network interface of the calling thread's namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,8 +71,17 @@ pub use netlink_packet_route::link::Stats64 as LinkStatistics;
 ///
 /// `ENODEV` where there is none of that name.
 pub fn index(name: &str) -> CallResult<u32> {
-    let socket = to_ask().on("socket", name)?;
-    rustix::net::netdevice::name_to_index(&socket, name).on("ioctl SIOCGIFINDEX", name)
+    const CALL: &str = "ioctl SIOCGIFINDEX";
+    let bytes = CString::new(text::to_bytes(name).into_vec()).ok();
+    // C libraries differ about a longer name, which cannot be that of an interface.
+    let bytes = bytes.filter(|bytes| bytes.as_bytes().len() < libc::IFNAMSIZ);
+    let bytes = bytes.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV));
+    let bytes = bytes.on(CALL, name)?;
+    // SAFETY: the name ends with a zero, and outlives the call.
+    match unsafe { libc::if_nametoindex(bytes.as_ptr()) } {
+        0 => Err(CallError::last(CALL, name)),
+        index => Ok(index),
+    }
 }
 
 /// All interfaces of the calling thread's namespace.

@@ -1,5 +1,7 @@
-//! Names that are no UTF-8: the kernel takes any bytes, and the parser of messages takes text only.
+//! Names that are no UTF-8: the kernel takes any bytes, and the parser of messages takes text only
+//! ([`crate::text::of_bytes`]).
 
+use crate::text;
 use libc::{IFA_LABEL, IFLA_IFALIAS, IFLA_IFNAME, IFLA_PROP_LIST, RTM_NEWADDR, RTM_NEWLINK};
 
 /// The bytes of `struct nlmsghdr`, and of what follows it in the two kinds of messages that have
@@ -8,8 +10,8 @@ const HEADER: usize = 16;
 const OF_LINK: usize = 16;
 const OF_ADDRESS: usize = 8;
 
-/// The first message again, with replacement characters in the interface's name, so that a name
-/// that is no text hides no other interface. Its alias and its other names, which are not read, are
+/// The first message again, with the interface's name as text, so that a name that is none hides no
+/// other interface. Its alias and its other names, which are not read, are
 /// left out. None for a message of another kind.
 pub(super) fn with_text_names(datagram: &[u8]) -> Option<Vec<u8>> {
     let number = |at: usize| {
@@ -37,7 +39,7 @@ pub(super) fn with_text_names(datagram: &[u8]) -> Option<Vec<u8>> {
         if unread.contains(&(kind & libc::NLA_TYPE_MASK as u16)) {
             continue;
         }
-        let text = String::from_utf8_lossy(value);
+        let text = text::of_bytes(value);
         let value = if kind == name { text.as_bytes() } else { value };
         message.extend(u16::try_from(4 + value.len()).ok()?.to_ne_bytes());
         message.extend(kind.to_ne_bytes());
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_has_replacement_characters() {
+    fn a_name_that_is_no_text_becomes_text() {
         let mut link = LinkMessage::default();
         link.header.index = 7;
         link.attributes = vec![
@@ -95,7 +97,7 @@ mod tests {
         let bytes = bytes_of(RouteNetlinkMessage::NewLink(link.clone()));
         assert_eq!(parse(&bytes), None, "as the kernel sends it");
         link.attributes.truncate(2);
-        link.attributes[0] = LinkAttribute::IfName("eth\u{fffd}".into());
+        link.attributes[0] = LinkAttribute::IfName("eth\u{10ffff}".into());
         let told = with_text_names(&bytes).expect("it is about a link");
         let link = NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link));
         assert_eq!(parse(&told), Some(link));
@@ -104,7 +106,7 @@ mod tests {
         address.attributes = vec![AddressAttribute::Label("!0".into())];
         let bytes = bytes_of(RouteNetlinkMessage::NewAddress(address.clone()));
         assert_eq!(parse(&bytes), None, "as the kernel sends it");
-        address.attributes = vec![AddressAttribute::Label("\u{fffd}0".into())];
+        address.attributes = vec![AddressAttribute::Label("\u{10ffff}0".into())];
         let told = with_text_names(&bytes).expect("it is about an address");
         let address = NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address));
         assert_eq!(parse(&told), Some(address));
