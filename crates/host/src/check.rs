@@ -52,6 +52,7 @@ mod socket_gone;
 mod soft_interrupts;
 mod steal;
 mod time_squeeze;
+mod truncated_reads;
 mod udp_errors;
 mod udp_memory;
 mod unaccounted;
@@ -89,7 +90,7 @@ pub struct Check {
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
-pub const CHECKS: [Check; 47] = [
+pub const CHECKS: [Check; 48] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     far_end::CHECK,
@@ -128,6 +129,7 @@ pub const CHECKS: [Check; 47] = [
     shared_core::CHECK,
     socket_gone::CHECK,
     closed_unread::CHECK,
+    truncated_reads::CHECK,
     handshake_queue::CHECK,
     listen_queue::CHECK,
     ports_used_up::CHECK,
@@ -293,7 +295,7 @@ fn loses_early(seen: &Observed) -> bool {
 }
 
 /// Checks whose losses may be on purpose, or are packets that may not be for this host.
-const MAY_BE_MEANT: [&str; 14] = [
+const MAY_BE_MEANT: [&str; 15] = [
     "address",
     "checksum",
     "closed_unread",
@@ -304,6 +306,7 @@ const MAY_BE_MEANT: [&str; 14] = [
     "listen_queue",
     "no_listener",
     "reverse_path",
+    "truncated_reads",
     "udp_errors",
     "unrouted",
     "way_out",

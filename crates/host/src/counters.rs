@@ -7,6 +7,7 @@ pub mod drop_reason;
 pub(crate) mod link_counters;
 pub mod proc_stat;
 pub(crate) mod queue_packets;
+pub mod read_probe;
 pub mod snapshot;
 pub mod snmp;
 pub mod softnet;

@@ -37,6 +37,7 @@ pub(crate) use queue_course::is_full;
 pub use queue_course::{QueueCourse, QueueCourses};
 pub use quota::Quota;
 
+use crate::counters::read_probe::ReadCounts;
 use crate::root::Root;
 use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology};
 use mpps_os::capability;
@@ -80,6 +81,8 @@ pub struct Observation {
     pub far_ends: BTreeMap<String, FarEnd>,
     /// The UDP sockets of the namespace; none where the kernel does not list them.
     pub sockets: Vec<UdpEntry>,
+    /// The reads of these since a probe counts them; none without a probe.
+    pub reads: ReadCounts,
     /// They could not be listed.
     pub are_sockets_unknown: bool,
     /// Its TCP sockets that listen.
@@ -441,6 +444,7 @@ mod tests {
             only_v6: false,
             interface: 0,
             inode,
+            cookie: inode.into(),
             user: 0,
             queued_bytes: 0,
             buffer_bytes: 1,

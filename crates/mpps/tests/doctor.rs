@@ -11,6 +11,7 @@ mod outward;
 mod packets;
 mod pairs;
 pub(crate) mod program;
+mod reads;
 mod refusals;
 mod scenario;
 mod server_table;
@@ -27,7 +28,7 @@ use std::os::fd::AsFd;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let scenarios = gallery::scenarios();
-    let others = [growth::trials(), of_this_file()];
+    let others = [growth::trials(), reads::trials(), of_this_file()];
     scenarios
         .into_iter()
         .chain(others.into_iter().flatten())

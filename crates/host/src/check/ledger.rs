@@ -74,6 +74,7 @@ fn reasoned(seen: &Observed) -> (Vec<Loss>, u64) {
     let rows = kinds.map(|kind| Loss {
         // The kernel counts those of all namespaces; what IP delivered to this one bounds them.
         by_difference: kind.station == Station::Socket,
+        exact: kind.station == Station::Application,
         ..found(seen, kind)
     });
     let mut rows: Vec<Loss> = rows.collect();
@@ -94,7 +95,11 @@ fn reasoned(seen: &Observed) -> (Vec<Loss>, u64) {
     }));
     let delivered = others.iter().filter(|(.., delivered)| *delivered);
     let delivered = delivered.fold(0, |sum: u64, (_, lost, _)| sum.saturating_add(lost.grown()));
-    (rows, delivered)
+    let cut = rows
+        .iter()
+        .filter(|row| row.station == Station::Application);
+    let cut = cut.fold(0, |sum: u64, row| sum.saturating_add(row.count));
+    (rows, delivered.saturating_add(cut))
 }
 
 fn sum(rows: &[Loss]) -> u64 {
@@ -104,9 +109,7 @@ fn sum(rows: &[Loss]) -> u64 {
 
 /// The ledger of UDP in the namespace, from the interfaces on. Offered is what IP received, without
 /// TCP, ICMP and forwarded packets. It includes losses before IP. Other protocols over IP are in
-/// UNACCOUNTED. A datagram cut to the length of a program's buffer is delivered: only its reader gets
-/// MSG_TRUNC, and no counter or tracepoint shows it. With a port, drops that only reasons show are
-/// those of that port.
+/// UNACCOUNTED. With a port, drops that only reasons show are those of that port.
 ///
 /// The counters of a busy host are read one after the other. Packets that come meanwhile are in
 /// UNACCOUNTED, at most [`between_reads`]. On an idle host it is zero.
@@ -166,8 +169,8 @@ pub(super) fn during_reads(seen: &Observed) -> u64 {
 pub(super) fn adrift(seen: &Observed) -> u64 {
     let unaccounted = u64::try_from(ledger(seen).unaccounted).unwrap_or(0);
     let (mut rows, _) = reasoned(seen);
-    // A packet dropped by a socket was delivered.
-    rows.retain(|row| row.station != Station::Socket);
+    // A packet dropped by a socket, or cut by a program, was delivered.
+    rows.retain(|row| row.station < Station::Socket);
     let known = sum(&rows).saturating_add(seen.all_others());
     unaccounted.min(gap(seen).saturating_sub(known))
 }

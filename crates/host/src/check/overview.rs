@@ -385,6 +385,7 @@ mod tests {
             interface: 0,
             only_v6: false,
             inode: 1,
+            cookie: 0,
             user: 0,
             queued_bytes: 0,
             buffer_bytes: 0,

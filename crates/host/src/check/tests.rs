@@ -7,6 +7,7 @@ mod far_end;
 mod fragments;
 mod groups;
 mod out;
+mod reads;
 mod refusals;
 mod sockets;
 
@@ -72,6 +73,7 @@ fn socket(local: &str, inode: u32, drops: u32) -> UdpEntry {
         only_v6: false,
         interface: 0,
         inode,
+        cookie: inode.into(),
         user: 0,
         queued_bytes: 0,
         buffer_bytes: 212_992,

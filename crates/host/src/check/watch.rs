@@ -4,16 +4,20 @@ use crate::HostResult;
 use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe};
+use crate::counters::read_probe::ReadProbe;
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere};
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
 };
 use crate::root::Root;
+use mpps_os::capability::{CAP_BPF, CAP_PERFMON, Rights};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, sock_diag};
 use mpps_os::text::Foreign;
 use std::time::{Duration, Instant};
 
+/// "Operation not permitted", errno(3).
+const EPERM: i32 = 1;
 /// Owners of sockets are looked for again this many times as long after a search as that took, so that
 /// searching takes 2 % of a CPU at most, on a host with however many processes.
 const OWNERS_PAUSE: u32 = 50;
@@ -28,6 +32,7 @@ pub struct Watch {
     interface: Option<String>,
     asked: DoctorRequest,
     probe: Option<DropProbe>,
+    reads: Option<ReadProbe>,
     namespace: u32,
     notes: Vec<String>,
     /// When the owners of sockets are looked for again.
@@ -69,6 +74,7 @@ impl Watch {
             interface,
             asked,
             probe: probe.ok(),
+            reads: None,
             namespace,
             notes,
             owners_due: Instant::now(),
@@ -149,6 +155,23 @@ impl Watch {
         self.queues_due = Instant::now() + QUEUES_PAUSE.max(began.elapsed() * OWNERS_PAUSE);
     }
 
+    /// From now on counts the reads that cut a datagram. This costs each read of a UDP socket some time.
+    /// Where it is not possible, a note says why.
+    pub fn count_reads(&mut self) {
+        let probe = ReadProbe::attach(self.namespace, self.asked.port);
+        let probe = probe.inspect_err(|error| {
+            let remedy = match error.errno() {
+                Some(EPERM) => Rights::own().remedy(&[CAP_BPF, CAP_PERFMON]),
+                _ => "use Linux 5.12 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_DYNAMIC_FTRACE"
+                    .to_owned(),
+            };
+            self.notes.push(format!(
+                "whether programs read with too small a buffer is not known: {error}; {remedy}"
+            ));
+        });
+        self.reads = probe.ok();
+    }
+
     /// From now on looks at no process, unless one was asked for: owners of sockets are not known.
     pub fn leave_out_owners(&mut self) {
         self.has_owners = self.asked.pid.is_some();
@@ -201,6 +224,9 @@ impl Watch {
         QueueCourse::add(&mut self.queues, &facts.sockets);
         let since = QueueCourse::begin(&facts.sockets);
         facts.queues = std::mem::replace(&mut self.queues, since);
+        if let Some(Ok(reads)) = self.reads.as_ref().map(ReadProbe::counts) {
+            facts.reads = reads;
+        }
         // A search that had to end early is due again at once.
         if is_due && goes_on() {
             self.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;

@@ -86,6 +86,7 @@ mod tests {
             only_v6: false,
             interface: 0,
             inode,
+            cookie: inode.into(),
             user: 0,
             queued_bytes,
             buffer_bytes: 100,

@@ -219,6 +219,13 @@ pub const XDP_RING: LossKind = LossKind::new(At::Socket, "af_xdp_ring", "AF_XDP 
 pub const CLOSED_UNREAD: LossKind =
     LossKind::new(At::Socket, "closed_unread", "unread in a closed socket")
         .found_by(&["closed_unread"]);
+/// Datagrams that a program read with too small a buffer; the least of each train.
+pub const CUT_BY_PROGRAM: LossKind = LossKind::new(
+    At::Application,
+    "cut_by_program",
+    "cut to the program's buffer",
+)
+.found_by(&["truncated_reads"]);
 
 /// No route to where a program sends (`ENETUNREACH`).
 pub const NO_ROUTE_OUT: LossKind = LossKind::new(At::Sender, "no_route_out", "no route out")
@@ -316,6 +323,7 @@ pub const LOSSES: &[&LossKind] = &[
     &BUFFER_FULL,
     &XDP_RING,
     &CLOSED_UNREAD,
+    &CUT_BY_PROGRAM,
 ];
 
 /// The reason of losses that only a drop reason of the kernel shows.

@@ -90,6 +90,7 @@ impl DoctorArgs {
         let lines = self.json.begin()?;
         let interrupt = EndSignal::listen()?;
         let mut watch = self.host.watch(&interrupt)?;
+        watch.count_reads();
         let end = Instant::now() + self.duration;
         let (interfaces, started) = (watch.interfaces(), machine::now());
         // Before the wait, so that Ctrl-C need not wait for it.

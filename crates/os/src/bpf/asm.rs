@@ -174,6 +174,8 @@ pub enum Helper {
     Redirect = 23,
     /// `long bpf_skb_pull_data(skb, length)`
     SkbPullData = 39,
+    /// `u64 bpf_get_socket_cookie(sock)`, for programs of function exits (Linux 5.12)
+    SocketCookie = 46,
     /// `long bpf_redirect_map(map, key, flags)`
     RedirectMap = 51,
     /// `long bpf_skb_load_bytes_relative(skb, offset, to, length, start_header)`

@@ -219,6 +219,21 @@ impl Btf {
         Ok(prototype.count.saturating_sub(1))
     }
 
+    /// A function of the kernel: its number, and how many arguments it has.
+    ///
+    /// # Errors
+    ///
+    /// No such function, as in a module, or one that the compiler has inlined everywhere.
+    pub fn function(&self, name: &str) -> CallResult<(u32, usize), BtfError> {
+        let missing = || BtfError::NoType(format!("function {name}"));
+        let id = self.find(name, &[kind::FUNCTION]).ok_or_else(missing)?;
+        let prototype = self
+            .type_of(id)
+            .and_then(|function| self.type_of(function.size_or_type))
+            .ok_or_else(missing)?;
+        Ok((id, prototype.count))
+    }
+
     /// The number of the first type with a name, of one of the kinds.
     fn find(&self, name: &str, kinds: &[u32]) -> Option<u32> {
         let id = (1..self.records.len()).find(|&id| {

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use super::{Command, Program, call, owned};
+use crate::error::On;
 use crate::netlink::link::object_of;
 use crate::{CallError, CallResult};
 
@@ -73,19 +74,34 @@ impl BpfLink {
     ///
     /// `ENOENT` if this kernel has no such tracepoint, `EPERM` without the capabilities.
     pub fn raw_tracepoint(program: &Program, tracepoint: &std::ffi::CStr) -> CallResult<Self> {
+        Self::open(program, Some(tracepoint)).map_err(|refusal| {
+            let object = tracepoint.to_string_lossy();
+            CallError::new("bpf BPF_RAW_TRACEPOINT_OPEN", object, refusal)
+        })
+    }
+
+    /// Runs the program of [`Program::load_exit`] whenever its function returns. Calls that have begun
+    /// are left out.
+    ///
+    /// bpf(2), `BPF_RAW_TRACEPOINT_OPEN` without a name.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without the capabilities; `E2BIG` if the function has too many programs;
+    /// `EOPNOTSUPP` or `EBUSY` on machines that cannot change it.
+    pub fn function_exit(program: &Program, function: &str) -> CallResult<Self> {
+        Self::open(program, None).on("bpf BPF_RAW_TRACEPOINT_OPEN", function)
+    }
+
+    fn open(program: &Program, tracepoint: Option<&std::ffi::CStr>) -> std::io::Result<Self> {
         let mut attributes = RawTracepointAttributes {
-            name: tracepoint.as_ptr() as u64,
+            name: tracepoint.map_or(0, |name| name.as_ptr() as u64),
             program: program.as_fd().as_raw_fd() as u32,
             reserved: 0,
         };
         // SAFETY: the layout is the raw tracepoint part of `union bpf_attr`, without padding; the
-        // name is terminated by a zero and outlives the call.
-        let fd = unsafe { call(Command::RawTracepointOpen, &mut attributes) }
-            .and_then(owned)
-            .map_err(|refusal| {
-                let object = tracepoint.to_string_lossy();
-                CallError::new("bpf BPF_RAW_TRACEPOINT_OPEN", object, refusal)
-            })?;
+        // name is null or terminated by a zero, and outlives the call.
+        let fd = unsafe { call(Command::RawTracepointOpen, &mut attributes) }.and_then(owned)?;
         Ok(Self { fd })
     }
 

@@ -25,6 +25,9 @@ pub enum ProgramKind {
     Xdp = 6,
     /// Sees the raw arguments of a tracepoint (`BPF_PROG_TYPE_RAW_TRACEPOINT`).
     RawTracepoint = 17,
+    /// Sees the arguments and the result of a function of the kernel when it returns
+    /// (`BPF_PROG_TYPE_TRACING` with `BPF_TRACE_FEXIT`); see [`Program::load_exit`].
+    FunctionExit = 26,
 }
 
 /// The result of running a program on one made-up packet.
@@ -88,7 +91,7 @@ struct XdpContext {
 
 /// The start of the `BPF_PROG_LOAD` part of `union bpf_attr`.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct LoadAttributes {
     kind: u32,
     instruction_count: u32,
@@ -100,7 +103,16 @@ struct LoadAttributes {
     kernel_version: u32,
     flags: u32,
     name: [u8; 16],
+    interface_index: u32,
+    attach_type: u32,
+    /// Of types and source lines of the program; it has none.
+    debugging: [u64; 4],
+    line_count: u32,
+    attach_function: u32,
 }
+
+/// `BPF_TRACE_FEXIT` of `enum bpf_attach_type` (Linux 5.5).
+const FUNCTION_EXIT: u32 = 25;
 
 /// `struct bpf_prog_info` up to and with `recursion_misses`, its last eight bytes (Linux 5.12).
 const PROGRAM_INFO_SIZE: usize = 216;
@@ -137,13 +149,44 @@ impl Program {
         instructions: &[Instruction],
         flags: u32,
     ) -> CallResult<Self> {
-        let loaded = load(kind, name, instructions, flags, None).or_else(|refusal| {
+        let attributes = LoadAttributes {
+            kind: kind as u32,
+            flags,
+            ..LoadAttributes::default()
+        };
+        Self::load_as(attributes, name, instructions)
+    }
+
+    /// Loads a program for the return of a kernel function, which
+    /// [`Btf::function`](super::btf::Btf::function) finds. Its context has the arguments and then the
+    /// result, eight bytes each; it may read what typed arguments point to.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load), and `EINVAL` or the verifier's words before Linux 5.5, on machines
+    /// without BPF trampolines, or for a function that cannot be traced.
+    pub fn load_exit(function: u32, name: &str, instructions: &[Instruction]) -> CallResult<Self> {
+        let attributes = LoadAttributes {
+            kind: ProgramKind::FunctionExit as u32,
+            attach_type: FUNCTION_EXIT,
+            attach_function: function,
+            ..LoadAttributes::default()
+        };
+        Self::load_as(attributes, name, instructions)
+    }
+
+    fn load_as(
+        attributes: LoadAttributes,
+        name: &str,
+        instructions: &[Instruction],
+    ) -> CallResult<Self> {
+        let loaded = load(attributes, name, instructions, None).or_else(|refusal| {
             // Permission is not the verifier's subject, and it would say nothing.
             if refusal.raw_os_error() == Some(libc::EPERM) {
                 return Err(CallError::new("bpf BPF_PROG_LOAD", name, refusal));
             }
             let mut log = vec![0; LOG_SIZE as usize];
-            load(kind, name, instructions, flags, Some(&mut log)).map_err(|again| {
+            load(attributes, name, instructions, Some(&mut log)).map_err(|again| {
                 let object = format!("{name} (verifier: {})", last_words(&log));
                 CallError::new("bpf BPF_PROG_LOAD", object, again)
             })
@@ -299,20 +342,17 @@ impl AsFd for Program {
 }
 
 fn load(
-    kind: ProgramKind,
+    attributes: LoadAttributes,
     name: &str,
     instructions: &[Instruction],
-    flags: u32,
     log: Option<&mut Vec<u8>>,
 ) -> std::io::Result<OwnedFd> {
     let mut attributes = LoadAttributes {
-        kind: kind as u32,
         instruction_count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
         instructions: instructions.as_ptr() as u64,
         license: LICENSE.as_ptr() as u64,
-        flags,
         name: object_name(name),
-        ..LoadAttributes::default()
+        ..attributes
     };
     if let Some(log) = log {
         attributes.log_level = 1;

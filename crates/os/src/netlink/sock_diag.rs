@@ -44,6 +44,8 @@ pub struct UdpEntry {
     pub interface: u32,
     /// By this number `/proc/PID/fd` knows it.
     pub inode: u32,
+    /// By this number BPF programs know it (`bpf_get_socket_cookie`).
+    pub cookie: u64,
     /// The user who made it.
     pub user: u32,
     /// Bytes that wait in its receive queue, with the kernel's own overhead.
@@ -230,6 +232,7 @@ impl UdpEntry {
             only_v6: value(ONLY_V6).is_some_and(|(_, value)| value.first() == Some(&1)),
             interface: number(40)?,
             inode: number(68)?,
+            cookie: u64::from(number(44)?) | u64::from(number(48)?) << 32,
             user: number(64)?,
             queued_bytes: memory(QUEUED)?,
             buffer_bytes: memory(BUFFER)?,

@@ -283,6 +283,7 @@ mod tests {
             only_v6: false,
             interface: 0,
             inode: port.into(),
+            cookie: port.into(),
             user: 0,
             queued_bytes: 0,
             buffer_bytes: 1,
