@@ -7,7 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "truncated_reads",
     reads: "`MSG_TRUNC` of reads that end, by socket (a BPF program at `udp_recvmsg` and `udpv6_recvmsg`); \
             not with the flags `MSG_PEEK` or `MSG_TRUNC`, or without a buffer",
-    speaks: "a program's buffer was smaller than a datagram, or a train of its `UDP_GRO` socket",
+    speaks: "with `--port` or `--pid`: a program's buffer was smaller than a datagram, or a train of its `UDP_GRO` socket",
     run,
 };
 
