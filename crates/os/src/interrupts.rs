@@ -1,6 +1,7 @@
 //! The interrupts of network cards: which queue each is for, which CPU takes it, how often it came.
 
 use crate::CpuList;
+use crate::netlink::{link, napi};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -12,8 +13,8 @@ pub struct Interrupt {
     pub number: u32,
     /// The name that its driver gave it: `eth0-TxRx-3`.
     pub name: String,
-    /// The receive queue that it is for, if its name shows it; none if it only sends, or
-    /// configures.
+    /// The receive queue that it is for, if the kernel says so or its name shows it; none if it only
+    /// sends, or configures.
     pub queue: Option<usize>,
     /// How often each CPU took it since the machine started.
     pub counts: BTreeMap<usize, u64>,
@@ -49,8 +50,22 @@ pub fn node(root: &Path, device: &str) -> Option<usize> {
     read(root, &format!("{device}/numa_node")).parse().ok()
 }
 
-/// Those of a [`device`], which belongs to the interface of this name.
-pub fn of(root: &Path, device: &str, lines: &InterruptLines, interface: &str) -> Vec<Interrupt> {
+/// The receive queue of each interrupt of an interface in the calling thread's network namespace, as
+/// the kernel reports them ([`napi::queue_interrupts`]); empty if it does not.
+pub fn reported(interface: &str) -> BTreeMap<u32, usize> {
+    let found = link::index(interface).and_then(napi::queue_interrupts);
+    found.unwrap_or_default()
+}
+
+/// Those of a [`device`], which belongs to the interface of this name. If none is [`reported`], their
+/// names show their queues.
+pub fn of(
+    root: &Path,
+    device: &str,
+    lines: &InterruptLines,
+    interface: &str,
+    reported: &BTreeMap<u32, usize>,
+) -> Vec<Interrupt> {
     let own = numbers(root, device).into_iter().filter_map(|number| {
         let (name, counts) = lines.get(&number)?;
         let cpus = |file: &str| {
@@ -60,7 +75,10 @@ pub fn of(root: &Path, device: &str, lines: &InterruptLines, interface: &str) ->
         Some(Interrupt {
             number,
             name: name.clone(),
-            queue: queue(name, interface),
+            queue: match reported.is_empty() {
+                true => queue(name, interface),
+                false => reported.get(&number).copied(),
+            },
             counts: counts.clone(),
             allowed: cpus("smp_affinity_list"),
             effective: cpus("effective_affinity_list"),
@@ -68,7 +86,7 @@ pub fn of(root: &Path, device: &str, lines: &InterruptLines, interface: &str) ->
     });
     let mut own: Vec<Interrupt> = own.collect();
     // igb and e1000e call by the interface what is for all other causes, where each queue has its own.
-    let is_other = |one: &Interrupt| one.name == interface;
+    let is_other = |one: &Interrupt| reported.is_empty() && one.name == interface;
     if own.iter().any(|one| one.queue.is_some() && !is_other(one)) {
         for other in own.iter_mut().filter(|one| is_other(one)) {
             other.queue = None;

@@ -52,7 +52,8 @@ pub(super) fn of<'a>(
         if let Some(device) = &card.device {
             let lines: &InterruptLines =
                 lines.get_or_insert_with(|| interrupts::lines(root.path()));
-            card.interrupts = interrupts::of(root.path(), device, lines, name);
+            let reported = interrupts::reported(name);
+            card.interrupts = interrupts::of(root.path(), device, lines, name, &reported);
         }
         Some((name.to_owned(), card))
     });
@@ -113,7 +114,7 @@ mod tests {
 
     fn of(root: &Root, device: &str) -> Vec<Interrupt> {
         let lines = interrupts::lines(root.path());
-        interrupts::of(root.path(), device, &lines, "eth0")
+        interrupts::of(root.path(), device, &lines, "eth0", &BTreeMap::new())
     }
 
     const TREE: &str = "proc/interrupts =            CPU0       CPU2\\n \
@@ -176,6 +177,18 @@ mod tests {
                 assert_eq!((one.effective.len(), one.counts.len()), (1, 4), "{one:?}");
             }
         }
+    }
+
+    #[test]
+    fn names_do_not_matter_where_the_kernel_reports_the_queues() {
+        let root = &fixture::tree(TREE).root;
+        let lines = interrupts::lines(root.path());
+        let device = "sys/bus/pci/devices/a";
+        let reported = [(39, 1), (11, 0)].into();
+        let found = interrupts::of(root.path(), device, &lines, "eth0", &reported);
+        let told = found.iter().map(|own| (own.number, own.queue));
+        let expected = [(37, None), (38, None), (39, Some(1))];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]

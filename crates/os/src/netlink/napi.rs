@@ -1,21 +1,32 @@
 //! NAPI contexts: the kernel's receivers, one for each receive queue of an interface.
 
-use super::generic::{Question, u32_of, u64_of};
+use super::generic::{Attributes, Question, u32_of, u64_of};
 use crate::CallResult;
+use std::collections::BTreeMap;
 
-/// The command and attributes of include/uapi/linux/netdev.h.
+/// The commands and attributes of include/uapi/linux/netdev.h.
+const QUEUE_GET: u8 = 10;
 const NAPI_GET: u8 = 11;
 const NAPI_SET: u8 = 14;
 const INTERFACE: u16 = 1;
 const ID: u16 = 2;
+const INTERRUPT: u16 = 3;
 const THREAD: u16 = 4;
 const IRQ_SUSPEND_TIMEOUT: u16 = 7;
+const QUEUE: u16 = 1;
+const QUEUE_INTERFACE: u16 = 2;
+const QUEUE_TYPE: u16 = 3;
+const QUEUE_NAPI: u16 = 4;
+/// `NETDEV_QUEUE_TYPE_RX`.
+const RECEIVE: u32 = 0;
 
 /// One NAPI context of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Napi {
     /// Its number, unique on this host for as long as it lives.
     pub id: u32,
+    /// Its interrupt, if the driver says so.
+    pub interrupt: Option<u32>,
     /// The kernel thread that polls it, in threaded mode; none if this PID namespace does not hold
     /// it. Older kernels number it as the initial PID namespace does: check its name.
     pub thread: Option<u32>,
@@ -31,19 +42,13 @@ pub struct Napi {
 ///
 /// `ENOENT` or `EOPNOTSUPP` before Linux 6.8; `ENODEV`.
 pub fn list(index: u32) -> CallResult<Vec<Napi>> {
-    let question = Question {
-        call: "netlink NETDEV_CMD_NAPI_GET",
-        object: &format!("interface {index}"),
-        family: "netdev",
-        command: NAPI_GET,
-        attributes: &[(INTERFACE, index.to_ne_bytes().to_vec())],
-    };
-    let mut contexts: Vec<Napi> = question
-        .dump()?
+    let answers = ask("netlink NETDEV_CMD_NAPI_GET", NAPI_GET, INTERFACE, index)?;
+    let mut contexts: Vec<Napi> = answers
         .iter()
         .filter_map(|attributes| {
             Some(Napi {
                 id: u32_of(attributes, ID)?,
+                interrupt: u32_of(attributes, INTERRUPT),
                 // 0 is a thread outside this PID namespace (task_pid_nr_ns, kernel/pid.c).
                 thread: u32_of(attributes, THREAD).filter(|pid| *pid != 0),
                 irq_suspend_timeout_ns: u64_of(attributes, IRQ_SUSPEND_TIMEOUT),
@@ -52,6 +57,45 @@ pub fn list(index: u32) -> CallResult<Vec<Napi>> {
         .collect();
     contexts.sort_unstable();
     Ok(contexts)
+}
+
+/// The receive queue of each interrupt of the interface with this number, by the interrupt's number.
+/// Some drivers do not say which they use. An interrupt of several queues has the first.
+///
+/// # Errors
+///
+/// As for [`list`].
+pub fn queue_interrupts(index: u32) -> CallResult<BTreeMap<u32, usize>> {
+    let call = "netlink NETDEV_CMD_QUEUE_GET";
+    let queues = ask(call, QUEUE_GET, QUEUE_INTERFACE, index)?;
+    Ok(interrupts_of(&queues, &list(index)?))
+}
+
+fn interrupts_of(queues: &[Attributes], contexts: &[Napi]) -> BTreeMap<u32, usize> {
+    let mut interrupts = BTreeMap::new();
+    let receive = queues.iter();
+    for queue in receive.filter(|queue| u32_of(queue, QUEUE_TYPE) == Some(RECEIVE)) {
+        let id = u32_of(queue, QUEUE_NAPI);
+        let context = contexts.iter().find(|context| Some(context.id) == id);
+        let interrupt = context.and_then(|context| context.interrupt);
+        if let Some((interrupt, number)) = interrupt.zip(u32_of(queue, QUEUE)) {
+            let first = interrupts.entry(interrupt).or_insert(number as usize);
+            *first = (*first).min(number as usize);
+        }
+    }
+    interrupts
+}
+
+/// The objects of an interface. `attribute` names the interface.
+fn ask(call: &'static str, command: u8, attribute: u16, index: u32) -> CallResult<Vec<Attributes>> {
+    let question = Question {
+        call,
+        object: &format!("interface {index}"),
+        family: "netdev",
+        command,
+        attributes: &[(attribute, index.to_ne_bytes().to_vec())],
+    };
+    question.dump()
 }
 
 /// Sets [`Napi::irq_suspend_timeout_ns`] of the context with this number; 0 suspends nothing.
@@ -73,4 +117,41 @@ pub fn suspend_irqs(id: u32, time_ns: u32) -> CallResult<()> {
         attributes: &attributes,
     }
     .execute()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_has_the_receive_queue_of_its_context() {
+        let context = |id, interrupt| Napi {
+            id,
+            interrupt,
+            thread: None,
+            irq_suspend_timeout_ns: None,
+        };
+        let queue = |number: u32, kind: u32, napi: Option<u32>| {
+            let word = |value: u32| value.to_ne_bytes().to_vec();
+            let known = [(QUEUE, word(number)), (QUEUE_TYPE, word(kind))].into_iter();
+            known
+                .chain(napi.map(|id| (QUEUE_NAPI, word(id))))
+                .collect::<Attributes>()
+        };
+        let contexts = [
+            context(257, Some(40)),
+            context(258, Some(41)),
+            context(259, None),
+        ];
+        let queues = [
+            queue(2, RECEIVE, Some(258)),
+            queue(1, RECEIVE, Some(258)),
+            queue(0, RECEIVE, Some(257)),
+            queue(3, RECEIVE, Some(259)),
+            queue(4, RECEIVE, None),
+            queue(9, 1, Some(257)),
+        ];
+        let expected = [(40, 0), (41, 1)].into();
+        assert_eq!(interrupts_of(&queues, &contexts), expected);
+    }
 }

@@ -83,14 +83,21 @@ impl XdpInterface {
         let driver = ethtool::driver(&self.name).ok();
         let device = driver.and_then(|driver| interrupts::device(root, &driver.bus));
         let interrupts = device.as_ref().map_or_else(Vec::new, |device| {
-            interrupts::of(root, device, &interrupts::lines(root), &self.name)
+            let reported = interrupts::reported(&self.name);
+            interrupts::of(
+                root,
+                device,
+                &interrupts::lines(root),
+                &self.name,
+                &reported,
+            )
         });
         let node = device.and_then(|device| interrupts::node(root, &device));
         let queue = |number| {
             let own = interrupts
                 .iter()
                 .filter(|one| one.queue == usize::try_from(number).ok());
-            // With two interfaces of one device, the names do not show whose interrupt it is.
+            // With two interfaces of one device, the names may not show whose interrupt it is.
             let cpus = match own.collect::<Vec<_>>()[..] {
                 [one] => taking(one),
                 _ => Vec::new(),
