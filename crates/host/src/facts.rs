@@ -1,6 +1,5 @@
 //! The state of a host at one moment: its counters, its CPUs, its UDP sockets and their readers.
 
-mod card;
 mod cgroup;
 mod conntrack;
 pub mod cpu;
@@ -8,7 +7,9 @@ mod delivery;
 pub(crate) mod elsewhere;
 pub mod far_end;
 pub mod fingerprint;
+mod interface;
 pub mod interface_facts;
+mod kernel_answer;
 mod load;
 mod namespace_name;
 pub mod parent_interfaces;
@@ -21,13 +22,14 @@ pub mod socket_buffer;
 pub mod spreading;
 pub mod sysctl;
 
-pub use card::NetworkCard;
-pub(crate) use card::virtio_feature;
 pub use cgroup::IngressProgram;
 pub use conntrack::Conntrack;
 pub use delivery::JoinedGroup;
 pub use elsewhere::numbered_elsewhere;
 use far_end::FarEnd;
+pub use interface::Interface;
+pub(crate) use interface::virtio_feature;
+pub use kernel_answer::KernelAnswer;
 pub use load::ProcessLoad;
 pub use mpps_os::interrupts::Interrupt;
 pub use namespace_name::namespace_name;
@@ -108,8 +110,8 @@ pub struct Observation {
     pub cache_bytes: Option<u64>,
     /// How these are joined.
     pub topology: Topology,
-    /// The drivers and the network cards of the interfaces.
-    pub cards: BTreeMap<String, NetworkCard>,
+    /// The interfaces whose driver is known.
+    pub cards: BTreeMap<String, Interface>,
     /// Which CPUs each receive queue hands its packets to (RPS), by interface; empty where all CPUs are
     /// of one node, or this user may not see it.
     pub steering: BTreeMap<String, Vec<CpuList>>,
@@ -251,7 +253,7 @@ impl Observation {
         let every = || links.iter().map(|link| &*link.name).collect();
         let names = part.interfaces.map_or_else(every, <[&str]>::to_vec);
         let names = || names.iter().copied();
-        facts.cards = card::of(&root, names(), earlier.map(|earlier| &earlier.cards));
+        facts.cards = interface::of(&root, names(), earlier.map(|earlier| &earlier.cards));
         match earlier {
             Some(earlier) => {
                 facts.topology = earlier.topology.clone();

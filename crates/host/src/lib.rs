@@ -46,8 +46,8 @@ pub use facts::receive_path::{PathVerdict, RECEIVE_PATHS, ReceivePath};
 pub use facts::socket_buffer::{Direction, SocketBuffer};
 pub use facts::spreading::Spreading;
 pub use facts::{
-    Busy, Conntrack, Interrupt, JoinedGroup, Moment, NetworkCard, Observation, Process,
-    ProcessLoad, QueueCourse, QueueCourses, Quota, ThreadTime,
+    Busy, Conntrack, Interface, Interrupt, JoinedGroup, Moment, Observation, Process, ProcessLoad,
+    QueueCourse, QueueCourses, Quota, ThreadTime,
 };
 pub use ledger::account::{Account, Arrival, Departure, PacketRoute, RingDrop};
 pub use ledger::host_pair::Between;

@@ -14,7 +14,7 @@ pub(super) const CHECK: Check = Check {
 fn run(seen: &Observed) -> Vec<Finding> {
     let cards = seen.after.cards.iter();
     let found = cards.filter_map(|(interface, card)| {
-        let (ring, wait_us) = (card.ring?.size, card.coalescing_us?);
+        let (ring, wait_us) = (card.ring?.size, card.fixed_wait_us()?);
         let lost = nic_no_room::losses_of(seen, interface);
         let queues = seen.delta.queue_packets(interface);
         let most = queues.iter().map(|queue| queue.packets).max();

@@ -2,7 +2,7 @@
 
 use super::overrun::overruns;
 use super::{Check, Confidence, Evidence, Finding, Observed, lacks_time};
-use crate::{Interrupt, NetworkCard, Station};
+use crate::{Interface, Interrupt, Station};
 use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
@@ -53,7 +53,7 @@ fn finding(seen: &Observed, what: String, remedy: String, evidence: Vec<Evidence
 fn far_interrupts(
     seen: &Observed,
     interface: &str,
-    card: &NetworkCard,
+    card: &Interface,
     home: usize,
 ) -> Option<Finding> {
     let far = card.interrupts.iter().filter_map(|interrupt| {

@@ -32,8 +32,8 @@ fn of(seen: &Observed, interface: &str) -> Option<Finding> {
     let share = most.packets as f64 / all.max(1) as f64;
     // mlx5 keeps reporting queues that it no longer has.
     let card = seen.after.cards.get(interface);
-    let count = card.and_then(|card| card.queues).unwrap_or(queues.len());
-    let count = count.min(queues.len());
+    let count = card.and_then(|card| card.rx_queues());
+    let count = count.map_or(queues.len(), |count| queues.len().min(count as usize));
     if count < 2 || all < MIN || share < NEARLY_ALL {
         return None;
     }
@@ -44,7 +44,7 @@ fn of(seen: &Observed, interface: &str) -> Option<Finding> {
          all",
         share * 100.0
     );
-    let table = card.and_then(|card| card.table_queues);
+    let table = card.and_then(|card| card.table_queues());
     let (name, operand) = (ShellWord::new(interface), ShellWord::operand(interface));
     let remedy = match table {
         Some(1) => {

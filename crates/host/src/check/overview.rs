@@ -2,7 +2,6 @@
 //! each socket and who reads it; and where packets are lost.
 
 use crate::check::{Evidence, Observed, SeenSocket, between_reads, ledger, nic_no_room, unhandled};
-use crate::facts::Interrupt;
 use crate::{CpuBusy, Ledger, LinkDelta, SoftnetDelta, Topology};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -254,8 +253,7 @@ impl QueueLoad {
     /// The row with the interrupt of that queue, if it has one of its own.
     fn with_interrupt(mut self, queue: usize, seen: &Observed, topology: &Topology) -> Self {
         let card = seen.after.cards.get(&self.interface);
-        let own = |one: &&Interrupt| one.queue == Some(queue);
-        let Some(interrupt) = card.and_then(|card| card.interrupts.iter().find(own)) else {
+        let Some(interrupt) = card.and_then(|card| card.interrupt_of(queue)) else {
             return self;
         };
         let earlier = seen.before.cards.get(&self.interface);
@@ -305,7 +303,7 @@ impl SocketLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Busy, NetworkCard, Observation, Process, ThreadTime};
+    use crate::facts::{Busy, Interface, Interrupt, Observation, Process, ThreadTime};
     use crate::{LinkCounters, LinkSnapshot, Softnet};
     use mpps_os::netlink::sock_diag::UdpEntry;
     use std::collections::BTreeMap;
@@ -345,10 +343,10 @@ mod tests {
             ..Interrupt::default()
         };
         let interrupts = vec![interrupt(40, 0, 0), interrupt(41, 1, 1)];
-        let card = NetworkCard {
+        let card = Interface {
             node: Some(0),
             interrupts,
-            ..NetworkCard::default()
+            ..Interface::default()
         };
         facts.cards = [("eth0".to_owned(), card)].into();
         facts.topology = topology();

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::HostResult;
+use crate::facts::Interface;
 use crate::facts::cpu::Topology;
 use crate::facts::interface_facts::InterfaceFacts;
 use crate::facts::sysctl;
@@ -101,7 +102,7 @@ impl Fingerprint {
         let links: BTreeMap<&str, &NetlinkLink> = links.collect();
         for name in interfaces.iter().map(AsRef::as_ref) {
             let link = links.get(name).copied();
-            let facts = InterfaceFacts::collect(name, link, sysfs.as_ref());
+            let facts = InterfaceFacts::of(&Interface::read(name), link, sysfs.as_ref());
             fingerprint.interfaces.insert(name.to_owned(), facts);
         }
         Ok(fingerprint)

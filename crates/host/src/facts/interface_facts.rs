@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::facts::Interface;
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::{ethtool, sysfs::Sysfs};
 use schemars::JsonSchema;
@@ -60,30 +61,26 @@ pub const ATTRIBUTES: [&str; 5] = [
 ];
 
 impl InterfaceFacts {
-    /// Asks the interface of the calling thread's network namespace; `link` is it in the kernel's list.
+    /// The facts of an interface of the calling thread's network namespace; `link` is it in the kernel's
+    /// list.
     ///
     /// `sysfs` must be one of that namespace: `/sys` itself may show another one.
-    pub(crate) fn collect(name: &str, link: Option<&NetlinkLink>, sysfs: Option<&Sysfs>) -> Self {
-        let driver = ethtool::driver(name).ok();
-        let channels = ethtool::channels(name).ok();
-        let not_empty = |text: String| Some(text).filter(|text| !text.is_empty());
+    pub(crate) fn of(
+        interface: &Interface,
+        link: Option<&NetlinkLink>,
+        sysfs: Option<&Sysfs>,
+    ) -> Self {
+        let name = &interface.name;
+        let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let read = |file: &str| sysfs?.read(&format!("class/net/{name}/{file}")).ok();
+        // A driver without channels uses the queues that it was made with.
+        let (rx, tx) = (interface.rx_queues(), interface.tx_queues());
         Self {
-            firmware: driver
-                .as_ref()
-                .and_then(|driver| not_empty(driver.firmware_version.clone())),
-            driver: driver.and_then(|driver| not_empty(driver.name)),
+            firmware: known(&interface.firmware),
+            driver: known(&interface.driver),
             mtu_bytes: link.map(|link| link.mtu),
-            // A combined channel is a receive and a transmit queue. A driver without channels
-            // uses the queues that it was made with.
-            rx_queues: match channels {
-                Some(channels) => Some(channels.rx.saturating_add(channels.combined)),
-                None => link.map(|link| link.rx_queues),
-            },
-            tx_queues: match channels {
-                Some(channels) => Some(channels.tx.saturating_add(channels.combined)),
-                None => link.map(|link| link.tx_queues),
-            },
+            rx_queues: rx.or_else(|| link.map(|link| link.rx_queues)),
+            tx_queues: tx.or_else(|| link.map(|link| link.tx_queues)),
             features: ethtool::features(name)
                 .unwrap_or_default()
                 .into_iter()
@@ -127,7 +124,7 @@ mod tests {
     fn the_loopback_interface_has_facts() {
         let links = mpps_os::netlink::link::list().expect("the kernel lists them");
         let lo = links.iter().find(|link| link.name == "lo");
-        let facts = InterfaceFacts::collect("lo", lo, Sysfs::mount().ok().as_ref());
+        let facts = InterfaceFacts::of(&Interface::read("lo"), lo, Sysfs::mount().ok().as_ref());
         assert!(facts.mtu_bytes.is_some());
         assert!(facts.rx_queues.is_some());
         assert!(
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_interface_that_does_not_exist_has_none() {
-        let facts = InterfaceFacts::collect("mpps-nowhere", None, None);
+        let facts = InterfaceFacts::of(&Interface::read("mpps-nowhere"), None, None);
         assert_eq!(facts, InterfaceFacts::default());
     }
 }

@@ -12,9 +12,8 @@ mod xdp;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{
-    Filters, Function, HostFacts, HugePages, KernelAnswer, NicFacts, PathFacts, VirtualFunctions,
-};
+pub use crate::facts::KernelAnswer;
+pub use facts::{Filters, Function, HostFacts, HugePages, NicFacts, PathFacts, VirtualFunctions};
 use mpps_os::text::{Foreign, ShellWord};
 
 pub(crate) use socket::queues;

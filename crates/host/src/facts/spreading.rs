@@ -1,9 +1,9 @@
 //! How a card spreads packets over its receive queues, and the commands that change it.
 
-use crate::facts::receive_path::KernelAnswer;
 use crate::facts::rss::{Symmetry, hexadecimal};
+use crate::facts::{Interface, KernelAnswer};
 use mpps_os::ethtool::hash_fields::{self, FIELDS, FLOWS};
-use mpps_os::ethtool::rss::{self, Rss};
+use mpps_os::ethtool::rss::Rss;
 use mpps_os::text::ShellWord;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -52,17 +52,12 @@ pub struct RssTable {
 }
 
 impl Spreading {
-    /// Reads the spreading of an interface of the calling thread's network namespace. The interface
-    /// receives on `queues` queues.
-    pub fn gather(interface: &str, queues: u32) -> Self {
-        let fields = FLOWS.map(|flow| {
-            (
-                flow.name,
-                KernelAnswer::of(hash_fields::read(interface, flow)),
-            )
-        });
-        let rss = rss::read(interface);
-        Self::of(interface, queues, fields.into(), KernelAnswer::of(rss))
+    /// The spreading of an interface of the calling thread's network namespace, which receives on
+    /// `queues` queues.
+    pub fn gather(interface: &Interface, queues: u32) -> Self {
+        let name = &interface.name;
+        let fields = FLOWS.map(|flow| (flow.name, KernelAnswer::of(hash_fields::read(name, flow))));
+        Self::of(name, queues, fields.into(), interface.rss.clone())
     }
 
     fn of(

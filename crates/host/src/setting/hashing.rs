@@ -1,6 +1,7 @@
 //! How a card hashes UDP or TCP, as far as the card and Linux show it. The hash predicts the entry
 //! of the RSS table for a flow, and so its queue.
 
+use crate::facts::Interface;
 use crate::facts::rss::{self, Hashed, RssFlow, Symmetry, Toeplitz};
 use crate::facts::spreading::Spreading;
 use crate::facts::sysctl;
@@ -58,7 +59,7 @@ impl Hashing {
     /// [`HostError::Impossible`] for a card whose key, function or fields are not known, or cannot be
     /// predicted.
     pub fn of_card(interface: &str, flows: &[RssFlow]) -> HostResult<Self> {
-        let spreading = Spreading::gather(interface, 1);
+        let spreading = Spreading::gather(&Interface::read(interface), 1);
         let (key, key_from) = key_of_card(&spreading, interface)?;
         let fields = |kind, is_v6| match flows.iter().any(|flow| flow.source.is_ipv6() == is_v6) {
             true => fields_of_card(&spreading, interface, kind),
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn a_card_without_a_key_or_fields_is_refused_with_a_remedy() {
         // Loopback answers none of it.
-        let spreading = Spreading::gather("lo", 1);
+        let spreading = Spreading::gather(&Interface::read("lo"), 1);
         let refused = fields_of_card(&spreading, "lo", "udp4").unwrap_err();
         assert!(
             refused

@@ -18,7 +18,7 @@ use super::untracked::PortPackets;
 use crate::facts::receive_path::facts::FILTERS;
 use crate::facts::rss::hexadecimal;
 use crate::facts::sysctl;
-use crate::facts::{NetworkCard, virtio_feature};
+use crate::facts::{Interface, virtio_feature};
 use crate::root::Root;
 
 /// A virtio card can wait before it interrupts, all of it or each queue apart
@@ -330,7 +330,7 @@ impl SettingHost for LiveKernel {
         }
         let coalescings = known(coalescings_of(self, interface))?.unwrap_or_default();
         settings.extend(coalescings.into_iter().map(|(setting, _)| setting));
-        let card = NetworkCard::of_one(&self.0, interface).unwrap_or_default();
+        let card = Interface::read(interface);
         let interrupts = card.interrupts.into_iter().map(|one| {
             let interrupt = one.number;
             // The interface may have another name by then.

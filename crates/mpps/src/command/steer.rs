@@ -38,10 +38,10 @@ impl SteerArgs {
         let card = SteeringCard::of(&self.card, self.flows.kinds())?;
         let flows = match (self.flows.given()?, &card.interface) {
             (Some(named), Some(interface)) if self.verify => {
-                self.flows.arriving(interface, Some(&named))?
+                self.flows.arriving(&interface.name, Some(&named))?
             }
             (Some(flows), _) => flows,
-            (None, Some(interface)) => self.flows.arriving(interface, None)?,
+            (None, Some(interface)) => self.flows.arriving(&interface.name, None)?,
             (None, None) => bail!(
                 "no flows: name them by --flow, --flows, --file or --pcap, or name the interface \
                  that they arrive at"

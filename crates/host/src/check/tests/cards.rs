@@ -3,9 +3,11 @@
 use super::sockets::starved;
 use super::{asked, dropped, findings, found, host, is, later, link, told};
 use crate::check::{Finding, Observed, ledger};
-use crate::facts::{Interrupt, NetworkCard, Observation};
+use crate::facts::{Interface, Interrupt, KernelAnswer, Observation};
 use crate::{Cpu, CpuList, Ledger, LinkCounters, Overview, ProcStat, Softnet, Topology};
-use mpps_os::ethtool::RingSizes;
+use mpps_os::ethtool::coalesce::Coalescing;
+use mpps_os::ethtool::rss::Rss;
+use mpps_os::ethtool::{Channels, RingSizes};
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::XdpEntry;
 
@@ -16,9 +18,9 @@ fn eth0(driver: &str, counters: &[(&str, u64)], common: LinkCounters<u64>) -> Ob
         .snapshot
         .links
         .insert("eth0".to_owned(), link(counters, common));
-    let card = NetworkCard {
+    let card = Interface {
         driver: driver.to_owned(),
-        ..NetworkCard::default()
+        ..Interface::default()
     };
     facts.cards.insert("eth0".to_owned(), card);
     facts
@@ -35,7 +37,7 @@ fn all(before: &Observation, after: &Observation) -> Vec<Finding> {
     findings(&Observed::new(before, after, None, asked(None)))
 }
 
-fn card(facts: &mut Observation) -> &mut NetworkCard {
+fn card(facts: &mut Observation) -> &mut Interface {
     facts.cards.get_mut("eth0").expect("it is there")
 }
 
@@ -302,7 +304,9 @@ fn a_card_that_waits_too_long_for_its_ring_is_told() {
             size: 64,
             size_max: 64,
         });
-        card(&mut after).coalescing_us = Some(wait_us);
+        let mut words = [0; 22];
+        words[0] = wait_us;
+        card(&mut after).coalescing = Coalescing::from_words(&words);
         found(&before, &after)
     };
     assert_eq!(ask(3199), is(&[("nic_no_room", 7)]));
@@ -320,23 +324,26 @@ fn one_queue_that_gets_all_is_told_where_packets_are_lost() {
     let ask = |first, second, lost, table| {
         let before = eth0("new", &queues(0, 0), missed(0));
         let mut after = later(eth0("new", &queues(first, second), missed(lost)));
-        card(&mut after).table_queues = table;
+        card(&mut after).rss = KernelAnswer::Is(Rss {
+            indirection: table,
+            ..Rss::default()
+        });
         let found = all(&before, &after)
             .into_iter()
             .find(|one| one.check == "one_queue");
         found.map(|one| one.what + &one.remedy)
     };
-    let said = ask(800, 200, 7, None).expect("it has 80 %");
+    let said = ask(800, 200, 7, vec![]).expect("it has 80 %");
     assert!(
         said.contains("queue 0 of 2 of eth0 got 80 % of its packets"),
         "{said}"
     );
     assert!(said.contains("rx-flow-hash"), "{said}");
-    let said = ask(800, 200, 7, Some(1)).expect("it has 80 %");
+    let said = ask(800, 200, 7, vec![1; 128]).expect("it has 80 %");
     assert!(said.contains("ethtool -X eth0 equal 2"), "{said}");
     for (first, second, lost) in [(800, 201, 7), (999, 0, 7), (800, 200, 0)] {
         assert_eq!(
-            ask(first, second, lost, None),
+            ask(first, second, lost, vec![]),
             None,
             "{first} {second} {lost}"
         );
@@ -344,7 +351,10 @@ fn one_queue_that_gets_all_is_told_where_packets_are_lost() {
     // mlx5 keeps reporting a queue that it no longer has.
     let before = eth0("new", &queues(0, 0), missed(0));
     let mut after = later(eth0("new", &queues(1000, 0), missed(7)));
-    card(&mut after).queues = Some(1);
+    card(&mut after).channels = Some(Channels {
+        combined: 1,
+        ..Channels::default()
+    });
     assert_eq!(found(&before, &after), is(&[("nic_no_room", 7)]));
 }
 
@@ -465,9 +475,9 @@ fn a_reader_at_another_node_is_told() {
         told[1].remedy
     );
     // With a card at each node it may be the right one.
-    let other = NetworkCard {
+    let other = Interface {
         node: Some(1),
-        ..NetworkCard::default()
+        ..Interface::default()
     };
     after.cards.insert("eth1".to_owned(), other);
     assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));

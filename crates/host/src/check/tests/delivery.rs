@@ -1,7 +1,7 @@
 //! Packets that are another's, and sockets that are bound where they cannot hear.
 
 use super::*;
-use crate::facts::{JoinedGroup, NetworkCard};
+use crate::facts::{Interface, JoinedGroup};
 use mpps_os::netlink::sock_diag::{ListeningSocket, XdpEntry};
 
 /// A host with these counters and one interface that received `packets`.
@@ -383,9 +383,9 @@ fn a_vrf_is_named_where_its_packets_find_no_socket() {
         move |facts: &mut Observation| {
             facts.sockets = vec![socket(local, 1, 0)];
             let driver = "vrf".to_owned();
-            let card = NetworkCard {
+            let card = Interface {
                 driver,
-                ..NetworkCard::default()
+                ..Interface::default()
             };
             facts.cards.insert("blue".to_owned(), card);
             facts.settings.insert("net.ipv4.udp_l3mdev_accept", accept);

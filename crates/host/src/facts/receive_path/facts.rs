@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mpps_os::ethtool::{self, ntuple, rss};
+use mpps_os::capability;
+use mpps_os::ethtool::rss::Rss;
+use mpps_os::ethtool::{self, Channels, ntuple};
 use mpps_os::netlink::{link, napi, netdev};
-use mpps_os::{CallError as Refusal, capability};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::parent_interfaces;
-use crate::facts::{NetworkCard, virtio_feature};
+use crate::facts::{Interface, KernelAnswer, virtio_feature};
 use crate::root::Root;
 use crate::{HostError, HostResult};
 
@@ -190,54 +191,13 @@ pub struct VirtualFunctions {
     pub now: u32,
 }
 
-/// The kernel's answer to a question, or the words of its refusal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KernelAnswer<T> {
-    /// The answer.
-    Is(T),
-    /// The refusal.
-    Refused(String),
-}
-
-impl<T> Default for KernelAnswer<T> {
-    fn default() -> Self {
-        Self::Refused("not asked".to_owned())
-    }
-}
-
-impl<T> KernelAnswer<T> {
-    /// The answer, if there is one.
-    pub fn value(&self) -> Option<&T> {
-        match self {
-            Self::Is(value) => Some(value),
-            Self::Refused(_) => None,
-        }
-    }
-
-    /// Converts the answer.
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> KernelAnswer<U> {
-        match self {
-            Self::Is(value) => KernelAnswer::Is(change(value)),
-            Self::Refused(why) => KernelAnswer::Refused(why),
-        }
-    }
-
-    pub(crate) fn of(result: HostResult<T, Refusal>) -> Self {
-        match result {
-            Ok(value) => Self::Is(value),
-            Err(error) => Self::Refused(error.to_string()),
-        }
-    }
-}
-
 impl PathFacts {
-    /// Asks the host, and the interface in the calling thread's network namespace.
+    /// Asks the host, and completes the facts of an interface in the calling thread's network namespace.
     ///
     /// # Errors
     /// [`HostError::Impossible`] for an interface that is not there, with those that are;
     /// [`HostError::Kernel`] where not even a list of interfaces can be had.
-    pub fn gather(interface: &str) -> HostResult<Self> {
+    pub fn gather(interface: &Interface) -> HostResult<Self> {
         Ok(Self {
             nic: NicFacts::gather(interface)?,
             host: HostFacts::gather(),
@@ -338,7 +298,8 @@ impl HostFacts {
 }
 
 impl NicFacts {
-    fn gather(name: &str) -> HostResult<Self> {
+    fn gather(interface: &Interface) -> HostResult<Self> {
+        let name = &*interface.name;
         let links = link::list()?;
         let Some(link) = links.iter().find(|link| link.name == name) else {
             let known: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
@@ -350,30 +311,27 @@ impl NicFacts {
         };
         let features = ethtool::features(name).unwrap_or_default();
         let feature = |wanted: &str| features.iter().find(|feature| feature.name == wanted);
-        let channels = ethtool::channels(name).ok();
-        let in_use = channels.map(|channels| channels.rx.saturating_add(channels.combined));
-        let most = channels.map(|channels| channels.rx_max.saturating_add(channels.combined_max));
-        let driver = ethtool::driver(name).unwrap_or_default();
+        let most = |channels: Channels| channels.rx_max.saturating_add(channels.combined_max);
         let xdp = netdev::xdp_features(link.index);
-        let card = NetworkCard::of_one(&Root::machine(), name).unwrap_or_default();
-        let queues = card.interrupts.into_iter();
+        let queues = interface.interrupts.iter();
         let queues = queues.filter(|one| !one.effective.is_empty());
-        let queues = queues.filter_map(|one| Some((one.queue?, one.effective)));
+        let queues = queues.filter_map(|one| Some((one.queue?, one.effective.clone())));
+        let entries = |rss: Rss| rss.indirection.len();
         let facts = Self {
             name: name.to_owned(),
-            driver: driver.name,
+            driver: interface.driver.clone(),
             up: link.up,
             carrier: link.carrier,
             native_xdp: link.native_xdp,
             mtu_bytes: link.mtu,
             queue_cpus: queues.collect(),
-            rx_ring: ethtool::rx_ring(name).ok().map(|ring| ring.size),
+            rx_ring: interface.ring.map(|ring| ring.size),
             merging: MERGING
                 .into_iter()
                 .filter(|name| feature(name).is_some_and(|one| one.active))
                 .collect(),
-            rx_queues: in_use.unwrap_or(link.rx_queues),
-            rx_queues_max: most.unwrap_or(link.rx_queues),
+            rx_queues: interface.rx_queues().unwrap_or(link.rx_queues),
+            rx_queues_max: interface.channels.map_or(link.rx_queues, most),
             gro: feature("rx-gro").map(|feature| feature.active),
             filters: feature(FILTERS).map(|feature| match (feature.active, feature.changeable) {
                 (true, _) => Filters::On,
@@ -382,11 +340,11 @@ impl NicFacts {
             }),
             napi_contexts: KernelAnswer::of(napi::list(link.index).map(|list| list.len())),
             xdp_features: KernelAnswer::of(xdp.map(|x| x.map(|x| x.names()).unwrap_or_default())),
-            rss_entries: KernelAnswer::of(rss::read(name).map(|rss| rss.indirection.len())),
+            rss_entries: interface.rss.clone().map(entries),
             rules: KernelAnswer::of(ntuple::table(name).map(|table| table.locations.len())),
             ..Self::default()
         };
-        Ok(facts.with_device(&Root::machine(), &driver.bus))
+        Ok(facts.with_device(&Root::machine(), &interface.bus))
     }
 
     /// Adds what `/sys` and `/proc` have of the device at that place on the PCI bus.

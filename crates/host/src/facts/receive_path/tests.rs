@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::facts::Filters;
 use super::*;
+use crate::facts::Interface;
 use crate::root::fixture;
 
 type Verdicts = BTreeMap<&'static str, PathVerdict>;
@@ -400,14 +401,14 @@ fn a_bare_machine_panics_nowhere() {
 
 #[test]
 fn loopback_here_has_verdicts() {
-    let facts = PathFacts::gather("lo").expect("every namespace has one");
+    let facts = PathFacts::gather(&Interface::read("lo")).expect("every namespace has one");
     assert!(
         verdicts(&facts)
             .values()
             .all(|verdict| !verdict.why.is_empty())
     );
     serde_json::to_string(&facts).expect("plain data");
-    let error = PathFacts::gather("mpps-nowhere").expect_err("no such interface");
+    let error = PathFacts::gather(&Interface::read("mpps-nowhere")).expect_err("no such interface");
     assert!(error.to_string().contains("this host has"), "{error}");
     assert!(error.to_string().contains("lo"), "{error}");
 }

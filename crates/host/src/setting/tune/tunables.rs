@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use mpps_os::ethtool::{self, Channels, QUEUES_MAX};
+use mpps_os::ethtool::QUEUES_MAX;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::sysctl;
-use crate::facts::{Conntrack, NetworkCard};
+use crate::facts::{Conntrack, Interface};
 use crate::root::Root;
 use crate::setting::{FEATURES, LiveKernel, Setting, SettingHost, Value};
 use crate::{CpuList, HostResult, Topology};
@@ -80,7 +80,7 @@ impl Tunables {
         let host = LiveKernel::default();
         host.index(interface)?;
         let root = Root::machine();
-        let card = NetworkCard::of_one(&root, interface).unwrap_or_default();
+        let card = Interface::read(interface);
         let queues = card.interrupts.iter().filter_map(|one| {
             let queue = one.queue?;
             Some(QueueInterrupt {
@@ -88,13 +88,8 @@ impl Tunables {
                 queue,
             })
         });
-        let channels = ethtool::channels(interface).ok();
-        let ring = ethtool::rx_ring(interface).ok();
         // Of an interface that is down some drivers (igb) show all queues that there may be.
-        let used = |alone: fn(&Channels) -> u32| {
-            let used = channels.map(|channels| channels.combined.saturating_add(alone(&channels)));
-            used.filter(|used| *used > 0).unwrap_or(QUEUES_MAX)
-        };
+        let used = |used: Option<u32>| used.filter(|used| *used > 0).unwrap_or(QUEUES_MAX);
         let topology = Topology::read()?;
         // CPUs that the administrator has kept free of such work stay free.
         let kept_free = ["isolated", "nohz_full"].map(|list| {
@@ -116,10 +111,10 @@ impl Tunables {
             node: card.node,
             cpus: cpus.collect(),
             interrupts: queues.collect(),
-            channels_max: channels.map_or(0, |channels| channels.combined_max),
-            rx_queues: count(&host, interface, rps_file).min(used(|channels| channels.rx)),
-            tx_queues: count(&host, interface, xps_file).min(used(|channels| channels.tx)),
-            rx_ring_max: ring.map_or(0, |ring| ring.size_max),
+            channels_max: card.channels.map_or(0, |channels| channels.combined_max),
+            rx_queues: count(&host, interface, rps_file).min(used(card.rx_queues())),
+            tx_queues: count(&host, interface, xps_file).min(used(card.tx_queues())),
+            rx_ring_max: card.ring.map_or(0, |ring| ring.size_max),
             functions_max: card.device.as_deref().map_or(0, |device| {
                 let told = root.read_if_possible(&format!("{device}/sriov_totalvfs"));
                 told.and_then(|told| told.parse().ok()).unwrap_or(0)

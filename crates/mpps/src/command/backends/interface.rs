@@ -5,7 +5,7 @@ use crate::failure;
 use crate::output::{self, OutputStream};
 use anyhow::Result;
 use mpps_host::facts::receive_path::{PathFacts, Usable};
-use mpps_host::{PathVerdict, RECEIVE_PATHS, ReceivePath, Spreading};
+use mpps_host::{Interface, PathVerdict, RECEIVE_PATHS, ReceivePath, Spreading};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Attach, CopyMode, RxConfig};
 use mpps_report::{Block, Column, Row, Style, Table, Text};
@@ -41,7 +41,8 @@ pub struct OfInterface {
 impl OfInterface {
     /// Judges them by what is known of the interface, and by trying those that can be tried.
     pub(super) fn judge(name: &str, tries: bool) -> Result<Self> {
-        let facts = PathFacts::gather(name)?;
+        let interface = Interface::read(name);
+        let facts = PathFacts::gather(&interface)?;
         let judged = RECEIVE_PATHS.iter().map(|one| Judged::new(one, &facts));
         let mut techniques: Vec<Judged> = judged.collect();
         if tries {
@@ -57,7 +58,7 @@ impl OfInterface {
             version: env!("CARGO_PKG_VERSION"),
             interface: name.to_owned(),
             techniques,
-            spreading: Spreading::gather(name, facts.nic.rx_queues),
+            spreading: Spreading::gather(&interface, facts.nic.rx_queues),
             facts,
         })
     }

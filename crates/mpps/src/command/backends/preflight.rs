@@ -2,6 +2,7 @@
 
 use super::BackendsObject;
 use anyhow::Result;
+use mpps_host::Interface;
 use mpps_host::facts::receive_path::PathFacts;
 use mpps_host::setting::preflight::{self, Expectation, Obstacle};
 use mpps_os::text::ShellWord;
@@ -32,7 +33,7 @@ pub struct Preflight {
 
 impl Preflight {
     pub(super) fn read(name: &str) -> Result<Self> {
-        let facts = PathFacts::gather(name)?;
+        let facts = PathFacts::gather(&Interface::read(name))?;
         let checks = preflight::of_af_xdp(&facts);
         Ok(Self {
             schema: BackendsObject::SCHEMA,

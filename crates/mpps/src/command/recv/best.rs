@@ -2,8 +2,8 @@
 
 use crate::failure::flags::IO;
 use anyhow::{Result, bail};
-use mpps_host::RECEIVE_PATHS;
 use mpps_host::facts::receive_path::{PathFacts, Usable};
+use mpps_host::{Interface, RECEIVE_PATHS};
 use mpps_io::backend::{self, Support};
 use mpps_io::{Backend, RxConfig};
 use mpps_os::netlink::link;
@@ -61,7 +61,7 @@ fn judge(
     }
     let told = |error: &dyn std::fmt::Display| error.to_string();
     let interface = interface.as_ref().map_err(|error| format!("{error:#}"))?;
-    let facts = PathFacts::gather(interface).map_err(|error| told(&error))?;
+    let facts = PathFacts::gather(&Interface::read(interface)).map_err(|error| told(&error))?;
     let Some(technique) = RECEIVE_PATHS.iter().find(|one| one.name == technique) else {
         return Err(format!("nothing is known of {technique}"));
     };

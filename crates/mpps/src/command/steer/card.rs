@@ -4,10 +4,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 use mpps_host::facts::rss::{self, ENTRIES, Hashed, MICROSOFT_KEY, Symmetry};
 use mpps_host::setting::hashing::{fields_of_card, key_of_card};
-use mpps_host::{Hashing, Moment, Observation, Spreading};
+use mpps_host::{Hashing, Interface, Spreading};
 use mpps_os::ethtool::ntuple;
 use mpps_os::netlink::link;
-use std::collections::BTreeMap;
+use mpps_os::text::ShellWord;
 
 /// Which card, and what is to be assumed of it.
 #[derive(Debug, Args)]
@@ -53,25 +53,15 @@ fn hashed(text: &str) -> Result<Hashed, String> {
 #[derive(Debug, Clone)]
 pub(super) struct SteeringCard {
     /// The interface; none where all was said.
-    pub(super) interface: Option<String>,
+    pub(super) interface: Option<Interface>,
     /// ethtool's names of the traffic, over IPv4 and over IPv6.
     pub(super) kinds: [&'static str; 2],
     /// By what it hashes.
     pub(super) hashing: Hashing,
     /// The queue of each entry.
     pub(super) table: Vec<u32>,
-    /// The interrupt and CPUs of each queue, if known.
-    pub(super) servers: BTreeMap<u32, QueueServer>,
-    pub(super) node: Option<usize>,
     /// Rules that steer past the table.
     pub(super) rules: usize,
-}
-
-/// The interrupt and CPUs that serve a queue.
-#[derive(Debug, Clone)]
-pub(super) struct QueueServer {
-    pub(super) interrupt: u32,
-    pub(super) cpus: Vec<usize>,
 }
 
 impl SteeringCard {
@@ -88,9 +78,8 @@ impl SteeringCard {
             return Ok(Self::new(hashing.with_symmetry(args.xfrm), table, kinds));
         };
         link::index(interface)?;
-        let facts = Observation::take(Moment::Later(None), &[interface], None)?;
-        let queues = facts.cards.get(interface).and_then(|card| card.queues);
-        let spreading = Spreading::gather(interface, queues.unwrap_or(1) as u32);
+        let found = Interface::read(interface);
+        let spreading = Spreading::gather(&found, found.rx_queues().unwrap_or(1));
         let table = match (args.queues, spreading.rss.value()) {
             (Some(queues), _) => rss::table_of(args.entries as usize, queues),
             (None, Some(rss)) if !rss.indirection.is_empty() => rss.indirection.clone(),
@@ -119,21 +108,7 @@ impl SteeringCard {
         let hashing = Hashing::new(key, key_from, [v4, v6])?;
         let mut card = Self::new(hashing.with_symmetry(args.xfrm.or(told)), table, kinds);
         card.rules = ntuple::table(interface).map_or(0, |table| table.locations.len());
-        if let Some(found) = facts.cards.get(interface) {
-            card.node = found.node;
-            card.servers = found
-                .interrupts
-                .iter()
-                .filter_map(|interrupt| {
-                    let server = QueueServer {
-                        interrupt: interrupt.number,
-                        cpus: interrupt.effective.clone(),
-                    };
-                    Some((u32::try_from(interrupt.queue?).ok()?, server))
-                })
-                .collect();
-        }
-        card.interface = Some(interface.clone());
+        card.interface = Some(found);
         Ok(card)
     }
 
@@ -143,10 +118,13 @@ impl SteeringCard {
             kinds,
             hashing,
             table,
-            servers: BTreeMap::new(),
-            node: None,
             rules: 0,
         }
+    }
+
+    /// The name of the interface, to be pasted.
+    pub(super) fn name(&self) -> ShellWord<'_> {
+        ShellWord::new(self.interface.as_ref().map_or("IF", |found| &found.name))
     }
 
     /// How many queues the table names, with those before the last that it leaves out.

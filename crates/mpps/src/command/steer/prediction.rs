@@ -7,7 +7,6 @@ use super::verified::Verified;
 use anyhow::Result;
 use mpps_host::CpuList;
 use mpps_host::facts::rss::{self, Hashed, RssFlow, Symmetry};
-use mpps_os::text::ShellWord;
 use mpps_report::{Block, Cell, Column, Quantity, Row, Style, Table, Text, grouped};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -144,7 +143,7 @@ impl SteerObject {
             notes: notes(&card, flows),
             queues: loads,
             flows: steered,
-            interface: card.interface,
+            interface: card.interface.map(|interface| interface.name),
             key_from: card.hashing.key_from,
             table: card.table,
         })
@@ -296,15 +295,16 @@ impl SteerObject {
 
 impl SteeringCard {
     fn idle(&self, queue: u32) -> PredictedLoad {
-        let server = self.servers.get(&queue);
+        let interface = self.interface.as_ref();
+        let server = interface.and_then(|found| found.interrupt_of(queue as usize));
         PredictedLoad {
             queue,
             entries: self.table.iter().filter(|entry| **entry == queue).count(),
             flows: 0,
             packets: 0,
-            interrupt: server.map(|server| server.interrupt),
-            cpus: server.map(|server| server.cpus.clone()).unwrap_or_default(),
-            node: self.node,
+            interrupt: server.map(|server| server.number),
+            cpus: server.map_or_else(Vec::new, |server| server.effective.clone()),
+            node: interface.and_then(|found| found.node),
         }
     }
 }
@@ -322,10 +322,7 @@ fn notes(card: &SteeringCard, flows: &Flows) -> Vec<String> {
         notes.push("IPv4 and IPv6 are hashed by different fields".to_owned());
     }
     if card.rules > 0 {
-        let (rules, interface) = (
-            card.rules,
-            ShellWord::new(card.interface.as_deref().unwrap_or("IF")),
-        );
+        let (rules, interface) = (card.rules, card.name());
         notes.push(format!(
             "{rules} steering rules come before the table, and are not looked at: `ethtool -n \
              {interface}` lists them"

@@ -3,7 +3,6 @@
 use super::card::SteeringCard;
 use super::flows::Flows;
 use mpps_host::facts::rss::{self, Hashed, KEY_BYTES, RssFlow, Toeplitz};
-use mpps_os::text::ShellWord;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -38,7 +37,7 @@ pub(super) fn remedies(
     by_entry: &[u64],
     now: f64,
 ) -> Vec<Remedy> {
-    let interface = ShellWord::new(card.interface.as_deref().unwrap_or("IF"));
+    let interface = card.name();
     let queues = card.queues();
     let mut found = Vec::new();
     let weights = rss::even_weights(by_entry, queues);

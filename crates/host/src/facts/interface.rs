@@ -1,63 +1,68 @@
-//! An interface's driver. For a network card also its node, its interrupts and its settings.
+//! An interface: its driver and, by ethtool, how it is set. For a network card also its node and its
+//! interrupts.
 
+use crate::facts::KernelAnswer;
 use crate::root::Root;
-use mpps_os::ethtool::{self, RingSizes, coalesce, rss};
+use mpps_os::ethtool::coalesce::{self, Coalescing};
+use mpps_os::ethtool::rss::{self, Rss};
+use mpps_os::ethtool::{self, Channels, RingSizes};
 use mpps_os::interrupts::{self, Interrupt, InterruptLines};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An interface's driver and its network card: the CPUs that serve its queues, and its NUMA node.
+/// An interface's driver and settings, the CPUs that serve the queues of its card, and the card's NUMA
+/// node.
 ///
 /// ```
-/// use mpps_host::{Moment, Observation};
+/// use mpps_host::Interface;
 ///
-/// let facts = Observation::take(Moment::Later(None), &["lo"], None)?;
-/// for card in facts.cards.values() {
-///     for interrupt in &card.interrupts {
-///         println!("queue {:?}: CPUs {:?}, node {:?}", interrupt.queue, interrupt.effective, card.node);
-///     }
+/// let interface = Interface::read("lo");
+/// println!("driver {}, node {:?}", interface.driver, interface.node);
+/// for interrupt in &interface.interrupts {
+///     println!("queue {:?}: CPUs {:?}", interrupt.queue, interrupt.effective);
 /// }
-/// # Ok::<(), mpps_host::HostError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NetworkCard {
-    /// The driver, as `ethtool -i` names it: `mlx5_core`, `veth`.
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// The driver, as `ethtool -i` names it: `mlx5_core`, `veth`; empty if it is unknown.
     pub driver: String,
+    /// The version of the card's firmware; empty if the driver shows none.
+    pub firmware: String,
+    /// The place of its device on the bus, such as a PCI address; empty without one.
+    pub bus: String,
+    /// Where its device is, below the root: `sys/bus/pci/devices/0000:00:03.0`; none without a card.
+    pub device: Option<String>,
     /// The NUMA node that the card sits at, where the machine has nodes and says so.
     pub node: Option<usize>,
     /// Its interrupts, in the order of their numbers; none without a card.
     pub interrupts: Vec<Interrupt>,
+    /// How many channels it has, if the driver has that notion.
+    pub channels: Option<Channels>,
     /// The size of its receive rings, if the driver shows it.
     pub ring: Option<RingSizes>,
-    /// How long it waits before it interrupts, where that is fixed and no number of packets ends it.
-    pub coalescing_us: Option<u32>,
-    /// The number of its receive queues, if the driver shows it.
-    pub queues: Option<usize>,
-    /// To how many queues its RSS table sends packets; none where it has no such table.
-    pub table_queues: Option<usize>,
-    /// Where its device is, below the root: `sys/bus/pci/devices/0000:00:03.0`; none without a card.
-    pub device: Option<String>,
+    /// How long it waits before it interrupts, if the driver shows it.
+    pub coalescing: Option<Coalescing>,
+    /// How it chooses the queue of a packet, or why the driver does not show it.
+    pub rss: KernelAnswer<Rss>,
 }
 
-/// The drivers and cards of these interfaces. An interface whose driver is unknown is left out.
-/// Facts that hardly change are taken from an earlier look, if there was one.
+/// These interfaces, without those whose driver is unknown. Facts that hardly change are taken from an
+/// earlier look, if there was one.
 pub(super) fn of<'a>(
     root: &Root,
-    interfaces: impl Iterator<Item = &'a str>,
-    earlier: Option<&BTreeMap<String, NetworkCard>>,
-) -> BTreeMap<String, NetworkCard> {
+    names: impl Iterator<Item = &'a str>,
+    earlier: Option<&BTreeMap<String, Interface>>,
+) -> BTreeMap<String, Interface> {
     let mut lines = None;
-    let cards = interfaces.filter_map(|name| {
+    let all = names.map(|name| {
         let known = earlier.and_then(|earlier| earlier.get(name)).cloned();
-        let mut card = known.or_else(|| NetworkCard::read(root, name))?;
-        if let Some(device) = &card.device {
-            let lines: &InterruptLines =
-                lines.get_or_insert_with(|| interrupts::lines(root.path()));
-            let reported = interrupts::reported(name);
-            card.interrupts = interrupts::of(root.path(), device, lines, name, &reported);
-        }
-        Some((name.to_owned(), card))
+        let mut interface = known.unwrap_or_else(|| Interface::read_settings(root, name));
+        interface.read_interrupts(root, &mut lines);
+        (name.to_owned(), interface)
     });
-    cards.collect()
+    all.filter(|(_, interface)| !interface.driver.is_empty())
+        .collect()
 }
 
 /// Whether the virtio device at this place on the bus has agreed to a feature, by its number; none where
@@ -70,40 +75,72 @@ pub(crate) fn virtio_feature(root: &Root, device: &str, number: usize) -> Option
     Some(*bits.as_bytes().get(number)? == b'1')
 }
 
-impl NetworkCard {
-    /// Reads the driver and the card of one interface.
-    pub(crate) fn of_one(root: &Root, interface: &str) -> Option<Self> {
-        of(root, std::iter::once(interface), None).remove(interface)
+impl Interface {
+    /// Reads an interface of the calling thread's network namespace. A refused value is absent.
+    pub fn read(name: &str) -> Self {
+        let root = Root::machine();
+        let mut interface = Self::read_settings(&root, name);
+        interface.read_interrupts(&root, &mut None);
+        interface
     }
 
     /// Without its interrupts.
-    fn read(root: &Root, interface: &str) -> Option<Self> {
-        let driver = ethtool::driver(interface).ok()?;
+    fn read_settings(root: &Root, name: &str) -> Self {
+        let driver = ethtool::driver(name).unwrap_or_default();
         let device = interrupts::device(root.path(), &driver.bus);
-        let Some(at) = device else {
-            return Some(Self {
-                driver: driver.name,
-                ..Self::default()
-            });
-        };
-        let coalescing = coalesce::read(interface).ok();
-        let fixed = coalescing.filter(|one| !one.is_adaptive_rx() && one.rx_packets() == 0);
-        let table = rss::read(interface).ok();
-        let queues = table.map(|table| table.indirection.into_iter().collect::<BTreeSet<u32>>());
-        Some(Self {
+        Self {
+            name: name.to_owned(),
             driver: driver.name,
-            node: interrupts::node(root.path(), &at),
+            firmware: driver.firmware_version,
+            bus: driver.bus,
+            node: device
+                .as_ref()
+                .and_then(|device| interrupts::node(root.path(), device)),
+            device,
             interrupts: Vec::new(),
-            ring: ethtool::rx_ring(interface).ok(),
-            coalescing_us: fixed.map(|coalescing| coalescing.rx_time_us()),
-            queues: ethtool::channels(interface)
-                .ok()
-                .map(|channels| channels.rx.saturating_add(channels.combined) as usize),
-            table_queues: queues
-                .map(|queues| queues.len())
-                .filter(|&queues| queues > 0),
-            device: Some(at),
-        })
+            channels: ethtool::channels(name).ok(),
+            ring: ethtool::rx_ring(name).ok(),
+            coalescing: coalesce::read(name).ok(),
+            rss: KernelAnswer::of(rss::read(name)),
+        }
+    }
+
+    /// `lines` are those of the machine, once they were read.
+    fn read_interrupts(&mut self, root: &Root, lines: &mut Option<InterruptLines>) {
+        let Some(device) = &self.device else { return };
+        let lines = lines.get_or_insert_with(|| interrupts::lines(root.path()));
+        let reported = interrupts::reported(&self.name);
+        self.interrupts = interrupts::of(root.path(), device, lines, &self.name, &reported);
+    }
+
+    /// The number of its receive queues, if the driver shows it. A combined channel is a receive and a
+    /// transmit queue.
+    pub fn rx_queues(&self) -> Option<u32> {
+        let channels = self.channels?;
+        Some(channels.rx.saturating_add(channels.combined))
+    }
+
+    /// The number of its transmit queues, if the driver shows it.
+    pub fn tx_queues(&self) -> Option<u32> {
+        let channels = self.channels?;
+        Some(channels.tx.saturating_add(channels.combined))
+    }
+
+    /// The interrupt of a receive queue, if it has one of its own.
+    pub fn interrupt_of(&self, queue: usize) -> Option<&Interrupt> {
+        self.interrupts.iter().find(|one| one.queue == Some(queue))
+    }
+
+    /// How long it waits before it interrupts, if that is fixed and no number of packets ends it.
+    pub(crate) fn fixed_wait_us(&self) -> Option<u32> {
+        let told = self.coalescing.as_ref()?;
+        (!told.is_adaptive_rx() && told.rx_packets() == 0).then(|| told.rx_time_us())
+    }
+
+    /// To how many queues its RSS table sends packets; none if it has no such table.
+    pub(crate) fn table_queues(&self) -> Option<usize> {
+        let queues: BTreeSet<&u32> = self.rss.value()?.indirection.iter().collect();
+        (!queues.is_empty()).then_some(queues.len())
     }
 }
 
