@@ -6,6 +6,7 @@ use mpps_os::netlink::link::{self, NetlinkLink};
 use mpps_os::sysfs::Sysfs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::HostResult;
 use crate::facts::Interface;
@@ -163,42 +164,42 @@ impl Fingerprint {
 
     /// All facts by name.
     fn facts(&self) -> BTreeMap<String, Option<String>> {
-        let number = |value: usize| Some(value.to_string());
-        let list = |values: &[String]| Some(values.join(" ")).filter(|text| !text.is_empty());
-        let machine = [
-            ("kernel_release", Some(self.kernel_release.clone())),
-            ("kernel_version", self.kernel_version.clone()),
-            ("architecture", Some(self.architecture.clone())),
-            ("boot_options", list(&self.boot_options)),
-            ("cpu_model", self.cpu_model.clone()),
-            ("cpus", number(self.cpus)),
-            ("cpus_usable", Some(self.cpus_usable.clone())),
-            ("cores", number(self.cores)),
-            ("numa_nodes", number(self.numa_nodes)),
-            ("hyper_threads", Some(self.hyper_threads.to_string())),
-            ("hypervisor", self.hypervisor.map(|is| is.to_string())),
-            ("governors", list(&self.governors)),
-            ("clocksource", self.clocksource.clone()),
-            (
-                "memory_bytes",
-                self.memory_bytes.map(|bytes| bytes.to_string()),
-            ),
-        ];
-        let mut facts: BTreeMap<String, Option<String>> = machine
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
-        let mitigations = self.mitigations.iter();
-        facts.extend(
-            mitigations.map(|(name, text)| (format!("mitigation {name}"), Some(text.clone()))),
-        );
+        let mut facts: BTreeMap<_, _> = texts("", self).collect();
+        facts.extend(texts("mitigation ", &self.mitigations));
         facts.extend(self.settings.clone());
         for (interface, own) in &self.interfaces {
-            let own = own.facts().into_iter();
-            facts.extend(own.map(|(name, value)| (format!("{interface} {name}"), value)));
+            let prefix = format!("{interface} ");
+            let features = own.features.iter();
+            let features = features.map(|(name, &on)| (name, if on { "on" } else { "off" }));
+            let features: BTreeMap<_, _> = features.collect();
+            facts.extend(texts(&prefix, own));
+            facts.extend(texts(&prefix, &features));
+            facts.extend(texts(&prefix, &own.attributes));
         }
         facts
     }
+}
+
+/// The fields of a structure by their names, without those that have fields themselves. An empty list
+/// is absent.
+fn texts(prefix: &str, facts: &impl Serialize) -> impl Iterator<Item = (String, Option<String>)> {
+    let fields = match serde_json::to_value(facts) {
+        Ok(Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    fields.into_iter().filter_map(move |(name, value)| {
+        let text = match value {
+            Value::Object(_) => return None,
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            Value::Array(words) => {
+                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                Some(words.join(" ")).filter(|text| !text.is_empty())
+            }
+            number => Some(number.to_string()),
+        };
+        Some((format!("{prefix}{name}"), text))
+    })
 }
 
 fn boot_options(command_line: &str) -> Vec<String> {
@@ -291,6 +292,9 @@ mod tests {
         b.settings.insert("net.core.rmem_max".to_owned(), None);
         let veth = InterfaceFacts {
             driver: Some("veth".to_owned()),
+            rx_queues: Some(4),
+            features: [("rx-gro".to_owned(), true)].into(),
+            attributes: [("threaded".to_owned(), "1".to_owned())].into(),
             ..InterfaceFacts::default()
         };
         b.interfaces.insert("eth9".to_owned(), veth);
@@ -304,6 +308,9 @@ mod tests {
             [
                 difference("cpus", Some("2"), Some("24")),
                 difference("eth9 driver", None, Some("veth")),
+                difference("eth9 rx-gro", None, Some("on")),
+                difference("eth9 rx_queues", None, Some("4")),
+                difference("eth9 threaded", None, Some("1")),
                 difference("hypervisor", Some("true"), None),
                 difference("net.core.rmem_max", Some("4194304"), None),
             ]

@@ -93,27 +93,6 @@ impl InterfaceFacts {
                 .collect(),
         }
     }
-
-    /// All facts with their names, for a comparison.
-    pub(crate) fn facts(&self) -> Vec<(String, Option<String>)> {
-        let number = |value: Option<u32>| value.map(|value| value.to_string());
-        let mut facts = vec![
-            ("driver".to_owned(), self.driver.clone()),
-            ("firmware".to_owned(), self.firmware.clone()),
-            ("mtu_bytes".to_owned(), number(self.mtu_bytes)),
-            ("rx_queues".to_owned(), number(self.rx_queues)),
-            ("tx_queues".to_owned(), number(self.tx_queues)),
-        ];
-        let on_off = |on: bool| Some(if on { "on" } else { "off" }.to_owned());
-        facts.extend(
-            self.features
-                .iter()
-                .map(|(name, &on)| (name.clone(), on_off(on))),
-        );
-        let attributes = self.attributes.iter();
-        facts.extend(attributes.map(|(name, value)| (name.clone(), Some(value.clone()))));
-        facts
-    }
 }
 
 #[cfg(test)]
