@@ -133,6 +133,27 @@ pub(crate) mod fixture {
         _directory: tempfile::TempDir,
     }
 
+    /// Hosts with a card in a machine, as recorded with Linux 6.12: the driver, its receive queues, and
+    /// the tree with its counters.
+    pub(crate) const DRIVERS: [(&str, usize, &str); 4] = [
+        ("igb", 4, include_str!("../tests/fixtures/driver-igb.txt")),
+        (
+            "e1000e",
+            1,
+            include_str!("../tests/fixtures/driver-e1000e.txt"),
+        ),
+        (
+            "virtio_net",
+            4,
+            include_str!("../tests/fixtures/driver-virtio_net.txt"),
+        ),
+        (
+            "vmxnet3",
+            4,
+            include_str!("../tests/fixtures/driver-vmxnet3.txt"),
+        ),
+    ];
+
     /// Unpacks `tests/fixtures/<name>.tree`.
     pub(crate) fn tree(text: &str) -> Tree {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -255,21 +255,7 @@ mod tests {
     /// omits, and why.
     #[test]
     fn no_loss_that_a_recorded_driver_prints_is_unknown() {
-        for (driver, tree) in [
-            ("igb", include_str!("../../tests/fixtures/driver-igb.txt")),
-            (
-                "e1000e",
-                include_str!("../../tests/fixtures/driver-e1000e.txt"),
-            ),
-            (
-                "virtio_net",
-                include_str!("../../tests/fixtures/driver-virtio_net.txt"),
-            ),
-            (
-                "vmxnet3",
-                include_str!("../../tests/fixtures/driver-vmxnet3.txt"),
-            ),
-        ] {
+        for (driver, _, tree) in crate::root::fixture::DRIVERS {
             let names = tree
                 .lines()
                 .filter_map(|line| line.strip_prefix("ethtool-S: "));

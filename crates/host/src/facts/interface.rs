@@ -188,18 +188,9 @@ mod tests {
         );
     }
 
-    /// Cards in a machine, as recorded with Linux 6.12.
     #[test]
     fn each_queue_of_a_recorded_card_has_its_interrupt() {
-        for (tree, expected) in [
-            (include_str!("../../tests/fixtures/driver-igb.txt"), 4),
-            (include_str!("../../tests/fixtures/driver-e1000e.txt"), 1),
-            (
-                include_str!("../../tests/fixtures/driver-virtio_net.txt"),
-                4,
-            ),
-            (include_str!("../../tests/fixtures/driver-vmxnet3.txt"), 4),
-        ] {
+        for (_, expected, tree) in fixture::DRIVERS {
             let root = &fixture::tree(tree).root;
             let device = "sys/class/net/eth0/device";
             let mut found = of(root, device);

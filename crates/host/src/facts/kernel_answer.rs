@@ -8,6 +8,7 @@ use serde::Serialize;
 /// The kernel's answer to a question, or the words of its refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub enum KernelAnswer<T> {
     /// The answer.
     Is(T),

@@ -109,6 +109,7 @@ pub struct HugePages {
 
 /// Facts about one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(default))]
 pub struct NicFacts {
     /// Its name.
     pub name: String,
@@ -144,6 +145,7 @@ pub struct NicFacts {
     pub rx_ring: Option<u32>,
     /// Merging by the card: `rx-lro`, and `rx-gro-hw`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, serde(borrow))]
     pub merging: Vec<&'static str>,
     /// Merging on receipt (`rx-gro`); absent where the kernel does not say.
     pub gro: Option<bool>,
@@ -152,6 +154,7 @@ pub struct NicFacts {
     /// NAPI contexts: the kernel's receivers, which busy polling needs.
     pub napi_contexts: KernelAnswer<usize>,
     /// The driver's XDP features, by the names of `netdev.yaml`.
+    #[cfg_attr(test, serde(borrow))]
     pub xdp_features: KernelAnswer<Vec<&'static str>>,
     /// Entries of the RSS table.
     pub rss_entries: KernelAnswer<usize>,
@@ -162,6 +165,7 @@ pub struct NicFacts {
 /// The switch for steering rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub enum Filters {
     /// On.
     On,
@@ -173,6 +177,7 @@ pub enum Filters {
 
 /// A PCI function.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct Function {
     /// Its address, such as `0000:03:00.0`.
     pub address: String,
@@ -184,6 +189,7 @@ pub struct Function {
 
 /// The virtual functions of a card (`Documentation/PCI/pci-iov-howto.rst`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct VirtualFunctions {
     /// How many it may have.
     pub total: u32,

@@ -1,8 +1,7 @@
-//! Verdicts on four interfaces: recorded trees, and answers of the kernel as it would give them.
+//! Verdicts on four interfaces: recorded hosts, with answers of the kernel as it would give them.
 
 use std::collections::BTreeMap;
 
-use super::facts::Filters;
 use super::*;
 use crate::facts::Interface;
 use crate::root::fixture;
@@ -49,88 +48,31 @@ fn verdicts(facts: &PathFacts) -> Verdicts {
         .collect()
 }
 
-fn refused<T>(what: &str) -> KernelAnswer<T> {
-    KernelAnswer::Refused(format!("{what}: Operation not supported (os error 95)"))
+/// A recorded host, and the kernel's answers on its interface.
+fn recorded(tree: &'static str, bus: &str, initial: bool) -> PathFacts {
+    let nic = tree.lines().find_map(|line| line.strip_prefix("nic = "));
+    let nic = serde_json::from_str(nic.expect("the answers")).expect("facts of an interface");
+    facts(tree, bus, nic, initial)
 }
 
 fn intel() -> PathFacts {
-    let nic = NicFacts {
-        name: "eth2".to_owned(),
-        driver: "ixgbe".to_owned(),
-        up: true,
-        mtu_bytes: 1500,
-        rx_queues: 8,
-        rx_queues_max: 63,
-        gro: Some(true),
-        filters: Some(Filters::Off),
-        napi_contexts: KernelAnswer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
-        xdp_features: KernelAnswer::Is(vec!["basic", "redirect", "ndo-xmit", "xsk-zerocopy"]),
-        rss_entries: KernelAnswer::Is(128),
-        rules: KernelAnswer::Is(0),
-        ..NicFacts::default()
-    };
     let tree = include_str!("../../../tests/fixtures/nic-sriov.tree");
-    facts(tree, "0000:03:00.0", nic, true)
+    recorded(tree, "0000:03:00.0", true)
 }
 
 fn solarflare() -> PathFacts {
-    let nic = NicFacts {
-        name: "sf0".to_owned(),
-        driver: "sfc".to_owned(),
-        up: true,
-        mtu_bytes: 9000,
-        rx_queues: 1,
-        rx_queues_max: 16,
-        gro: Some(false),
-        filters: Some(Filters::On),
-        napi_contexts: KernelAnswer::Refused("netlink NETDEV_CMD_NAPI_GET: ENOENT".to_owned()),
-        xdp_features: KernelAnswer::Refused("netlink NETDEV_CMD_DEV_GET: ENOENT".to_owned()),
-        rss_entries: KernelAnswer::Is(128),
-        rules: KernelAnswer::Is(2),
-        ..NicFacts::default()
-    };
     let tree = include_str!("../../../tests/fixtures/nic-solarflare.tree");
-    facts(tree, "0000:81:00.0", nic, true)
+    recorded(tree, "0000:81:00.0", true)
 }
 
 fn virtio() -> PathFacts {
-    let nic = NicFacts {
-        name: "eth0".to_owned(),
-        driver: "virtio_net".to_owned(),
-        up: true,
-        mtu_bytes: 1500,
-        rx_queues: 1,
-        rx_queues_max: 1,
-        gro: Some(true),
-        filters: Some(Filters::FixedOff),
-        napi_contexts: KernelAnswer::Is(1),
-        xdp_features: KernelAnswer::Is(vec!["basic", "redirect", "rx-sg"]),
-        rss_entries: refused("ioctl ETHTOOL_GRSSH eth0"),
-        rules: refused("ioctl ETHTOOL_GRXCLSRLCNT eth0"),
-        ..NicFacts::default()
-    };
     let tree = include_str!("../../../tests/fixtures/nic-virtio.tree");
-    facts(tree, "0000:00:03.0", nic, true)
+    recorded(tree, "0000:00:03.0", true)
 }
 
 fn veth() -> PathFacts {
-    let nic = NicFacts {
-        name: "near".to_owned(),
-        driver: "veth".to_owned(),
-        up: true,
-        mtu_bytes: 1500,
-        rx_queues: 4,
-        rx_queues_max: 4,
-        gro: Some(false),
-        filters: Some(Filters::FixedOff),
-        napi_contexts: KernelAnswer::Is(0),
-        xdp_features: KernelAnswer::Is(vec!["basic", "redirect", "rx-sg"]),
-        rss_entries: refused("ioctl ETHTOOL_GRSSH near"),
-        rules: refused("ioctl ETHTOOL_GRXCLSRLCNT near"),
-        ..NicFacts::default()
-    };
     let tree = include_str!("../../../tests/fixtures/nic-veth.tree");
-    facts(tree, "", nic, false)
+    recorded(tree, "", false)
 }
 
 #[track_caller]
