@@ -9,6 +9,7 @@ mod lossy;
 pub mod napi;
 pub mod neighbour;
 pub mod netdev;
+pub mod netfilter_rule;
 pub mod qdisc;
 pub mod queue_statistics;
 pub mod route;
