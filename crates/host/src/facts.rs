@@ -12,6 +12,7 @@ pub mod interface_facts;
 mod kernel_answer;
 mod load;
 mod namespace_name;
+mod packet_filter;
 pub mod parent_interfaces;
 mod process;
 mod queue_course;
@@ -33,6 +34,8 @@ pub use kernel_answer::KernelAnswer;
 pub use load::ProcessLoad;
 pub use mpps_os::interrupts::Interrupt;
 pub use namespace_name::namespace_name;
+use packet_filter::FlowsOf;
+pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
 pub use process::{Busy, Process, ThreadTime};
 use process::{Owners, find_owners};
 pub(crate) use queue_course::is_full;
@@ -119,12 +122,16 @@ pub struct Observation {
     pub client_ports: Option<RangeInclusive<u16>>,
     /// The connection tracker; none where the kernel has none.
     pub conntrack: Option<Conntrack>,
+    /// The packet filter; at a first moment without flows.
+    pub packet_filter: PacketFilter,
     /// How many datagrams wait for further fragments, as `FRAG` of sockstat and `FRAG6` of sockstat6 count.
     pub reassembling: BTreeMap<&'static str, u64>,
     /// Next hosts that did not answer ARP or neighbour discovery, as `10.0.0.7 on eth0`.
     pub unanswered: Vec<String>,
     /// The mode of the reverse path filter of each interface; empty if the filter never dropped a packet.
     pub reverse_path: BTreeMap<String, u8>,
+    /// The interfaces of its default routes, likewise.
+    pub default_routes: Vec<String>,
     /// The groups that its sockets joined, without those of the kernel; none at a first moment.
     pub groups: Vec<JoinedGroup>,
     /// The namespace's IPv4 addresses, without those of loopback; none at a first moment.
@@ -243,7 +250,9 @@ impl Observation {
         facts.unanswered = unanswered(&facts.links);
         if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
             facts.reverse_path = reverse_path(&root, &facts.links);
+            facts.default_routes = parent_interfaces::of_default_routes(&root);
         }
+        facts.packet_filter = facts.read_packet_filter(&root, part.port, is_first);
         if !is_first {
             facts.find_owners(&root, part);
             facts.groups = delivery::joined_groups(&root);
@@ -290,6 +299,21 @@ impl Observation {
         // Few have these, so that a kernel without a list of them is no news.
         self.listeners = sock_diag::listeners().unwrap_or_default();
         self.xdp_sockets = sock_diag::xdp().unwrap_or_default();
+    }
+
+    fn read_packet_filter(&self, root: &Root, port: Option<u16>, is_first: bool) -> PacketFilter {
+        let ports = self.sockets.iter().map(|socket| socket.local.port());
+        let ports: Vec<u16> = ports.collect();
+        let flows = match port {
+            _ if is_first => FlowsOf::None,
+            Some(port) => FlowsOf::Port(port),
+            None => FlowsOf::Unanswered(&ports),
+        };
+        let tracked = self.conntrack.map_or(0, |tracker| tracker.entries);
+        // Without a socket here, a rule may send the port's datagrams elsewhere.
+        let is_missing = port.is_some_and(|port| !ports.contains(&port));
+        let has_rules = !is_first && is_missing && self.conntrack.is_some();
+        PacketFilter::read_from(root, flows, tracked, has_rules)
     }
 
     fn find_owners(&mut self, root: &Root, part: &HostPart<'_>) {

@@ -2,6 +2,7 @@
 
 use super::{Check, Evidence, Finding, Observed};
 use crate::Station;
+use crate::facts::Conntrack;
 
 pub(super) const CHECK: Check = Check {
     name: "conntrack",
@@ -24,12 +25,18 @@ pub(super) fn came(seen: &Observed) -> u64 {
 }
 
 fn dropped(seen: &Observed) -> Option<Evidence> {
+    grown(seen, "drop", |tracker| tracker.dropped)
+}
+
+/// The packets of all protocols that connection tracking found invalid.
+pub(super) fn invalid(seen: &Observed) -> Option<Evidence> {
+    grown(seen, "invalid", |tracker| tracker.invalid)
+}
+
+fn grown(seen: &Observed, name: &str, value: fn(&Conntrack) -> u64) -> Option<Evidence> {
     let (before, after) = (seen.before.conntrack?, seen.after.conntrack?);
-    Some(Evidence::new(
-        "nf_conntrack drop",
-        before.dropped,
-        after.dropped,
-    ))
+    let source = format!("nf_conntrack {name}");
+    Some(Evidence::new(source, value(&before), value(&after)))
 }
 
 fn run(seen: &Observed) -> Vec<Finding> {

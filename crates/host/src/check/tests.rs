@@ -7,6 +7,7 @@ mod far_end;
 mod fragments;
 mod groups;
 mod out;
+mod packet_filter;
 mod reads;
 mod refusals;
 mod sockets;
@@ -314,6 +315,7 @@ fn a_full_table_of_connections_is_told() {
             entries: 9,
             entries_max: 10,
             dropped,
+            ..Conntrack::default()
         }),
         ..host(&[])
     };
@@ -412,7 +414,7 @@ fn what_has_no_reason_is_what_other_counters_say() {
         ..one
     });
     let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
-    let expected = is(&[("firewall", 30), ("drop_reason", 10)]);
+    let expected = is(&[("drop_reason", 10), ("firewall", 30)]);
     assert_eq!(told(&findings(&seen)), expected);
 }
 

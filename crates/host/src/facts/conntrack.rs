@@ -12,6 +12,8 @@ pub struct Conntrack {
     /// Packets dropped because they could not enter it (`drop`). If two packets of one flow enter
     /// at once, the dropped one is in `insert_failed` as well.
     pub dropped: u64,
+    /// Packets found invalid (`invalid`), as with a wrong checksum: a rule may drop these.
+    pub invalid: u64,
 }
 
 impl Conntrack {
@@ -21,19 +23,20 @@ impl Conntrack {
             let text = root.read_if_possible(&format!("proc/sys/net/netfilter/{name}"))?;
             text.parse().ok()
         };
+        let text = root.read_if_possible("proc/thread-self/net/stat/nf_conntrack");
+        let text = text.unwrap_or_default();
         Some(Self {
             entries: number("nf_conntrack_count")?,
             entries_max: number("nf_conntrack_max")?,
-            dropped: root
-                .read_if_possible("proc/thread-self/net/stat/nf_conntrack")
-                .map_or(0, |text| dropped(&text)),
+            dropped: column(&text, "drop"),
+            invalid: column(&text, "invalid"),
         })
     }
 }
 
-/// The column `drop` of all CPUs (ct_cpu_seq_show,
+/// The column of this name of all CPUs (ct_cpu_seq_show,
 /// net/netfilter/nf_conntrack_standalone.c): hexadecimal, under a line of names.
-fn dropped(text: &str) -> u64 {
+fn column(text: &str, wanted: &str) -> u64 {
     let mut lines = text.lines();
     let names: Vec<&str> = lines
         .next()
@@ -41,7 +44,7 @@ fn dropped(text: &str) -> u64 {
         .split_ascii_whitespace()
         .collect();
     let rows = lines.flat_map(|line| names.iter().zip(line.split_ascii_whitespace()));
-    rows.filter(|(name, _)| **name == "drop")
+    rows.filter(|(name, _)| **name == wanted)
         .filter_map(|(_, value)| u64::from_str_radix(value, 16).ok())
         .fold(0, u64::saturating_add)
 }
@@ -54,8 +57,8 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_text_never_panics(text in "[0-9a-z\n ]{0,200}") {
-            let _ = dropped(&text);
-            let _ = dropped(&format!("drop\n{text}"));
+            let _ = column(&text, "drop");
+            let _ = column(&format!("drop\n{text}"), "drop");
         }
     }
 
@@ -64,9 +67,13 @@ mod tests {
         let text = "entries clashres found insert insert_failed drop early_drop\n\
                     00000002 00000000 00000000 00000000 0000000a 00000001 00000005\n\
                     00000002 00000000 00000000 00000000 00000000 00000010 00000000\n";
-        assert_eq!(dropped(text), 17);
+        assert_eq!((column(text, "drop"), column(text, "early_drop")), (17, 5));
         for odd in ["", "drop", "drop\nxyz", "drop\n1 2 3", "found\n7"] {
-            assert_eq!(dropped(odd), u64::from(odd.ends_with("2 3")), "{odd}");
+            assert_eq!(
+                column(odd, "drop"),
+                u64::from(odd.ends_with("2 3")),
+                "{odd}"
+            );
         }
     }
 }

@@ -60,6 +60,7 @@ fn what_is_sent_is_never_lost_on_the_way_in() {
             entries: 9,
             entries_max: 10,
             dropped,
+            ..Conntrack::default()
         }),
         ..host(&[])
     };

@@ -1,0 +1,614 @@
+//! What rules, tracked flows and queues of the packet filter do to packets.
+
+use super::*;
+use crate::facts::far_end::FarEnd;
+use crate::facts::{FilterQueue, PacketFilter, TrackedFlow};
+use Confidence::{Certain, Likely, Possible};
+use mpps_os::netlink::netfilter_rule::{NetfilterAction, NetfilterRule};
+use std::net::Ipv4Addr;
+
+/// A host's look: what counters grew by, drops, the packet filter, the question, and further facts.
+struct Look<'a> {
+    grown: &'a [(&'a str, u64)],
+    drops: &'a [DropCount],
+    filter: PacketFilter,
+    asked: DoctorRequest,
+    change: &'a dyn Fn(&mut Observation, u64),
+}
+
+impl Look<'_> {
+    fn of(self) -> Vec<Finding> {
+        let zero: Vec<_> = self.grown.iter().map(|(name, _)| (*name, 0)).collect();
+        let mut before = host(&zero);
+        let mut after = later(host(self.grown));
+        (self.change)(&mut before, 0);
+        (self.change)(&mut after, 1);
+        after.packet_filter = self.filter;
+        let drops = Some((&[][..], self.drops, 1));
+        findings(&Observed::new(&before, &after, drops, self.asked))
+    }
+}
+
+fn rule(protocol: u8, is_narrow: bool) -> NetfilterRule {
+    NetfilterRule {
+        protocol: Some(protocol),
+        ports: Some(53..=53),
+        is_narrow,
+        action: NetfilterAction::Translate {
+            address: Some(Ipv4Addr::new(172, 17, 0, 2).into()),
+            port: Some(5353),
+        },
+    }
+}
+
+fn queues(numbers: std::ops::RangeInclusive<u16>, bypasses: bool) -> NetfilterRule {
+    NetfilterRule {
+        action: NetfilterAction::Queue { numbers, bypasses },
+        ..rule(17, true)
+    }
+}
+
+/// A flow from the first address to the second, whose answers come from the third.
+fn flow(from: &str, to: &str, answers: &str) -> TrackedFlow {
+    let address = |text: &str| text.parse().expect("an address");
+    TrackedFlow {
+        from: address(from),
+        to: address(to),
+        answers: address(answers),
+        is_answered: false,
+    }
+}
+
+const CLIENT: &str = "10.9.0.2:4000";
+const HERE: &str = "10.9.0.1:53";
+
+fn filter(rules: &[NetfilterRule], flows: &[TrackedFlow]) -> PacketFilter {
+    PacketFilter {
+        rules: Some(rules.to_vec()),
+        flows: flows.to_vec(),
+        ..PacketFilter::default()
+    }
+}
+
+fn elsewhere() -> DoctorRequest {
+    DoctorRequest {
+        elsewhere: Some("dnsmasq (pid 7) has port 53 in another network namespace".to_owned()),
+        ..asked(Some(53))
+    }
+}
+
+/// The first finding is this; its words contain the first list and nothing of the second.
+fn says(
+    found: &[Finding],
+    (check, is_remark, confidence): (&str, bool, Confidence),
+    words: &[&str],
+    never: &[&str],
+) {
+    let first = found.first().expect("something is found");
+    let is = (&*first.check, first.is_remark, first.confidence);
+    assert_eq!(is, (check, is_remark, confidence), "{found:#?}");
+    let text = format!("{} {} {}", first.what, first.why, first.remedy);
+    for one in words {
+        assert!(text.contains(one), "{one}: {text}");
+    }
+    for one in never {
+        assert!(!text.contains(one), "{one}: {text}");
+    }
+}
+
+fn other(packets: u64) -> DropCount {
+    DropCount {
+        ours: false,
+        ..dropped("NETFILTER_DROP", packets)
+    }
+}
+
+fn arrives(facts: &mut Observation, times: u64) {
+    let counters = LinkCounters {
+        rx_packets: 900 * times,
+        ..LinkCounters::default()
+    };
+    let links = &mut facts.snapshot.links;
+    links.insert("eth0".to_owned(), link(&[], counters));
+}
+
+#[test]
+fn forwarded_packets_are_a_loss_only_where_a_rule_dropped_them() {
+    let look = |drops: &[DropCount], filter, change: &dyn Fn(&mut Observation, u64)| {
+        let grown = [("Ip.InReceives", 900), ("Ip.ForwDatagrams", 900)];
+        let asked = asked(Some(53));
+        Look {
+            grown: &grown,
+            drops,
+            filter,
+            asked,
+            change,
+        }
+        .of()
+    };
+    let translated = || filter(&[rule(17, false)], &[]);
+    let lost = look(&[other(890)], translated(), &arrives);
+    let words = ["dropped 890", "port 53 to 172.17.0.2:5353", "chain FORWARD"];
+    says(
+        &lost,
+        ("nothing_arrives", false, Likely),
+        &words,
+        &["were forwarded"],
+    );
+    let goes_on = ("nothing_arrives", true, Likely);
+    let words = ["900 packets were forwarded", "port 53 to 172.17.0.2:5353"];
+    says(
+        &look(&[other(9)], translated(), &arrives),
+        goes_on,
+        &words,
+        &["nothing arrived"],
+    );
+    let by_flow = filter(&[], &[flow(CLIENT, HERE, "172.17.0.3:99")]);
+    says(
+        &look(&[], by_flow, &arrives),
+        goes_on,
+        &["port 53 to 172.17.0.3:99"],
+        &[],
+    );
+    // The flow keeps the address of a container that is gone.
+    let old = filter(&[rule(17, false)], &[flow(CLIENT, HERE, "172.17.0.3:99")]);
+    let words = ["172.17.0.3:99 as tracked", "conntrack -D -p udp --dport 53"];
+    says(
+        &look(&[], old, &arrives),
+        ("nothing_arrives", false, Likely),
+        &words,
+        &[],
+    );
+    // A server of a host that forwards other traffic gets nothing.
+    let serves = |facts: &mut Observation, times| {
+        arrives(facts, times);
+        facts.sockets = vec![socket("0.0.0.0:53", 7, 0)];
+    };
+    let silent = look(&[], PacketFilter::default(), &serves);
+    says(
+        &silent,
+        ("nothing_arrives", false, Likely),
+        &["nothing arrived"],
+        &["port 53 to"],
+    );
+}
+
+#[test]
+fn a_published_port_beside_other_traffic_is_a_remark() {
+    let grown = [("Udp.InDatagrams", 9), ("Ip.InReceives", 900)];
+    let look = |filter| {
+        let asked = asked(Some(53));
+        Look {
+            grown: &grown,
+            drops: &[],
+            filter,
+            asked,
+            change: &arrives,
+        }
+        .of()
+    };
+    let translated = look(filter(&[rule(17, true)], &[]));
+    says(
+        &translated,
+        ("port_owner", true, Certain),
+        &["to 172.17.0.2:5353"],
+        &[],
+    );
+    let tcp = look(filter(&[rule(6, true)], &[]));
+    says(
+        &tcp,
+        ("port_owner", false, Certain),
+        &["no socket"],
+        &["port 53 to"],
+    );
+}
+
+#[test]
+fn bridged_packets_are_a_remark() {
+    let look = |sent: u64, serves: bool| {
+        let change = move |facts: &mut Observation, times: u64| {
+            for (at, name, [received, passed]) in [
+                (2, "eth0", [900, 1]),
+                (3, "veth1", [2, sent]),
+                (4, "br0", [3, 0]),
+            ] {
+                let counters = LinkCounters {
+                    rx_packets: received * times,
+                    tx_packets: passed * times,
+                    ..LinkCounters::default()
+                };
+                facts
+                    .snapshot
+                    .links
+                    .insert(name.to_owned(), link(&[], counters));
+                let is_bridge = name == "br0";
+                facts.links.push(NetlinkLink {
+                    name: name.to_owned(),
+                    index: at,
+                    kind: if is_bridge { "bridge" } else { "veth" }.to_owned(),
+                    controller: (!is_bridge).then_some(4),
+                    ..NetlinkLink::default()
+                });
+            }
+            if serves {
+                facts.sockets = vec![socket("0.0.0.0:53", 7, 0)];
+            }
+        };
+        let (asked, filter) = (asked(Some(53)), PacketFilter::default());
+        let grown = [("Ip.InReceives", 2)];
+        Look {
+            grown: &grown,
+            drops: &[],
+            filter,
+            asked,
+            change: &change,
+        }
+        .of()
+    };
+    let words = ["899 packets came by ports of the bridge br0"];
+    says(
+        &look(898, false),
+        ("nothing_arrives", true, Likely),
+        &words,
+        &["another protocol"],
+    );
+    says(
+        &look(898, true),
+        ("nothing_arrives", false, Likely),
+        &words,
+        &["another protocol"],
+    );
+    says(
+        &look(0, false),
+        ("nothing_arrives", false, Likely),
+        &["reached IP"],
+        &["bridge"],
+    );
+}
+
+#[test]
+fn a_port_that_is_not_published_is_not_a_program_to_start() {
+    let look = |filter, asked| {
+        let grown = [("Udp.NoPorts", 900), ("Ip.InReceives", 900)];
+        let drops = [dropped("NO_SOCKET", 900)];
+        Look {
+            grown: &grown,
+            drops: &drops,
+            filter,
+            asked,
+            change: &arrives,
+        }
+        .of()
+    };
+    let (start, delete) = ("start the program", "conntrack -D -p udp --dport 53");
+    let publish = "docker run -p 53:53/udp";
+    let stale = || [flow(CLIENT, HERE, HERE)];
+    let said = |confidence| ("no_listener", false, confidence);
+    let old = look(filter(&[rule(17, false)], &stale()), elsewhere());
+    says(
+        &old,
+        said(Likely),
+        &[delete, "before the rule was there"],
+        &[start, publish],
+    );
+    let narrow = look(filter(&[rule(17, true)], &stale()), elsewhere());
+    says(
+        &narrow,
+        said(Possible),
+        &[delete, "another address or interface"],
+        &[start],
+    );
+    let unmatched = look(filter(&[rule(17, false)], &[]), elsewhere());
+    says(
+        &unmatched,
+        said(Possible),
+        &["another address or interface"],
+        &[start, delete],
+    );
+    let tcp = look(filter(&[rule(6, true)], &stale()), asked(Some(53)));
+    says(
+        &tcp,
+        said(Likely),
+        &[publish, "translates TCP port 53"],
+        &[start, delete],
+    );
+    let legacy = PacketFilter {
+        has_legacy_nat: true,
+        ..filter(&[], &stale())
+    };
+    says(
+        &look(legacy, elsewhere()),
+        said(Possible),
+        &[publish, delete],
+        &[start],
+    );
+    let bare = look(PacketFilter::default(), elsewhere());
+    says(
+        &bare,
+        said(Likely),
+        &[publish, "address of that namespace"],
+        &[start, delete],
+    );
+    // The healthy twins of the words: nothing here is another namespace's.
+    for mine in [
+        PacketFilter::default(),
+        filter(&[queues(0..=0, true)], &stale()),
+    ] {
+        says(
+            &look(mine, asked(Some(53))),
+            said(Certain),
+            &[start],
+            &[publish, delete],
+        );
+    }
+}
+
+#[test]
+fn a_rule_is_a_remark_until_a_port_is_asked_for() {
+    let look = |port, filter, invalid: u64, grown: &[(&str, u64)]| {
+        let drops = [dropped("NETFILTER_DROP", 900)];
+        let change = |facts: &mut Observation, times: u64| {
+            facts.conntrack = Some(Conntrack {
+                invalid: invalid * times,
+                ..Conntrack::default()
+            });
+            facts.sockets = vec![socket("10.9.0.1:53", 7, 0)];
+        };
+        let asked = asked(port);
+        Look {
+            grown,
+            drops: &drops,
+            filter,
+            asked,
+            change: &change,
+        }
+        .of()
+    };
+    let none = PacketFilter::default;
+    let plain = ["a rule of the packet filter dropped", "nft -a list ruleset"];
+    let guesses = ["invalid", "answers", "legacy", "forwarded"];
+    says(
+        &look(None, none(), 9, &[]),
+        ("firewall", true, Certain),
+        &plain,
+        &guesses,
+    );
+    says(
+        &look(Some(53), none(), 9, &[]),
+        ("firewall", false, Certain),
+        &plain,
+        &guesses,
+    );
+    let legacy = PacketFilter {
+        legacy: vec!["iptables-legacy-save -c"],
+        ..none()
+    };
+    says(
+        &look(Some(53), legacy, 0, &[]),
+        ("firewall", false, Certain),
+        &["; iptables-legacy-save -c"],
+        &[],
+    );
+    // A wrong checksum is invalid for the tracker.
+    for (checks, words) in [(true, "bad udp cksum"), (false, "wrong lengths")] {
+        let filter = PacketFilter {
+            checks_checksums: checks,
+            ..none()
+        };
+        says(
+            &look(None, filter, 880, &[]),
+            ("firewall", false, Likely),
+            &["ct state invalid", words],
+            &[],
+        );
+    }
+    // Answers from another address are no part of the flow that a client began.
+    let asks = || filter(&[], &[flow(HERE, "10.9.0.2:4000", "10.9.0.2:4000")]);
+    for (sent, is_like) in [(900, true), (9, false), (90_000, false)] {
+        let grown = [("Udp.OutDatagrams", sent)];
+        let found = look(None, asks(), 0, &grown);
+        match is_like {
+            true => says(
+                &found,
+                ("firewall", false, Possible),
+                &["answers", "IP_PKTINFO"],
+                &[],
+            ),
+            false => says(&found, ("firewall", true, Certain), &plain, &guesses),
+        }
+    }
+    let forwarded = look(None, none(), 0, &[("Ip.ForwDatagrams", 900)]);
+    says(
+        &forwarded,
+        ("firewall", true, Certain),
+        &["hook forward"],
+        &[],
+    );
+}
+
+#[test]
+fn a_queue_for_a_program_is_named_where_the_kernel_names_no_reason() {
+    let look = |rules: &[NetfilterRule], open: Option<&[u16]>, full: u64, forwarded: u64| {
+        let grown = [("Ip.InReceives", 900), ("Ip.ForwDatagrams", forwarded)];
+        let table = |full| {
+            let open = open.map(|open| open.iter());
+            open.map(|open| {
+                open.map(|at| (*at, FilterQueue { full, no_room: 0 }))
+                    .collect()
+            })
+        };
+        let filter = PacketFilter {
+            queues: table(full),
+            ..filter(rules, &[])
+        };
+        let change = |facts: &mut Observation, _| facts.packet_filter.queues = table(0);
+        let drops = [dropped("NOT_SPECIFIED", 900)];
+        let asked = asked(Some(53));
+        Look {
+            grown: &grown,
+            drops: &drops,
+            filter,
+            asked,
+            change: &change,
+        }
+        .of()
+    };
+    let rule = [queues(0..=1, false)];
+    let lost = |confidence| ("unrouted", false, confidence);
+    let causes = "three causes look alike";
+    let words = ["queue 1 (NFQUEUE), and no program", "--queue-bypass"];
+    says(
+        &look(&rule, Some(&[0]), 0, 0),
+        lost(Likely),
+        &words,
+        &[causes],
+    );
+    // Forwarded packets have a counter, and no gap.
+    let passing = look(&rule, Some(&[0]), 0, 900);
+    says(&passing, ("drop_reason", false, Likely), &words, &["veth"]);
+    let full = look(&rule, Some(&[0, 1]), 900, 0);
+    says(&full, lost(Likely), &["was full"], &[causes]);
+    let verdict = look(&rule, Some(&[0, 1]), 0, 0);
+    says(
+        &verdict,
+        lost(Possible),
+        &["the program of queue 0, 1", causes],
+        &[],
+    );
+    let passes = [queues(0..=1, true)];
+    for (rules, open) in [
+        (&passes[..], Some(&[][..])),
+        (&[], Some(&[])),
+        (&rule, None),
+    ] {
+        says(
+            &look(rules, open, 0, 0),
+            lost(Possible),
+            &[causes],
+            &["NFQUEUE"],
+        );
+    }
+}
+
+#[test]
+fn answers_from_another_address_are_seen_in_tracked_flows() {
+    let look = |answers: &str| {
+        let flows = [
+            flow(CLIENT, "10.9.0.50:53", "10.9.0.50:53"),
+            flow(answers, CLIENT, CLIENT),
+        ];
+        let grown = [("Udp.InDatagrams", 900), ("Udp.OutDatagrams", 900)];
+        let change = |facts: &mut Observation, _| facts.sockets = vec![socket("0.0.0.0:53", 7, 0)];
+        let (asked, filter) = (asked(Some(53)), filter(&[], &flows));
+        Look {
+            grown: &grown,
+            drops: &[],
+            filter,
+            asked,
+            change: &change,
+        }
+        .of()
+    };
+    let words = [
+        "asked 10.9.0.50:53",
+        "answered from 10.9.0.1:53",
+        "IP_PKTINFO",
+    ];
+    says(&look(HERE), ("port_owner", true, Likely), &words, &[]);
+    assert_eq!(look("10.9.0.50:53"), [], "the address that was asked");
+}
+
+#[test]
+fn the_loose_mode_is_no_way_to_a_sender_without_a_route() {
+    let look = |mode: u8, routes: &[&str]| {
+        let grown = [("TcpExt.IPReversePathFilter", 900), ("Ip.InReceives", 900)];
+        let change = |facts: &mut Observation, times: u64| {
+            arrives(facts, times);
+            let idle = link(&[], LinkCounters::default());
+            facts.snapshot.links.insert("lo".to_owned(), idle);
+            facts.reverse_path = [("eth0".to_owned(), mode), ("lo".to_owned(), 1)].into();
+            facts.default_routes = routes.iter().map(|name| (*name).to_owned()).collect();
+        };
+        let (asked, filter) = (asked(None), PacketFilter::default());
+        Look {
+            grown: &grown,
+            drops: &[],
+            filter,
+            asked,
+            change: &change,
+        }
+        .of()
+    };
+    let said = ("reverse_path", false, Certain);
+    let needs = "there is no default route";
+    says(
+        &look(1, &[]),
+        said,
+        &["eth0 has rp_filter 1", "a route back", needs],
+        &["lo has"],
+    );
+    says(
+        &look(1, &["wan"]),
+        said,
+        &["conf.eth0.rp_filter=2"],
+        &[needs],
+    );
+    says(
+        &look(2, &[]),
+        said,
+        &["no route at all", "a route to the senders"],
+        &["rp_filter=2"],
+    );
+}
+
+#[test]
+fn an_idle_interface_points_to_its_other_end() {
+    let look = |namespace: &str, is_up: bool| {
+        let change = |facts: &mut Observation, _| {
+            let counters = LinkCounters::default();
+            facts.snapshot.links = [("eth0".to_owned(), link(&[], counters))].into();
+            let end = FarEnd {
+                namespace: namespace.to_owned(),
+                name: "veth7".to_owned(),
+                bridge: Some("cni0".to_owned()),
+                ..FarEnd::default()
+            };
+            facts.far_ends = [("eth0".to_owned(), end)].into();
+            facts.links = vec![NetlinkLink {
+                name: "eth0".to_owned(),
+                up: is_up,
+                carrier: is_up,
+                ..NetlinkLink::default()
+            }];
+        };
+        let (asked, filter) = (asked(Some(53)), PacketFilter::default());
+        Look {
+            grown: &[("Ip.InReceives", 0)],
+            drops: &[],
+            filter,
+            asked,
+            change: &change,
+        }
+        .of()
+    };
+    let said = ("nothing_arrives", false, Likely);
+    let switch = "the switch";
+    for (namespace, command) in [
+        ("node", "mpps doctor --netns node --port 53"),
+        ("init", "mpps doctor --netns 1 --port 53"),
+        (
+            "4026531840",
+            "mpps doctor --netns PID --port 53 (lsns -t net",
+        ),
+    ] {
+        let way =
+            format!("bridge cni0 -> veth7 of namespace {namespace}, and veth7 sent 0 to eth0");
+        says(&look(namespace, true), said, &[&way, command], &[switch]);
+    }
+    says(
+        &look("node", false),
+        said,
+        &["eth0 is down", switch],
+        &["--netns node"],
+    );
+}
