@@ -15,6 +15,7 @@ mod drop_reason;
 mod drop_reasons;
 mod far_end;
 mod far_node;
+mod filter_queue;
 mod firewall;
 mod fragments;
 mod frame_errors;

@@ -5,7 +5,7 @@ use super::reason_counts::beyond as beyond_counters;
 use super::refusal::{RefusalCause, at_sockets, by_ipsec};
 use super::unspecified::{self, Unspecified};
 use super::virtual_device;
-use super::{Check, Confidence, Evidence, Finding, Observed};
+use super::{Check, Confidence, Evidence, Finding, Observed, filter_queue};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -79,6 +79,7 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     let shown = match name {
         "XFRM_POLICY" => by_ipsec(seen, count),
         "SOCKET_FILTER" => at_sockets(seen, count, None),
+        unspecified::REASON => filter_queue::cause(seen),
         _ => None,
     };
     let RefusalCause {
