@@ -1,7 +1,7 @@
 //! Datagrams for a port without a listener.
 
 use super::seen::takes_all;
-use super::{Check, Confidence, Finding, Observed, port_owner, unspecified};
+use super::{Check, Confidence, Finding, Observed, firewall, port_owner, unspecified};
 use crate::Station;
 use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
 use mpps_os::netlink::sock_diag::UdpEntry;
@@ -10,7 +10,7 @@ use mpps_os::text::ShellWord;
 pub(super) const CHECK: Check = Check {
     name: "no_listener",
     reads: "`Udp.NoPorts`, `Udp6.NoPorts`, `Udp.IgnoredMulti`, `Udp6.IgnoredMulti`; with `--port` the drop \
-            reason `NO_SOCKET`, if it can be read",
+            reason `NO_SOCKET`, if it can be read, and rules and tracked flows that translate the port",
     speaks: "no socket took datagrams, with `--port` those to it; broadcast and multicast may be remarks",
     run,
 };
@@ -158,6 +158,10 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
         format!("start the program that serves port {port}, or have senders stop: ss -ulpn");
     if seen.sockets.is_empty() {
         let holders = port_owner::holders(seen, port);
+        if let Some((why, remedy, confidence)) = unpublished(seen, port) {
+            let what = format!("{came} has it here{holders}{why}");
+            return Some(found.says(what, remedy).with(confidence));
+        }
         return Some(
             found
                 .says(format!("{came} has it{holders}"), start)
@@ -178,6 +182,56 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     };
     let what = format!("{came} took them; {takers} was there{vrf}");
     Some(found.says(what, remedy).with(Confidence::Likely))
+}
+
+/// Why datagrams do not reach a program in another namespace, as a half sentence; its remedy.
+fn unpublished(seen: &Observed, port: u16) -> Option<(String, String, Confidence)> {
+    let filter = &seen.after.packet_filter;
+    let rules = firewall::rules(seen);
+    let publish = format!(
+        "publish the port for UDP too: docker run -p {port}:{port}/udp, or `protocol: UDP` in a Kubernetes Service"
+    );
+    let delete = format!("conntrack -D -p udp --dport {port}");
+    let is_elsewhere = seen.asked.elsewhere.is_some();
+    let [udp, tcp] = [17, 6].map(|protocol| filter.translations(protocol, port));
+    let mut flows = filter.flows.iter();
+    let is_tracked = flows.any(|flow| flow.to.port() == port && !flow.is_translated());
+    Some(match (udp.first(), is_tracked) {
+        (Some(_), true) if udp.iter().any(|rule| !rule.is_narrow) => (
+            "; their flow was tracked before the rule was there, and keeps its way".to_owned(),
+            delete,
+            Confidence::Likely,
+        ),
+        (Some(_), true) => (
+            "; their flow was tracked before the rule was there, and keeps its way, or the rule is for another \
+             address or interface"
+                .to_owned(),
+            format!("{delete}; or {rules} shows the conditions of the rule"),
+            Confidence::Possible,
+        ),
+        (Some(_), false) => (
+            "; the rule seems to be for another address or interface".to_owned(),
+            format!("{rules} shows the conditions of the rule"),
+            Confidence::Possible,
+        ),
+        (None, _) if !tcp.is_empty() => (
+            format!("; a rule translates TCP port {port}, and none UDP port {port}"),
+            publish,
+            Confidence::Likely,
+        ),
+        (None, _) if is_elsewhere && filter.translates() => (
+            "; either no rule translates this UDP port, or their flow was tracked before the rule was there"
+                .to_owned(),
+            format!("{publish}; or {delete}"),
+            Confidence::Possible,
+        ),
+        (None, _) if is_elsewhere => (
+            String::new(),
+            format!("{publish}; or have senders use the address of that namespace"),
+            Confidence::Likely,
+        ),
+        (None, _) => return None,
+    })
 }
 
 /// A VRF whose packets sockets outside of it do not get (Documentation/networking/vrf.rst), as a half

@@ -25,14 +25,28 @@ fn run(seen: &Observed) -> Vec<Finding> {
         nobody(seen, port),
         several(seen, port),
         others(seen, port),
-        refused(seen),
+        refused(seen, port),
     ];
     found.into_iter().flatten().collect()
 }
 
 /// The owner of the port if no UDP socket here has it, as half sentences; empty if none is seen.
 pub(super) fn holders(seen: &Observed, port: u16) -> String {
-    [outside(seen), by_xdp(seen), by_tcp(seen, port)].concat()
+    [
+        translated(seen, port),
+        outside(seen),
+        by_xdp(seen),
+        by_tcp(seen, port),
+    ]
+    .concat()
+}
+
+/// Where a rule sends what comes for the port.
+pub(super) fn translated(seen: &Observed, port: u16) -> String {
+    let to = seen.after.packet_filter.destination(port);
+    to.map_or_else(String::new, |to| {
+        format!("; a rule translates port {port} to {to}")
+    })
 }
 
 /// A process with the port in another network namespace.
@@ -138,9 +152,33 @@ fn several(seen: &Observed, port: u16) -> Option<Finding> {
     Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
+/// The address that a client asked, and the other one that answers came from, where both are tracked.
+fn answers_elsewhere(seen: &Observed, port: u16) -> Option<(SocketAddr, SocketAddr)> {
+    let flows = &seen.after.packet_filter.flows;
+    let unanswered = flows.iter().filter(|flow| !flow.is_answered);
+    let mut asked = unanswered.filter(|flow| flow.to.port() == port && !flow.is_translated());
+    asked.find_map(|asked| {
+        let mut answers = flows.iter().filter(|flow| flow.from.port() == port);
+        let answers = answers.find(|flow| flow.to == asked.from && flow.from != asked.to)?;
+        Some((asked.to, answers.from))
+    })
+}
+
 /// Datagrams of this host that others refused, where a socket of all addresses may answer from another one
 /// than a client asked. A client limits these messages to about one a second (`icmp_ratelimit`).
-fn refused(seen: &Observed) -> Option<Finding> {
+fn refused(seen: &Observed, port: u16) -> Option<Finding> {
+    if let Some((asked, answers)) = answers_elsewhere(seen, port) {
+        let what = format!(
+            "a client asked {asked}, and this host answered from {answers}: a client that expects the address it \
+             asked, and its firewall, do not take that"
+        );
+        let remedy =
+            "answer from the address that was asked: a socket for each address, or IP_PKTINFO";
+        let evidence = seen.counters(&["Udp.OutDatagrams"]);
+        let mut found = Finding::noticed(seen, &CHECK, Station::Application, evidence);
+        found.is_remark = true;
+        return Some(found.says(what, remedy).with(Confidence::Likely));
+    }
     let evidence = seen.counters(&["Icmp.InDestUnreachs", "Udp.OutDatagrams"]);
     let addresses = &seen.after.addresses;
     let mut entries = seen.sockets.iter().map(|socket| socket.entry);
