@@ -99,6 +99,29 @@ fn way(end: &FarEnd) -> String {
     )
 }
 
+/// What the other ends sent while nothing came here, as a half sentence, and where to look; none if no other
+/// end is seen.
+pub(super) fn beyond(seen: &Observed, port: u16) -> Option<(String, String)> {
+    let (here, then, now) = ends(seen).next()?;
+    let sent = now
+        .counters
+        .tx_packets
+        .saturating_sub(then.counters.tx_packets);
+    let what = format!("; {}, and {} sent {sent} to {here}", way(now), now.name);
+    let (netns, hint) = match &*now.namespace {
+        "init" => ("1".to_owned(), ""),
+        name if name.bytes().all(|one| one.is_ascii_digit()) => {
+            ("PID".to_owned(), " (lsns -t net shows a process of it)")
+        }
+        name => (ShellWord::new(name).to_string(), ""),
+    };
+    let remedy = format!(
+        "look in that namespace: mpps doctor --netns {netns} --port {port}{hint}; if it publishes the port under \
+         another number, ask for that one"
+    );
+    Some((what, remedy))
+}
+
 /// The ways into this namespace, from the outside in.
 pub(super) fn ways(seen: &Observed) -> Vec<String> {
     let ways = ends(seen).map(|(here, _, now)| format!("{}, then {here} here", way(now)));

@@ -139,8 +139,12 @@ pub fn ledger(seen: &Observed) -> Ledger {
     let beside = sum(&reasoned).saturating_sub(left);
     let mut ledger = Ledger::new(known.saturating_add(beside), delivered, 0);
     if beside > 0 {
+        let place = match seen.grown(&firewall::FORWARDED) >= beside {
+            true => "when it had counted them as forwarded, or before IP",
+            false => "before IP",
+        };
         ledger.note(format!(
-            "the kernel dropped {beside} packets more than are missing at IP: it dropped them before IP"
+            "the kernel dropped {beside} packets more than are missing at IP: it dropped them {place}"
         ));
     }
     for loss in early.into_iter().chain(counted).chain(reasoned) {

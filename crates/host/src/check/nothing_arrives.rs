@@ -2,16 +2,20 @@
 
 use super::drop_reasons;
 use super::vanished::{is_udp_silent, packets_to_strange_groups, unread};
-use super::{Check, Confidence, Evidence, Finding, Observed, firewall, fragments, port_owner};
+use super::{
+    Check, Confidence, Evidence, Finding, Observed, far_end, firewall, fragments, port_owner,
+};
 use crate::Station;
 use mpps_os::netlink::sock_diag::UdpEntry;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
-    reads: "each interface's carrier and `rx_packets`, `Ip.InReceives`, `Ip.ForwDatagrams`, fragments, all UDP \
-            counters, drop reasons of other packets, the port's sockets and its other holders",
+    reads: "each interface's carrier, `rx_packets` and `tx_packets`, `Ip.InReceives`, `Ip.ForwDatagrams`, fragments, all UDP \
+            counters, drop reasons of other packets, the port's sockets, its other holders, and rules and \
+            tracked flows that translate it",
     speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station. A \
-             remark if a program got the packets before IP, in another namespace, or by TCP",
+             remark if a program got the packets before IP or by TCP, or they were forwarded or bridged",
     run,
 };
 
@@ -32,16 +36,19 @@ struct Arrivals<'s, 'a> {
 struct LastStation {
     station: Station,
     evidence: Vec<Evidence>,
+    /// How the sentence begins.
+    lead: &'static str,
     what: String,
     remedy: String,
     is_remark: bool,
 }
 
 /// The places where packets can stop, in their order. The first that knows something speaks.
-const STOPS: [fn(&Arrivals) -> Option<LastStation>; 8] = [
+const STOPS: [fn(&Arrivals) -> Option<LastStation>; 9] = [
     no_interface,
     no_packet,
     taken_before_ip,
+    bridged,
     other_frames,
     forwarded,
     unfinished,
@@ -53,13 +60,17 @@ const STOPS: [fn(&Arrivals) -> Option<LastStation>; 8] = [
 const OTHERWISE: [&str; 2] = [firewall::REASON, "IP_LOCALNET"];
 
 /// The cause of such a reason, and its remedy.
-fn otherwise(reason: &str) -> (&'static str, &'static str) {
+fn otherwise(seen: &Observed, reason: &str) -> (&'static str, String) {
     let row = drop_reasons::row(reason).filter(|_| reason != firewall::REASON);
-    let told = row.and_then(|row| Some((*row.causes.first()?, *row.remedies.first()?)));
-    told.unwrap_or((
-        "the firewall of this host dropped them",
-        "nft list ruleset; iptables-save -c",
-    ))
+    let known =
+        row.and_then(|row| Some((*row.causes.first()?, (*row.remedies.first()?).to_owned())));
+    let rule = || {
+        (
+            "the firewall of this host dropped them",
+            firewall::rules(seen),
+        )
+    };
+    known.unwrap_or_else(rule)
 }
 
 fn run(seen: &Observed) -> Vec<Finding> {
@@ -81,7 +92,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let evidence = evidence.chain(seen.counter("Udp.InDatagrams"));
     let mut found = Finding::noticed(seen, &CHECK, stop.station, evidence.collect());
     found.is_remark = stop.is_remark;
-    let what = format!("nothing arrived: {listens}{}", stop.what);
+    let what = format!("{}: {listens}{}", stop.lead, stop.what);
     vec![found.says(what, stop.remedy).with(Confidence::Likely)]
 }
 
@@ -123,6 +134,7 @@ impl<'s, 'a> Arrivals<'s, 'a> {
         LastStation {
             station,
             evidence: evidence.clone(),
+            lead: "nothing arrived",
             what: what.into(),
             remedy: remedy.into(),
             is_remark: false,
@@ -148,12 +160,14 @@ fn no_packet(came: &Arrivals) -> Option<LastStation> {
         0 => "",
         _ => " except neighbour discovery and listener reports of IPv6",
     };
-    let stop = came.stop(
-        Station::Wire,
-        format!("no interface received any packet{besides}{carrier}"),
-        "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, its \
-         table of neighbours?",
-    );
+    let beyond = far_end::beyond(came.seen, came.port).filter(|_| carrier.is_empty());
+    let (way, look) = beyond.unwrap_or_else(|| {
+        let look = "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, \
+                    its table of neighbours?";
+        (String::new(), look.to_owned())
+    });
+    let what = format!("no interface received any packet{besides}{carrier}{way}");
+    let stop = came.stop(Station::Wire, what, look);
     (came.wire == 0).then_some(stop)
 }
 
@@ -168,6 +182,51 @@ fn taken_before_ip(came: &Arrivals) -> Option<LastStation> {
             format!("{taken} packets reached the interfaces and not IP{taker}"),
             "none, if that program is to have them: its own counters show what it received; ip link show and \
              bpftool net list show XDP programs",
+        )
+    })
+}
+
+/// A bridge sends on what comes by its ports: that is its job.
+fn bridged(came: &Arrivals) -> Option<LastStation> {
+    let seen = came.seen;
+    let all = &seen.after.links;
+    let bridges = all
+        .iter()
+        .filter(|link| ["bridge", "openvswitch"].contains(&&*link.kind));
+    let passed = bridges.map(|bridge| {
+        let ports = all
+            .iter()
+            .filter(|link| link.controller == Some(bridge.index));
+        let counted = ports.filter_map(|port| {
+            let received = seen.link(&port.name, "rx_packets", |link| link.rx_packets)?;
+            Some([
+                received,
+                seen.link(&port.name, "tx_packets", |link| link.tx_packets)?,
+            ])
+        });
+        let (received, sent): (Vec<_>, Vec<_>) = counted.map(<[Evidence; 2]>::into).unzip();
+        let passed = Evidence::sum(&received).min(Evidence::sum(&sent));
+        let evidence = received
+            .into_iter()
+            .chain(sent)
+            .filter(|one| one.grown() > 0);
+        (passed, &bridge.name, evidence.collect::<Vec<_>>())
+    });
+    let (passed, bridge, mut evidence) = passed.max_by_key(|(passed, ..)| *passed)?;
+    evidence.sort_by_key(|one| std::cmp::Reverse(one.grown()));
+    evidence.truncate(4);
+    (passed > came.at_ip).then(|| LastStation {
+        evidence,
+        lead: "nothing came for IP of this namespace",
+        is_remark: seen.sockets.is_empty(),
+        ..came.stop(
+            Station::Ip,
+            format!("{passed} packets came by ports of the bridge {bridge} and left by others of them"),
+            format!(
+                "for a container or virtual machine behind it look there: mpps doctor --netns PID; bridge fdb show \
+                 br {} shows the port of each address",
+                ShellWord::new(bridge)
+            ),
         )
     })
 }
@@ -189,18 +248,66 @@ fn other_frames(came: &Arrivals) -> Option<LastStation> {
 }
 
 fn forwarded(came: &Arrivals) -> Option<LastStation> {
-    let evidence = came
-        .seen
-        .counters(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]);
+    let (seen, port) = (came.seen, came.port);
+    let mut evidence = seen.counters(&firewall::FORWARDED);
     let count = Evidence::sum(&evidence);
-    (count > 0).then(|| LastStation {
-        is_remark: came.seen.asked.elsewhere.is_some(),
+    let filtered = seen.others(firewall::REASON);
+    let translated = port_owner::translated(seen, port);
+    if count == 0 {
+        return None;
+    }
+    // It counts a packet before the rules see it.
+    if filtered >= count.div_ceil(2) {
+        let source = format!("drop reason {} of other packets", firewall::REASON);
+        evidence.push(Evidence::new(source, 0, filtered));
+        return Some(LastStation {
+            evidence,
+            ..came.stop(
+                Station::Ip,
+                format!(
+                    "{count} packets were to be forwarded to another network namespace or host, and the packet filter \
+                     dropped {filtered}{translated}"
+                ),
+                format!(
+                    "accept them in the chain FORWARD (with Docker in DOCKER-USER), or of nft's hook forward: {}",
+                    firewall::rules(seen)
+                ),
+            )
+        });
+    }
+    if let Some(old) = seen.after.packet_filter.outdated(port) {
+        return Some(LastStation {
+            evidence,
+            ..came.stop(
+                Station::Ip,
+                format!(
+                    "{count} packets were forwarded, and flows of port {port} go to {old} as tracked, whereto no rule \
+                     translates them any more"
+                ),
+                format!("conntrack -D -p udp --dport {port}"),
+            )
+        });
+    }
+    let unseen = match seen.other_drops.is_some() {
+        true => "",
+        false => "; root sees whether the packet filter dropped them",
+    };
+    let is_remark = seen.sockets.is_empty() || !translated.is_empty();
+    Some(LastStation {
+        is_remark,
+        lead: match is_remark {
+            true => "no datagram was for this namespace",
+            false => "nothing arrived",
+        },
         evidence,
         ..came.stop(
             Station::Ip,
-            format!("{count} packets were forwarded to another network namespace or host"),
-            "for a published port of a container look in its network namespace: mpps doctor --netns PID; nft \
-             list ruleset shows whereto a rule translates the port (DNAT)",
+            format!("{count} packets were forwarded to another network namespace or host{translated}{unseen}"),
+            format!(
+                "for a published port of a container look in its network namespace: mpps doctor --netns PID; {} shows \
+                 whereto a rule translates the port (DNAT)",
+                firewall::rules(seen)
+            ),
         )
     })
 }
@@ -227,12 +334,13 @@ fn unfinished(came: &Arrivals) -> Option<LastStation> {
 
 fn dropped(came: &Arrivals) -> Option<LastStation> {
     let lost = OTHERWISE.map(|reason| (came.seen.others(reason), reason));
+    let port = came.port;
     let (count, reason) = lost.into_iter().max_by_key(|(count, _)| *count)?;
-    let (why, remedy) = otherwise(reason);
+    let (why, remedy) = otherwise(came.seen, reason);
     let what = format!(
-        "{count} packets were dropped for the reason {reason}, but not as datagrams to port {}: {why}; they may be \
-         of another port, translated from or to another one (DNAT), fragments, or of another protocol",
-        came.port
+        "{count} packets were dropped for the reason {reason}, but not as datagrams to port {port}: {why}; they may be \
+         of another port, translated from or to another one (DNAT), fragments, or of another protocol{}",
+        port_owner::translated(came.seen, port)
     );
     (count > 0).then(|| came.stop(Station::Ip, what, remedy))
 }
