@@ -6,7 +6,7 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "reverse_path",
-    reads: "`TcpExt.IPReversePathFilter`, and `rp_filter` of each interface",
+    reads: "`TcpExt.IPReversePathFilter`, `rp_filter` and `rx_packets` of each interface, default routes",
     speaks: "the reverse path filter dropped packets",
     run,
 };
@@ -15,16 +15,20 @@ pub(super) const CHECK: Check = Check {
 const STRICT: u8 = 1;
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    let modes = &seen.after.reverse_path;
+    let came = |name: &str| seen.link(name, "rx_packets", |link| link.rx_packets);
+    // An interface that received nothing dropped nothing.
+    let modes = seen.after.reverse_path.iter();
+    let modes = modes.filter(|(name, _)| came(name).is_none_or(|came| came.grown() > 0));
+    let modes: Vec<_> = modes.collect();
     let strict: Vec<&str> = modes
         .iter()
         .filter(|(_, mode)| **mode == STRICT)
-        .map(|(interface, _)| &**interface)
+        .map(|(interface, _)| &***interface)
         .collect();
     let found = Finding::counted(seen, &CHECK, &REVERSE_PATH).map(|found| match strict.as_slice() {
         [] if !modes.is_empty() => found.says(
             "the reverse path filter dropped packets: this host has no route at all to their sender, by any \
-             interface (no interface has the strict mode)",
+             interface (none that received packets has the strict mode)",
             "a route to the senders: nft monitor trace or tcpdump shows them, ip route get SENDER the lack; or no \
              filter: sysctl -w net.ipv4.conf.all.rp_filter=0 and net.ipv4.conf.IF.rp_filter=0",
         ),
@@ -34,8 +38,12 @@ fn run(seen: &Observed) -> Vec<Finding> {
                 [only] => ShellWord::new(&only.replace('.', "/")).to_string(),
                 _ => "IF".to_owned(),
             };
+            let needs = match seen.after.default_routes.is_empty() {
+                true => ", which needs a route to them by any interface, and there is no default route",
+                false => "",
+            };
             let remedy = format!(
-                "a route back to the senders by that interface; or its loose mode: sysctl -w \
+                "a route back to the senders by that interface; or its loose mode{needs}: sysctl -w \
                  net.ipv4.conf.{interface}.rp_filter=2"
             );
             let said = match strict {
