@@ -3,10 +3,11 @@
 use super::packets::knows_reason;
 use super::program::{Group, Way};
 use super::scenario::{
-    NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large, remarks, silent,
+    Found, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large, remarks, silent,
 };
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
+use std::net::UdpSocket;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
@@ -19,7 +20,11 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_group_joined_for_another_source,
             packets_of_another_protocol;
         waits(Need::Root, NFT):
+            a_flow_older_than_its_rule,
+            a_port_published_for_tcp_only,
             a_published_port,
+            a_published_port_refused,
+            a_queue_without_a_program,
             a_port_translated_to_loopback,
             later_fragments_refused;
     ]
@@ -65,13 +70,106 @@ fn a_published_port() {
     let traffic = || Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
     let look = || scenario.doctor(Some(PUBLISHED), || scenario.send(traffic()));
     let words = format!("{SENT} packets were forwarded to another");
-    expect(&look(), &[("nothing_arrives", 0, &words)]);
+    let said = |found: &Found, words: &str| {
+        remarks(found, "nothing_arrives", 0);
+        let what = found.first()["what"].as_str().unwrap_or_default();
+        assert!(what.contains(words), "{what}");
+    };
+    said(&look(), &words);
     let _container = Group::on_sender(&scenario, &format!("0.0.0.0:{PUBLISHED}"));
-    let found = look();
-    remarks(&found, "nothing_arrives", 0);
+    said(
+        &look(),
+        &format!("has port {PUBLISHED} in another network namespace"),
+    );
+}
+
+/// The same behind a policy that forwards nothing.
+fn a_published_port_refused() {
+    const PUBLISHED: u16 = 4338;
+    let scenario = Scenario::new();
+    scenario.on_receiver(|| {
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
+    });
+    translate(&scenario, PUBLISHED, "192.168.254.30:4339");
+    scenario.nft("add chain ip t f { type filter hook forward priority 0; policy drop; }");
+    let traffic = Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
+    let found = scenario.doctor(Some(PUBLISHED), || scenario.send(traffic));
+    // Older kernels count a packet as forwarded only when the rules let it pass.
+    let words = format!("a rule translates port {PUBLISHED} to 192.168.254.30:4339");
+    expect(&found, &[("nothing_arrives", 0, &words)]);
     let what = found.first()["what"].as_str().unwrap_or_default();
-    let words = format!("has port {PUBLISHED} in another network namespace");
-    assert!(what.contains(&words), "{what}");
+    assert!(
+        what.contains("dropped") && !what.contains("were forwarded"),
+        "{what}"
+    );
+}
+
+fn a_port_published_for_tcp_only() {
+    const PUBLISHED: u16 = 4340;
+    let scenario = Scenario::new();
+    scenario.nft("add table ip t");
+    scenario.nft("add chain ip t p { type nat hook prerouting priority -100; }");
+    scenario.nft(&format!(
+        "add rule ip t p tcp dport {PUBLISHED} dnat to 192.168.254.30"
+    ));
+    let _container = Group::on_sender(&scenario, &format!("0.0.0.0:{PUBLISHED}"));
+    let traffic = Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
+    let found = scenario.doctor(Some(PUBLISHED), || scenario.send(traffic));
+    let words = format!("translates TCP port {PUBLISHED}, and none UDP port");
+    expect(&found, &[("no_listener", SENT, &words)]);
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert!(
+        remedy.contains("/udp") && !remedy.contains("start the program"),
+        "{remedy}"
+    );
+}
+
+/// Connection tracking decides on a flow's first datagram.
+fn a_flow_older_than_its_rule() {
+    let scenario = Scenario::new();
+    translate(&scenario, 9, "192.168.254.30");
+    let client = scenario.on_sender(|| UdpSocket::bind("0.0.0.0:0").expect("a port is free"));
+    client.send_to(b"x", at(1)).expect("it can be sent");
+    scenario.lab.settle().expect("it comes to rest");
+    scenario.nft(&format!(
+        "add rule ip t p udp dport {PORT} dnat to 192.168.254.30"
+    ));
+    let found = scenario.doctor(Some(PORT), || {
+        for _ in 0..SENT {
+            // A refusal of an earlier one is no failure of this one.
+            let sent = client
+                .send_to(b"x", at(1))
+                .or_else(|_| client.send_to(b"x", at(1)));
+            sent.expect("it can be sent");
+        }
+        scenario.lab.settle().expect("it comes to rest");
+    });
+    expect(
+        &found,
+        &[("no_listener", SENT, "tracked before the rule was there")],
+    );
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert_eq!(remedy, format!("conntrack -D -p udp --dport {PORT}"));
+}
+
+fn a_queue_without_a_program() {
+    for flags in ["", "flags bypass"] {
+        let scenario = Scenario::new();
+        let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+        scenario.nft("add table ip t");
+        scenario.nft("add chain ip t i { type filter hook input priority 0; }");
+        scenario.nft(&format!(
+            "add rule ip t i udp dport {PORT} queue {flags} to 0"
+        ));
+        let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+        match flags {
+            "" => expect(
+                &found,
+                &[("unrouted", SENT, "no program has that queue open")],
+            ),
+            _ => healthy(&found, SENT),
+        }
+    }
 }
 
 fn a_port_translated_to_loopback() {

@@ -106,8 +106,8 @@ fn a_rule_and_nobody_listens() {
     expect(
         &found,
         &[
-            ("firewall", 2 * SENT, "packet filter"),
             ("no_listener", SENT, "no socket took them"),
+            ("firewall", 2 * SENT, "packet filter"),
         ],
     );
     found.balances();
@@ -163,8 +163,8 @@ fn an_address_and_a_rule() {
     expect(
         &found,
         &[
-            ("firewall", 2 * SENT, "packet filter"),
             ("address", SENT, "does not have"),
+            ("firewall", 2 * SENT, "packet filter"),
         ],
     );
     found.balances();
