@@ -1,7 +1,7 @@
 //! No packet at all: where they stop.
 
 use super::drop_reasons;
-use super::vanished::{is_udp_silent, packets_to_strange_groups, unread};
+use super::vanished::{gap, is_udp_silent, packets_to_strange_groups, unread};
 use super::{
     Check, Confidence, Evidence, Finding, Observed, far_end, firewall, fragments, port_owner,
 };
@@ -253,20 +253,23 @@ fn forwarded(came: &Arrivals) -> Option<LastStation> {
     let count = Evidence::sum(&evidence);
     let filtered = seen.others(firewall::REASON);
     let translated = port_owner::translated(seen, port);
-    if count == 0 {
+    // Before the hook forward they are missing at IP.
+    let of_these = filtered.saturating_sub(gap(seen));
+    let is_refused = of_these >= count.div_ceil(2);
+    // Older kernels count none that the rules of this hook drop.
+    if count == 0 || !is_refused && filtered > count {
         return None;
     }
-    // It counts a packet before the rules see it.
-    if filtered >= count.div_ceil(2) {
+    if is_refused {
         let source = format!("drop reason {} of other packets", firewall::REASON);
-        evidence.push(Evidence::new(source, 0, filtered));
+        evidence.push(Evidence::new(source, 0, of_these));
         return Some(LastStation {
             evidence,
             ..came.stop(
                 Station::Ip,
                 format!(
                     "{count} packets were to be forwarded to another network namespace or host, and the packet filter \
-                     dropped {filtered}{translated}"
+                     dropped {of_these}{translated}"
                 ),
                 format!(
                     "accept them in the chain FORWARD (with Docker in DOCKER-USER), or of nft's hook forward: {}",
@@ -281,8 +284,8 @@ fn forwarded(came: &Arrivals) -> Option<LastStation> {
             ..came.stop(
                 Station::Ip,
                 format!(
-                    "{count} packets were forwarded, and flows of port {port} go to {old} as tracked, whereto no rule \
-                     translates them any more"
+                    "{count} packets were forwarded; tracked flows of port {port} still go to {old}, and no rule sends \
+                     them there"
                 ),
                 format!("conntrack -D -p udp --dport {port}"),
             )

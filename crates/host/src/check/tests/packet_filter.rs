@@ -7,26 +7,22 @@ use Confidence::{Certain, Likely, Possible};
 use mpps_os::netlink::netfilter_rule::{NetfilterAction, NetfilterRule};
 use std::net::Ipv4Addr;
 
-/// A host's look: what counters grew by, drops, the packet filter, the question, and further facts.
-struct Look<'a> {
-    grown: &'a [(&'a str, u64)],
-    drops: &'a [DropCount],
+/// What a host's look finds: by what its counters grew by, drops, the packet filter, the question, and
+/// further facts.
+fn looked(
+    grown: &[(&str, u64)],
+    drops: &[DropCount],
     filter: PacketFilter,
     asked: DoctorRequest,
-    change: &'a dyn Fn(&mut Observation, u64),
-}
-
-impl Look<'_> {
-    fn of(self) -> Vec<Finding> {
-        let zero: Vec<_> = self.grown.iter().map(|(name, _)| (*name, 0)).collect();
-        let mut before = host(&zero);
-        let mut after = later(host(self.grown));
-        (self.change)(&mut before, 0);
-        (self.change)(&mut after, 1);
-        after.packet_filter = self.filter;
-        let drops = Some((&[][..], self.drops, 1));
-        findings(&Observed::new(&before, &after, drops, self.asked))
-    }
+    change: &dyn Fn(&mut Observation, u64),
+) -> Vec<Finding> {
+    let zero: Vec<_> = grown.iter().map(|(name, _)| (*name, 0)).collect();
+    let (mut before, mut after) = (host(&zero), later(host(grown)));
+    change(&mut before, 0);
+    change(&mut after, 1);
+    after.packet_filter = filter;
+    let drops = Some((&[][..], drops, 1));
+    findings(&Observed::new(&before, &after, drops, asked))
 }
 
 fn rule(protocol: u8, is_narrow: bool) -> NetfilterRule {
@@ -112,65 +108,107 @@ fn arrives(facts: &mut Observation, times: u64) {
     links.insert("eth0".to_owned(), link(&[], counters));
 }
 
+/// 900 packets were forwarded. Rules before the hook forward dropped those with reason number 8.
+fn forwards(drops: &[DropCount], filter: PacketFilter, serves: bool) -> Vec<Finding> {
+    let early = drops.iter().filter(|drop| drop.reason == 8);
+    let received = 900 + early.map(|drop| drop.datagrams).sum::<u64>();
+    let grown = [("Ip.InReceives", received), ("Ip.ForwDatagrams", 900)];
+    let change = |facts: &mut Observation, times| {
+        arrives(facts, times);
+        if serves {
+            facts.sockets = vec![socket("0.0.0.0:53", 7, 0)];
+        }
+    };
+    looked(&grown, drops, filter, asked(Some(53)), &change)
+}
+
 #[test]
 fn forwarded_packets_are_a_loss_only_where_a_rule_dropped_them() {
-    let look = |drops: &[DropCount], filter, change: &dyn Fn(&mut Observation, u64)| {
-        let grown = [("Ip.InReceives", 900), ("Ip.ForwDatagrams", 900)];
-        let asked = asked(Some(53));
-        Look {
-            grown: &grown,
-            drops,
-            filter,
-            asked,
-            change,
-        }
-        .of()
+    let early = |packets| DropCount {
+        reason: 8,
+        ..other(packets)
     };
     let translated = || filter(&[rule(17, false)], &[]);
-    let lost = look(&[other(890)], translated(), &arrives);
-    let words = ["dropped 890", "port 53 to 172.17.0.2:5353", "chain FORWARD"];
-    says(
-        &lost,
-        ("nothing_arrives", false, Likely),
-        &words,
-        &["were forwarded"],
-    );
-    let goes_on = ("nothing_arrives", true, Likely);
-    let words = ["900 packets were forwarded", "port 53 to 172.17.0.2:5353"];
-    says(
-        &look(&[other(9)], translated(), &arrives),
-        goes_on,
-        &words,
-        &["nothing arrived"],
-    );
-    let by_flow = filter(&[], &[flow(CLIENT, HERE, "172.17.0.3:99")]);
-    says(
-        &look(&[], by_flow, &arrives),
-        goes_on,
-        &["port 53 to 172.17.0.3:99"],
-        &[],
-    );
-    // The flow keeps the address of a container that is gone.
-    let old = filter(&[rule(17, false)], &[flow(CLIENT, HERE, "172.17.0.3:99")]);
-    let words = ["172.17.0.3:99 as tracked", "conntrack -D -p udp --dport 53"];
-    says(
-        &look(&[], old, &arrives),
-        ("nothing_arrives", false, Likely),
-        &words,
-        &[],
-    );
-    // A server of a host that forwards other traffic gets nothing.
-    let serves = |facts: &mut Observation, times| {
-        arrives(facts, times);
-        facts.sockets = vec![socket("0.0.0.0:53", 7, 0)];
-    };
-    let silent = look(&[], PacketFilter::default(), &serves);
-    says(
-        &silent,
-        ("nothing_arrives", false, Likely),
-        &["nothing arrived"],
-        &["port 53 to"],
-    );
+    let by_flow = |rules| filter(rules, &[flow(CLIENT, HERE, "172.17.0.3:99")]);
+    let (none, to) = (PacketFilter::default, "port 53 to 172.17.0.2:5353");
+    let (went, refused) = ("900 packets were forwarded", "to be forwarded");
+    let delete = "conntrack -D -p udp --dport 53";
+    for (drops, filter, serves, is_remark, words, never) in [
+        (
+            vec![other(890)],
+            translated(),
+            false,
+            false,
+            ["dropped 890", to, "chain FORWARD"],
+            went,
+        ),
+        (
+            vec![other(9)],
+            translated(),
+            false,
+            true,
+            [went, to, "for this namespace"],
+            "nothing arrived",
+        ),
+        (
+            vec![early(600)],
+            translated(),
+            false,
+            true,
+            [went, to, ""],
+            "dropped",
+        ),
+        (
+            vec![early(1900)],
+            translated(),
+            false,
+            false,
+            ["1900 packets were dropped", to, ""],
+            refused,
+        ),
+        (
+            vec![],
+            by_flow(&[]),
+            false,
+            true,
+            [went, "port 53 to 172.17.0.3:99", ""],
+            delete,
+        ),
+        // The flow keeps the address of a container that is gone.
+        (
+            vec![],
+            by_flow(&[rule(17, false)]),
+            false,
+            false,
+            ["still go to 172.17.0.3:99", delete, ""],
+            to,
+        ),
+        // A server of a host that forwards other traffic gets nothing.
+        (
+            vec![],
+            none(),
+            true,
+            false,
+            ["nothing arrived", went, ""],
+            "port 53 to",
+        ),
+        (
+            vec![],
+            none(),
+            false,
+            true,
+            ["no datagram was for", went, ""],
+            "port 53 to",
+        ),
+    ] {
+        let found = forwards(&drops, filter, serves);
+        says(
+            &found,
+            ("nothing_arrives", is_remark, Likely),
+            &words,
+            &[never],
+        );
+    }
 }
 
 #[test]
@@ -178,14 +216,7 @@ fn a_published_port_beside_other_traffic_is_a_remark() {
     let grown = [("Udp.InDatagrams", 9), ("Ip.InReceives", 900)];
     let look = |filter| {
         let asked = asked(Some(53));
-        Look {
-            grown: &grown,
-            drops: &[],
-            filter,
-            asked,
-            change: &arrives,
-        }
-        .of()
+        looked(&grown, &[], filter, asked, &arrives)
     };
     let translated = look(filter(&[rule(17, true)], &[]));
     says(
@@ -236,14 +267,7 @@ fn bridged_packets_are_a_remark() {
         };
         let (asked, filter) = (asked(Some(53)), PacketFilter::default());
         let grown = [("Ip.InReceives", 2)];
-        Look {
-            grown: &grown,
-            drops: &[],
-            filter,
-            asked,
-            change: &change,
-        }
-        .of()
+        looked(&grown, &[], filter, asked, &change)
     };
     let words = ["899 packets came by ports of the bridge br0"];
     says(
@@ -271,14 +295,7 @@ fn a_port_that_is_not_published_is_not_a_program_to_start() {
     let look = |filter, asked| {
         let grown = [("Udp.NoPorts", 900), ("Ip.InReceives", 900)];
         let drops = [dropped("NO_SOCKET", 900)];
-        Look {
-            grown: &grown,
-            drops: &drops,
-            filter,
-            asked,
-            change: &arrives,
-        }
-        .of()
+        looked(&grown, &drops, filter, asked, &arrives)
     };
     let (start, delete) = ("start the program", "conntrack -D -p udp --dport 53");
     let publish = "docker run -p 53:53/udp";
@@ -343,52 +360,58 @@ fn a_port_that_is_not_published_is_not_a_program_to_start() {
     }
 }
 
+const PLAIN: [&str; 2] = ["a rule of the packet filter dropped", "nft -a list ruleset"];
+const GUESSES: [&str; 4] = ["invalid", "answers", "legacy", "forwarded"];
+
+/// A rule dropped 900 datagrams, and connection tracking found this many packets invalid.
+fn ruled(
+    port: Option<u16>,
+    filter: PacketFilter,
+    invalid: u64,
+    grown: &[(&str, u64)],
+) -> Vec<Finding> {
+    let drops = [dropped("NETFILTER_DROP", 900)];
+    let change = |facts: &mut Observation, times: u64| {
+        let invalid = invalid * times;
+        facts.conntrack = Some(Conntrack {
+            invalid,
+            ..Conntrack::default()
+        });
+        facts.sockets = vec![socket("10.9.0.1:53", 7, 0)];
+    };
+    looked(grown, &drops, filter, asked(port), &change)
+}
+
 #[test]
 fn a_rule_is_a_remark_until_a_port_is_asked_for() {
-    let look = |port, filter, invalid: u64, grown: &[(&str, u64)]| {
-        let drops = [dropped("NETFILTER_DROP", 900)];
-        let change = |facts: &mut Observation, times: u64| {
-            facts.conntrack = Some(Conntrack {
-                invalid: invalid * times,
-                ..Conntrack::default()
-            });
-            facts.sockets = vec![socket("10.9.0.1:53", 7, 0)];
-        };
-        let asked = asked(port);
-        Look {
-            grown,
-            drops: &drops,
-            filter,
-            asked,
-            change: &change,
-        }
-        .of()
-    };
     let none = PacketFilter::default;
-    let plain = ["a rule of the packet filter dropped", "nft -a list ruleset"];
-    let guesses = ["invalid", "answers", "legacy", "forwarded"];
     says(
-        &look(None, none(), 9, &[]),
+        &ruled(None, none(), 9, &[]),
         ("firewall", true, Certain),
-        &plain,
-        &guesses,
+        &PLAIN,
+        &GUESSES,
     );
     says(
-        &look(Some(53), none(), 9, &[]),
+        &ruled(Some(53), none(), 9, &[]),
         ("firewall", false, Certain),
-        &plain,
-        &guesses,
+        &PLAIN,
+        &GUESSES,
     );
     let legacy = PacketFilter {
         legacy: vec!["iptables-legacy-save -c"],
         ..none()
     };
     says(
-        &look(Some(53), legacy, 0, &[]),
+        &ruled(Some(53), legacy, 0, &[]),
         ("firewall", false, Certain),
         &["; iptables-legacy-save -c"],
         &[],
     );
+}
+
+#[test]
+fn the_tracker_shows_why_a_rule_dropped() {
+    let none = PacketFilter::default;
     // A wrong checksum is invalid for the tracker.
     for (checks, words) in [(true, "bad udp cksum"), (false, "wrong lengths")] {
         let filter = PacketFilter {
@@ -396,7 +419,7 @@ fn a_rule_is_a_remark_until_a_port_is_asked_for() {
             ..none()
         };
         says(
-            &look(None, filter, 880, &[]),
+            &ruled(None, filter, 880, &[]),
             ("firewall", false, Likely),
             &["ct state invalid", words],
             &[],
@@ -406,7 +429,7 @@ fn a_rule_is_a_remark_until_a_port_is_asked_for() {
     let asks = || filter(&[], &[flow(HERE, "10.9.0.2:4000", "10.9.0.2:4000")]);
     for (sent, is_like) in [(900, true), (9, false), (90_000, false)] {
         let grown = [("Udp.OutDatagrams", sent)];
-        let found = look(None, asks(), 0, &grown);
+        let found = ruled(None, asks(), 0, &grown);
         match is_like {
             true => says(
                 &found,
@@ -414,10 +437,10 @@ fn a_rule_is_a_remark_until_a_port_is_asked_for() {
                 &["answers", "IP_PKTINFO"],
                 &[],
             ),
-            false => says(&found, ("firewall", true, Certain), &plain, &guesses),
+            false => says(&found, ("firewall", true, Certain), &PLAIN, &GUESSES),
         }
     }
-    let forwarded = look(None, none(), 0, &[("Ip.ForwDatagrams", 900)]);
+    let forwarded = ruled(None, none(), 0, &[("Ip.ForwDatagrams", 900)]);
     says(
         &forwarded,
         ("firewall", true, Certain),
@@ -444,14 +467,7 @@ fn a_queue_for_a_program_is_named_where_the_kernel_names_no_reason() {
         let change = |facts: &mut Observation, _| facts.packet_filter.queues = table(0);
         let drops = [dropped("NOT_SPECIFIED", 900)];
         let asked = asked(Some(53));
-        Look {
-            grown: &grown,
-            drops: &drops,
-            filter,
-            asked,
-            change: &change,
-        }
-        .of()
+        looked(&grown, &drops, filter, asked, &change)
     };
     let rule = [queues(0..=1, false)];
     let lost = |confidence| ("unrouted", false, confidence);
@@ -500,14 +516,7 @@ fn answers_from_another_address_are_seen_in_tracked_flows() {
         let grown = [("Udp.InDatagrams", 900), ("Udp.OutDatagrams", 900)];
         let change = |facts: &mut Observation, _| facts.sockets = vec![socket("0.0.0.0:53", 7, 0)];
         let (asked, filter) = (asked(Some(53)), filter(&[], &flows));
-        Look {
-            grown: &grown,
-            drops: &[],
-            filter,
-            asked,
-            change: &change,
-        }
-        .of()
+        looked(&grown, &[], filter, asked, &change)
     };
     let words = [
         "asked 10.9.0.50:53",
@@ -530,14 +539,7 @@ fn the_loose_mode_is_no_way_to_a_sender_without_a_route() {
             facts.default_routes = routes.iter().map(|name| (*name).to_owned()).collect();
         };
         let (asked, filter) = (asked(None), PacketFilter::default());
-        Look {
-            grown: &grown,
-            drops: &[],
-            filter,
-            asked,
-            change: &change,
-        }
-        .of()
+        looked(&grown, &[], filter, asked, &change)
     };
     let said = ("reverse_path", false, Certain);
     let needs = "there is no default route";
@@ -582,14 +584,7 @@ fn an_idle_interface_points_to_its_other_end() {
             }];
         };
         let (asked, filter) = (asked(Some(53)), PacketFilter::default());
-        Look {
-            grown: &[("Ip.InReceives", 0)],
-            drops: &[],
-            filter,
-            asked,
-            change: &change,
-        }
-        .of()
+        looked(&[("Ip.InReceives", 0)], &[], filter, asked, &change)
     };
     let said = ("nothing_arrives", false, Likely);
     let switch = "the switch";
