@@ -122,92 +122,48 @@ fn forwards(drops: &[DropCount], filter: PacketFilter, serves: bool) -> Vec<Find
     looked(&grown, drops, filter, asked(Some(53)), &change)
 }
 
+const WENT: &str = "900 packets were forwarded";
+
 #[test]
 fn forwarded_packets_are_a_loss_only_where_a_rule_dropped_them() {
     let early = |packets| DropCount {
         reason: 8,
         ..other(packets)
     };
-    let translated = || filter(&[rule(17, false)], &[]);
-    let by_flow = |rules| filter(rules, &[flow(CLIENT, HERE, "172.17.0.3:99")]);
-    let (none, to) = (PacketFilter::default, "port 53 to 172.17.0.2:5353");
-    let (went, refused) = ("900 packets were forwarded", "to be forwarded");
-    let delete = "conntrack -D -p udp --dport 53";
-    for (drops, filter, serves, is_remark, words, never) in [
+    let to = "port 53 to 172.17.0.2:5353";
+    for (drop, is_remark, words, never) in [
+        (other(890), false, ["dropped 890", "chain FORWARD"], WENT),
         (
-            vec![other(890)],
-            translated(),
-            false,
-            false,
-            ["dropped 890", to, "chain FORWARD"],
-            went,
-        ),
-        (
-            vec![other(9)],
-            translated(),
-            false,
+            other(9),
             true,
-            [went, to, "for this namespace"],
+            [WENT, "for this namespace"],
             "nothing arrived",
         ),
-        (
-            vec![early(600)],
-            translated(),
-            false,
-            true,
-            [went, to, ""],
-            "dropped",
-        ),
-        (
-            vec![early(1900)],
-            translated(),
-            false,
-            false,
-            ["1900 packets were dropped", to, ""],
-            refused,
-        ),
-        (
-            vec![],
-            by_flow(&[]),
-            false,
-            true,
-            [went, "port 53 to 172.17.0.3:99", ""],
-            delete,
-        ),
-        // The flow keeps the address of a container that is gone.
-        (
-            vec![],
-            by_flow(&[rule(17, false)]),
-            false,
-            false,
-            ["still go to 172.17.0.3:99", delete, ""],
-            to,
-        ),
-        // A server of a host that forwards other traffic gets nothing.
-        (
-            vec![],
-            none(),
-            true,
-            false,
-            ["nothing arrived", went, ""],
-            "port 53 to",
-        ),
-        (
-            vec![],
-            none(),
-            false,
-            true,
-            ["no datagram was for", went, ""],
-            "port 53 to",
-        ),
+        (early(600), true, [WENT, to], "dropped"),
+        (early(1900), false, ["1900 packets were dropped", to], WENT),
     ] {
-        let found = forwards(&drops, filter, serves);
-        says(
-            &found,
-            ("nothing_arrives", is_remark, Likely),
-            &words,
-            &[never],
-        );
+        let found = forwards(&[drop], filter(&[rule(17, false)], &[]), false);
+        let said = ("nothing_arrives", is_remark, Likely);
+        says(&found, said, &[&words[..], &[to]].concat(), &[never]);
+    }
+}
+
+#[test]
+fn forwarded_packets_are_a_remark_where_no_socket_waits_for_them() {
+    let by_flow = |rules| filter(rules, &[flow(CLIENT, HERE, "172.17.0.3:99")]);
+    let (none, new) = (PacketFilter::default, [rule(17, false)]);
+    let (to, old) = ("port 53 to 172.17.0.3:99", "still go to 172.17.0.3:99");
+    for (filter, serves, is_remark, words, never) in [
+        (by_flow(&[]), false, true, [WENT, to], "conntrack"),
+        // The flow keeps the address of a container that is gone.
+        (by_flow(&new), false, false, [old, "conntrack -D"], to),
+        // A server of a host that forwards other traffic gets nothing.
+        (none(), true, false, ["nothing arrived", WENT], to),
+        (none(), false, true, ["no datagram was for", WENT], to),
+    ] {
+        let found = forwards(&[], filter, serves);
+        let said = ("nothing_arrives", is_remark, Likely);
+        says(&found, said, &words, &[never]);
     }
 }
 
