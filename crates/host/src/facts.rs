@@ -1,6 +1,7 @@
 //! The state of a host at one moment: its counters, its CPUs, its UDP sockets and their readers.
 
 mod cgroup;
+mod cgroup_mounts;
 mod conntrack;
 pub mod cpu;
 mod delivery;
@@ -21,9 +22,11 @@ pub mod receive_path;
 pub mod rss;
 pub mod socket_buffer;
 pub mod spreading;
+mod stat;
 pub mod sysctl;
 
 pub use cgroup::IngressProgram;
+use cgroup_mounts::CgroupMounts;
 pub use conntrack::Conntrack;
 pub use delivery::JoinedGroup;
 pub use elsewhere::numbered_elsewhere;
@@ -97,13 +100,18 @@ pub struct Observation {
     /// The processes that have these sockets, by the sockets' inode numbers. A server that forks
     /// has a socket in several processes. The list is empty if this user may not see the owner.
     pub owners: BTreeMap<u32, Vec<u32>>,
+    /// Whether sockets at one address share what comes there (`SO_REUSEPORT`), by inode number. Only
+    /// those of a port or process that was asked for, as far as this user may see.
+    pub port_sharing: BTreeMap<u32, bool>,
     /// These processes.
     pub processes: BTreeMap<u32, Process>,
     /// The CPU time of all processes: at the first moment, and at a last one if sockets lost datagrams.
     pub loads: BTreeMap<u32, ProcessLoad>,
     /// The queues of sockets since the first moment, if they were looked at in between.
     pub queues: QueueCourses,
-    /// True if no CPU quota can be read, as `/sys/fs/cgroup` is empty.
+    /// How many sockets of the port in question came since the earlier moment, without connected ones.
+    pub new_sockets: usize,
+    /// True if no CPU quota can be read, as no cgroups are mounted in sight.
     pub are_quotas_hidden: bool,
     /// True if this user may see the owner of any socket.
     pub sees_owners: bool,
@@ -167,6 +175,8 @@ pub(crate) struct HostPart<'a> {
     /// Drops are counted from this moment on, if there is one. The owners of sockets with drops are
     /// read in any case.
     pub(crate) first: Option<&'a Observation>,
+    /// Reads what has to be read within the time of the counters: after the first, before the last.
+    pub(crate) beside: &'a dyn Fn(),
     /// False from when on no more processes are to be read.
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
@@ -211,6 +221,7 @@ impl Observation {
             has_process: false,
             owners,
             first: None,
+            beside: &|| (),
             goes_on: &|| true,
         };
         Self::take_part(moment, &part)
@@ -219,8 +230,9 @@ impl Observation {
     /// The same of a part of the host.
     pub(crate) fn take_part(moment: Moment<'_>, part: &HostPart<'_>) -> HostResult<Self> {
         let root = Root::machine();
+        let mounts = CgroupMounts::find(&root);
         let mut facts = Self {
-            are_quotas_hidden: root.names("sys/fs/cgroup").is_empty(),
+            are_quotas_hidden: mounts.is_empty(),
             sees_owners: capability::effective(capability::CAP_SYS_PTRACE),
             ..Self::default()
         };
@@ -230,20 +242,10 @@ impl Observation {
         };
         if is_first {
             facts.list_sockets();
-            facts.find_owners(&root, part);
+            facts.find_owners(&root, &mounts, part);
             facts.notes.clear();
         }
-        let began_ns = clock::monotonic_ns();
-        facts.list_sockets();
-        let taken = Snapshot::take_of(part.interfaces)?;
-        facts.read_ns = clock::monotonic_ns().saturating_sub(began_ns);
-        (facts.snapshot, facts.links) = (taken.snapshot, taken.links);
-        facts.far_ends = far_end::of(&facts.links);
-        let hidden = far_end::hidden(&facts.links, &facts.far_ends);
-        facts.notes.extend(hidden);
-        let refused = taken.refused.iter();
-        let refused = refused.map(|error| format!("counters are missing: {error}"));
-        facts.notes.extend(refused);
+        facts.count(part, is_first)?;
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         facts.reassembling = reassembling(&root);
@@ -254,7 +256,7 @@ impl Observation {
         }
         facts.packet_filter = facts.read_packet_filter(&root, part.port, is_first);
         if !is_first {
-            facts.find_owners(&root, part);
+            facts.find_owners(&root, &mounts, part);
             facts.groups = delivery::joined_groups(&root);
             facts.addresses = delivery::addresses(&root);
         }
@@ -288,6 +290,28 @@ impl Observation {
         Ok(facts)
     }
 
+    /// Reads the sockets and the counters.
+    fn count(&mut self, part: &HostPart<'_>, is_first: bool) -> HostResult<()> {
+        let began_ns = clock::monotonic_ns();
+        if !is_first {
+            (part.beside)();
+        }
+        self.list_sockets();
+        let taken = Snapshot::take_of(part.interfaces)?;
+        if is_first {
+            (part.beside)();
+        }
+        self.read_ns = clock::monotonic_ns().saturating_sub(began_ns);
+        (self.snapshot, self.links) = (taken.snapshot, taken.links);
+        self.far_ends = far_end::of(&self.links);
+        let hidden = far_end::hidden(&self.links, &self.far_ends);
+        self.notes.extend(hidden);
+        let refused = taken.refused.iter();
+        let refused = refused.map(|error| format!("counters are missing: {error}"));
+        self.notes.extend(refused);
+        Ok(())
+    }
+
     fn list_sockets(&mut self) {
         match sock_diag::udp() {
             Ok(sockets) => self.sockets = sockets,
@@ -316,7 +340,7 @@ impl Observation {
         PacketFilter::read_from(root, flows, tracked, has_rules)
     }
 
-    fn find_owners(&mut self, root: &Root, part: &HostPart<'_>) {
+    fn find_owners(&mut self, root: &Root, mounts: &CgroupMounts, part: &HostPart<'_>) {
         let asked = self.sockets.iter();
         let asked = asked.filter(|socket| part.port.is_none_or(|port| socket.local.port() == port));
         let asked = asked.map(|socket| socket.inode);
@@ -371,8 +395,11 @@ impl Observation {
             }
             _ => BTreeMap::new(),
         };
-        self.processes = process::read_all(root, &needed, &all, part.goes_on);
+        self.processes = process::read_all(root, mounts, &needed, &all, part.goes_on);
         self.owners = owners;
+        if part.port.is_some() || part.has_process {
+            self.port_sharing = process::port_sharing(root, &self.sockets, &self.owners);
+        }
     }
 
     /// The sockets whose owners must be known: AF_XDP sockets, and all sockets of a port with drops
@@ -512,9 +539,10 @@ mod tests {
             has_process,
             owners,
             first: Some(&earlier()),
+            beside: &|| (),
             goes_on,
         };
-        facts.find_owners(&tree.root, &part);
+        facts.find_owners(&tree.root, &CgroupMounts::default(), &part);
         let owners = facts.owners.into_values().flatten().collect();
         (owners, facts.processes.into_keys().collect(), facts.notes)
     }

@@ -9,8 +9,8 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open, pidfd_send_signal,
-    set_parent_process_death_signal, setsid,
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, getppid, kill_process, pidfd_getfd, pidfd_open,
+    pidfd_send_signal, set_parent_process_death_signal, setsid,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -136,6 +136,24 @@ pub fn in_own_session(command: &mut Command) -> &mut Command {
     let hook = || Ok(setsid().map(drop)?);
     // SAFETY: the hook runs in the child between fork and exec, and makes one system call only.
     unsafe { command.pre_exec(hook) }
+}
+
+/// True if a socket of another process shares its port (`SO_REUSEPORT`). The descriptor is copied for
+/// a moment (`pidfd_getfd(2)`).
+///
+/// # Errors
+///
+/// `EPERM` without the rights of ptrace over that process, `ENOTSOCK` for another file.
+pub fn shares_port(process: u32, descriptor: i32) -> CallResult<bool> {
+    let what = || format!("descriptor {descriptor} of process {process}");
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let pid = pid
+        .ok_or(rustix::io::Errno::SRCH)
+        .on("pidfd_open", what())?;
+    let held = pidfd_open(pid, PidfdFlags::empty()).on("pidfd_open", what())?;
+    let copy =
+        pidfd_getfd(&held, descriptor, PidfdGetfdFlags::empty()).on("pidfd_getfd", what())?;
+    rustix::net::sockopt::socket_reuseport(&copy).on("getsockopt SO_REUSEPORT", what())
 }
 
 /// The process that started this one, held by a descriptor (`pidfd_open(2)`), so that no later

@@ -364,6 +364,7 @@ mod tests {
             wait_ns: 0,
             turns: 1,
             cpu: Some(1),
+            priority: None,
         };
         let process = Process {
             pid: 812,

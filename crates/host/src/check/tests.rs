@@ -93,6 +93,7 @@ fn owner(run_ns: u64, wait_ns: u64) -> Process {
                 wait_ns,
                 cpu: Some(3),
                 turns: 10,
+                priority: Some(20),
             },
         )]
         .into(),

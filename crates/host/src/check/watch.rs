@@ -3,7 +3,7 @@
 use crate::HostResult;
 use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed};
-use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe};
+use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 use crate::counters::read_probe::ReadProbe;
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere};
 use crate::facts::{
@@ -12,8 +12,11 @@ use crate::facts::{
 use crate::root::Root;
 use mpps_os::capability::{CAP_BPF, CAP_PERFMON, Rights};
 use mpps_os::namespace::NetNamespace;
-use mpps_os::netlink::{link, sock_diag};
+use mpps_os::netlink::link;
+use mpps_os::netlink::sock_diag::{self, UdpEntry};
 use mpps_os::text::Foreign;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// "Operation not permitted", errno(3).
@@ -42,10 +45,15 @@ pub struct Watch {
     /// When the queues of sockets are looked at again, and what they were.
     queues_due: Instant,
     queues: QueueCourses,
+    /// The sockets of the port in question that came since the last look, by inode number.
+    came: BTreeSet<u32>,
     first: WatchLook,
     before: WatchLook,
     after: WatchLook,
 }
+
+/// The counts of the probe, or why that cannot be read.
+type ProbeCounts = Result<Vec<DropCount>, DropProbeError>;
 
 /// One look.
 #[derive(Debug, Clone, Default)]
@@ -81,6 +89,7 @@ impl Watch {
             has_owners: true,
             queues_due: Instant::now() + QUEUES_PAUSE,
             queues: QueueCourses::new(),
+            came: BTreeSet::new(),
             first: WatchLook::default(),
             before: WatchLook::default(),
             after: WatchLook::default(),
@@ -89,9 +98,10 @@ impl Watch {
             link::index(name)?;
         }
         let began = Instant::now();
-        watch.after.facts = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
+        let (facts, counts) = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
+        let drops = watch.drops(counts);
+        watch.after = WatchLook { facts, drops };
         watch.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
-        watch.after.drops = watch.drops();
         watch.look_elsewhere(&Root::machine());
         watch.queues = QueueCourse::begin(&watch.after.facts.sockets);
         watch.first = watch.after.clone();
@@ -145,12 +155,14 @@ impl Watch {
     /// all the time. For callers that look once more and no further.
     pub fn look_at_queues(&mut self) {
         let began = Instant::now();
-        if began < self.queues_due || self.queues.is_empty() {
+        let is_idle = self.queues.is_empty() && self.asked.port.is_none();
+        if began < self.queues_due || is_idle {
             return;
         }
         // A list that fails is missing in the notes of the last look.
         if let Ok(sockets) = sock_diag::udp() {
             QueueCourse::add(&mut self.queues, &sockets);
+            self.add_new(&sockets);
         }
         self.queues_due = Instant::now() + QUEUES_PAUSE.max(began.elapsed() * OWNERS_PAUSE);
     }
@@ -170,6 +182,15 @@ impl Watch {
             ));
         });
         self.reads = probe.ok();
+    }
+
+    fn add_new(&mut self, sockets: &[UdpEntry]) {
+        let known = &self.after.facts.sockets;
+        let asked =
+            |one: &&UdpEntry| Some(one.local.port()) == self.asked.port && one.remote.is_none();
+        let is_new = |one: &&UdpEntry| known.iter().all(|old| old.inode != one.inode);
+        let new = sockets.iter().filter(asked).filter(is_new);
+        self.came.extend(new.map(|one| one.inode));
     }
 
     /// From now on looks at no process, unless one was asked for: owners of sockets are not known.
@@ -213,15 +234,17 @@ impl Watch {
     ) -> HostResult<()> {
         let began = Instant::now();
         let is_due = began >= self.owners_due;
-        let drops = self.drops();
         let known = &self.after.facts;
         let owners = match self.has_owners {
             false => OwnerSearch::None,
             true => search(known, is_due),
         };
         let known = (!is_due).then_some(known);
-        let mut facts = self.take(Moment::Later(known), owners, goes_on)?;
+        let (mut facts, counts) = self.take(Moment::Later(known), owners, goes_on)?;
+        let drops = self.drops(counts);
         QueueCourse::add(&mut self.queues, &facts.sockets);
+        self.add_new(&facts.sockets);
+        facts.new_sockets = std::mem::take(&mut self.came).len();
         let since = QueueCourse::begin(&facts.sockets);
         facts.queues = std::mem::replace(&mut self.queues, since);
         if let Some(Ok(reads)) = self.reads.as_ref().map(ReadProbe::counts) {
@@ -240,7 +263,9 @@ impl Watch {
         moment: Moment<'_>,
         owners: OwnerSearch<'_>,
         goes_on: &dyn Fn() -> bool,
-    ) -> HostResult<Observation> {
+    ) -> HostResult<(Observation, Option<ProbeCounts>)> {
+        let counts = RefCell::new(None);
+        let read = || *counts.borrow_mut() = self.probe.as_ref().map(DropProbe::counts);
         let interface = self.interface.as_deref().map(|name| [name]);
         let is_first = matches!(moment, Moment::First);
         let part = HostPart {
@@ -249,9 +274,11 @@ impl Watch {
             has_process: self.asked.pid.is_some(),
             owners,
             first: (!is_first).then_some(&self.first.facts),
+            beside: &read,
             goes_on,
         };
-        Observation::take_part(moment, &part)
+        let facts = Observation::take_part(moment, &part)?;
+        Ok((facts, counts.into_inner()))
     }
 
     /// The host between the last look and the look before it.
@@ -313,9 +340,8 @@ impl Watch {
     }
 
     /// The counts of the probe. If it cannot be read, it is given up with a note.
-    fn drops(&mut self) -> Option<Vec<DropCount>> {
-        let counts = self.probe.as_ref()?.counts();
-        let counts = counts.inspect_err(|error| {
+    fn drops(&mut self, counts: Option<ProbeCounts>) -> Option<Vec<DropCount>> {
+        let counts = counts?.inspect_err(|error| {
             self.notes
                 .push(format!("the kernel's drop reasons are not seen: {error}"));
         });

@@ -1,5 +1,6 @@
 //! BPF programs of cgroups that decide what sockets receive.
 
+use super::cgroup_mounts::{CgroupFolder, CgroupMounts};
 use crate::root::Root;
 use mpps_os::bpf::cgroup::{ingress_programs, program_name};
 use std::fs::File;
@@ -11,36 +12,36 @@ pub struct IngressProgram {
     pub group: String,
     /// Its name; systemd's are `sd_fw_ingress` and `restrict_ifaces_i`. Empty if not known.
     pub name: String,
+    /// The directory of the group where it is mounted.
+    pub folder: String,
 }
 
 impl IngressProgram {
     /// The programs in effect for the group of version 2 in this text of `/proc/PID/cgroup`, the
     /// nearest first. None if the kernel does not answer. A container sees only its own root.
-    pub(super) fn above(root: &Root, text: &str) -> Option<Vec<Self>> {
-        let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-        let open = |group: &str| {
-            let places = ["", "unified/"];
-            let paths = places.map(|place| format!("sys/fs/cgroup/{place}{group}"));
-            let files = paths.iter().map(|path| File::open(root.path().join(path)));
-            files.flatten().find_map(|file| {
-                let own = ingress_programs(&file, false).ok()?;
-                Some((own, ingress_programs(&file, true).ok()?))
-            })
+    pub(super) fn above(root: &Root, mounts: &CgroupMounts, text: &str) -> Option<Vec<Self>> {
+        let open = |folder: &CgroupFolder| {
+            let file = File::open(root.path().join(&folder.path)).ok()?;
+            let own = ingress_programs(&file, false).ok()?;
+            Some((own, ingress_programs(&file, true).ok()?))
         };
-        let parents = path.rmatch_indices('/').map(|(at, _)| &path[..at]);
-        let all = std::iter::once(path).chain(parents);
-        let all = all.chain((!path.is_empty()).then_some(""));
+        let all = mounts.groups(text, "").into_iter();
         let mut found = all
-            .filter_map(|group| Some((group, open(group)?)))
+            .filter_map(|folder| {
+                let programs = open(&folder)?;
+                Some((folder, programs))
+            })
             .peekable();
-        let (_, (_, effective)) = found.peek()?.clone();
-        let named = |group: &str, program| Self {
-            group: format!("/{group}"),
-            name: program_name(program).unwrap_or_default(),
-        };
-        let programs = found.flat_map(|(group, (own, _))| {
+        let (_, (_, effective)) = found.peek()?;
+        let effective = effective.clone();
+        let programs = found.flat_map(|(folder, (own, _))| {
             let own = own.into_iter().filter(|one| effective.contains(one));
-            own.map(|one| named(group, one)).collect::<Vec<_>>()
+            let named = own.map(|program| Self {
+                group: format!("/{}", folder.group),
+                name: program_name(program).unwrap_or_default(),
+                folder: folder.shown.clone(),
+            });
+            named.collect::<Vec<_>>()
         });
         Some(programs.collect())
     }
@@ -63,9 +64,16 @@ mod tests {
 
     #[test]
     fn where_there_are_no_cgroups_nothing_is_known() {
-        let tree = fixture::tree("sys/fs/cgroup/a/b = x\nsys/fs/cgroup/unified/c/d = x");
+        let tree = fixture::tree(
+            "sys/fs/cgroup/a/b = x\nproc/self/mountinfo = 1 2 0:3 / /sys/fs/cgroup rw - cgroup2 x rw",
+        );
+        let mounts = CgroupMounts::find(&tree.root);
         for text in ["", "0::/", "0::/a", "0::/c", "4:cpu:/a", "0::/no/such"] {
-            assert_eq!(IngressProgram::above(&tree.root, text), None, "{text}");
+            assert_eq!(
+                IngressProgram::above(&tree.root, &mounts, text),
+                None,
+                "{text}"
+            );
         }
     }
 
@@ -80,6 +88,7 @@ mod tests {
             let program = IngressProgram {
                 group: group.to_owned(),
                 name: String::new(),
+                folder: String::new(),
             };
             assert_eq!(program.unit(), unit);
         }

@@ -1,14 +1,12 @@
 //! Sockets that are not where a user looks for them: in another network namespace, or of a child.
 
-use super::process::{field, has_socket};
+use super::process::has_socket;
+use super::stat::{PARENT, field};
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process with UDP sockets: its number, and name and number in words.
 pub(crate) type UdpHolder = (u32, String);
-
-/// The field of the parent's number in a `stat`.
-const PARENT: usize = 4;
 
 /// The processes in other network namespaces than the calling thread's that have this UDP port, as far
 /// as this user may see them.
@@ -33,7 +31,7 @@ pub(crate) fn family(root: &Root, pid: u32) -> (u32, Vec<UdpHolder>) {
     let main = main.unwrap_or(pid);
     let parents = pids(root).into_iter().filter_map(|pid| {
         let stat = root.read_if_possible(&format!("proc/{pid}/stat"))?;
-        Some((pid, u32::try_from(field(&stat, PARENT)?).ok()?))
+        Some((pid, field(&stat, PARENT)?))
     });
     let parents: BTreeMap<u32, u32> = parents.collect();
     let descends = |mut pid: u32| {

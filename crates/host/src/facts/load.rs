@@ -1,6 +1,6 @@
 //! The CPU time of all processes: who has a CPU that another waits for.
 
-use super::process::{CPU, THREADS, field, fields};
+use super::stat::{CPU, PRIORITY, THREADS, field, fields};
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,8 @@ pub struct ProcessLoad {
     pub name: String,
     /// Its time on all CPUs since it began, in ticks of 10 ms.
     pub ticks: u64,
+    /// Its first thread's priority ([`super::ThreadTime::priority`]).
+    pub priority: i32,
     /// The CPUs that its threads last ran on. Of an idle process only its first thread's.
     pub cpus: BTreeSet<usize>,
 }
@@ -34,11 +36,11 @@ pub(super) fn read_all(
         let mut load = parse(&stat)?;
         let before = earlier.map(|earlier| earlier.get(&pid).map_or(0, |one| one.ticks));
         let is_busy = before.is_some_and(|before| load.ticks.saturating_sub(before) >= TICKS);
-        if is_busy && field(&stat, THREADS) != Some(1) {
+        if is_busy && field(&stat, THREADS) != Some(1_usize) {
             let threads = root.names(&format!("proc/{pid}/task")).into_iter();
             load.cpus.extend(threads.filter_map(|tid| {
                 let stat = root.read_if_possible(&format!("proc/{pid}/task/{tid}/stat"))?;
-                field(&stat, CPU)
+                field::<usize>(&stat, CPU)
             }));
         }
         Some((pid, load))
@@ -49,10 +51,11 @@ pub(super) fn read_all(
 fn parse(stat: &str) -> Option<ProcessLoad> {
     let name = stat.split_once(" (")?.1;
     let name = name.strip_suffix(fields(stat)?)?.strip_suffix(") ")?;
-    let [user, system] = TIMES.map(|number| field(stat, number));
+    let [user, system] = TIMES.map(|number| field::<u64>(stat, number));
     Some(ProcessLoad {
         name: name.to_owned(),
-        ticks: u64::try_from(user?.saturating_add(system?)).unwrap_or(u64::MAX),
+        ticks: user?.saturating_add(system?),
+        priority: field(stat, PRIORITY).unwrap_or_default(),
         cpus: field(stat, CPU).into_iter().collect(),
     })
 }
@@ -82,6 +85,7 @@ mod tests {
         let load = |cpus: &[usize]| ProcessLoad {
             name: "a) b".to_owned(),
             ticks: 31,
+            priority: 18,
             cpus: cpus.iter().copied().collect(),
         };
         let first = read_all(&tree.root, None, &|| true);

@@ -1,9 +1,13 @@
 //! The owners of sockets, and the activity of their threads.
 
 use super::cgroup::IngressProgram;
+use super::cgroup_mounts::CgroupMounts;
 use super::quota::Quota;
+use super::stat::{CPU, GROUP, PARENT, PRIORITY, THREADS, field, fields};
 use crate::root::Root;
 use mpps_os::clock;
+use mpps_os::netlink::sock_diag::UdpEntry;
+use mpps_os::{CpuList, process};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process with sockets.
@@ -15,6 +19,8 @@ pub struct Process {
     pub name: String,
     /// Its process group: all processes of one server, as a rule.
     pub group: u32,
+    /// The process that started it, or took it over.
+    pub parent: u32,
     /// True if a signal has stopped it. A traced process does not count: it goes on by itself.
     pub stopped: bool,
     /// Its threads.
@@ -25,12 +31,14 @@ pub struct Process {
     pub quotas: Vec<Quota>,
     /// The programs that decide what its sockets receive. None if this user may not ask.
     pub ingress: Option<Vec<IngressProgram>>,
+    /// If its cgroup is frozen, the command that thaws it; empty if that is not seen. This and the rest
+    /// only of a process whose sockets lost datagrams.
+    pub frozen: Option<String>,
+    /// The function of the kernel that each thread sleeps in (`wchan`), as far as this user may see.
+    pub waits: BTreeMap<u32, String>,
+    /// The CPUs that each thread may use (`Cpus_allowed_list`).
+    pub allowed: BTreeMap<u32, CpuList>,
 }
-
-/// The process group, the number of threads, and the CPU of one, in a `stat`.
-const GROUP: usize = 5;
-pub(super) const THREADS: usize = 20;
-pub(super) const CPU: usize = 39;
 
 /// The processes of each inode number that was looked for, in their order.
 pub(super) type Owners = BTreeMap<u32, Vec<u32>>;
@@ -38,6 +46,8 @@ pub(super) type Owners = BTreeMap<u32, Vec<u32>>;
 /// A search that has to end still looks at this many descriptors and processes. Most hosts have no
 /// more, and it takes some ten milliseconds.
 pub(super) const LAST: usize = if cfg!(test) { 64 } else { 8192 };
+/// Of sockets at one address, this many are asked whether they share it.
+const SHARING_MAX: usize = 16;
 /// Descriptors to look at before asking again whether to go on.
 const DESCRIPTORS: usize = 16;
 
@@ -52,8 +62,12 @@ pub struct ThreadTime {
     pub turns: u64,
     /// The CPU that it last ran on (field 39 of its `stat`).
     pub cpu: Option<usize>,
+    /// 20 more than its nice value; below 0 with a real-time policy (field 18 of its `stat`).
+    pub priority: Option<i32>,
 }
 
+/// Where threads of a frozen cgroup wait, of version 2 and of version 1.
+const FREEZERS: [&str; 2] = ["do_freezer_trap", "__refrigerator"];
 /// From this share of the time on a thread is one of those that do the work.
 const RUNS: f64 = 0.2;
 
@@ -66,6 +80,8 @@ pub struct Busy {
     pub runner: u32,
     /// The CPU that it last ran on.
     pub cpu: Option<usize>,
+    /// Its priority ([`ThreadTime::priority`]).
+    pub priority: Option<i32>,
     /// The share of the time that it had work and waited for a CPU.
     pub waited: f64,
     /// The mean of these waits, in milliseconds; of a thread that got no turn, all of them.
@@ -155,6 +171,7 @@ pub(super) fn has_socket(root: &Root, pid: u32, inodes: &BTreeSet<u32>) -> bool 
 /// until it has to end.
 pub(super) fn read_all(
     root: &Root,
+    mounts: &CgroupMounts,
     first: &BTreeSet<u32>,
     others: &BTreeSet<u32>,
     goes_on: &dyn Fn() -> bool,
@@ -162,11 +179,35 @@ pub(super) fn read_all(
     let mut groups = Groups::new();
     let others = others.difference(first).take_while(|_| goes_on());
     let processes = first.iter().chain(others).map(|&pid| {
-        let process = Process::read_from(root, pid, &mut groups);
+        let mut process = Process::read_from(root, mounts, pid, &mut groups);
+        if first.contains(&pid) {
+            process.read_details(root, mounts);
+        }
         (pid, process)
     });
     let is_there = |process: &Process| !process.name.is_empty() || !process.threads.is_empty();
     processes.filter(|(_, process)| is_there(process)).collect()
+}
+
+/// Whether sockets share their port (`SO_REUSEPORT`), of the first places that have several sockets.
+pub(super) fn port_sharing(
+    root: &Root,
+    sockets: &[UdpEntry],
+    owners: &Owners,
+) -> BTreeMap<u32, bool> {
+    let neighbours = sockets.chunk_by(|a, b| a.local == b.local);
+    let several = neighbours.filter(|place| place.len() > 1).flatten();
+    let asked = several.take(SHARING_MAX).filter_map(|one| {
+        let &pid = owners.get(&one.inode)?.first()?;
+        let folder = format!("proc/{pid}/fd");
+        let names = root.names(&folder).into_iter();
+        let is_it = |link: String| socket(&link) == Some(one.inode);
+        let mut own =
+            names.filter(|name| root.link(&format!("{folder}/{name}")).is_some_and(is_it));
+        let shares = process::shares_port(pid, own.next()?.parse().ok()?);
+        Some((one.inode, shares.ok()?))
+    });
+    asked.collect()
 }
 
 /// The inode number in `socket:[4711]`.
@@ -179,15 +220,19 @@ pub(super) fn socket(link: &str) -> Option<u32> {
 
 impl Process {
     /// Reads what is readable. A process that has just ended has no threads.
-    fn read_from(root: &Root, pid: u32, groups: &mut Groups) -> Self {
+    fn read_from(root: &Root, mounts: &CgroupMounts, pid: u32, groups: &mut Groups) -> Self {
         let read = |file: &str| root.read_if_possible(&format!("proc/{pid}/{file}"));
         let stat = read("stat").unwrap_or_default();
         let thread = |tid: u32, schedstat: &str, stat: &str| {
-            let (time, cpu) = (parse_schedstat(schedstat)?, field(stat, CPU));
-            Some((tid, ThreadTime { cpu, ..time }))
+            let time = ThreadTime {
+                cpu: field(stat, CPU),
+                priority: field(stat, PRIORITY),
+                ..parse_schedstat(schedstat)?
+            };
+            Some((tid, time))
         };
         let threads = match field(&stat, THREADS) {
-            Some(1) => read("schedstat").and_then(|schedstat| thread(pid, &schedstat, &stat)),
+            Some(1_usize) => read("schedstat").and_then(|schedstat| thread(pid, &schedstat, &stat)),
             _ => None,
         };
         let mut threads: BTreeMap<u32, ThreadTime> = threads.into_iter().collect();
@@ -201,22 +246,48 @@ impl Process {
         }
         let cgroup = read("cgroup").unwrap_or_default();
         let group = groups.entry(cgroup).or_insert_with_key(|cgroup| {
-            let programs = IngressProgram::above(root, cgroup);
-            (Quota::above(root, cgroup), programs)
+            let programs = IngressProgram::above(root, mounts, cgroup);
+            (Quota::above(root, mounts, cgroup), programs)
         });
         let (quotas, ingress) = group.clone();
         Self {
             pid,
             name: read("comm").unwrap_or_default(),
-            group: field(&stat, GROUP)
-                .and_then(|group| group.try_into().ok())
-                .unwrap_or(0),
+            group: field(&stat, GROUP).unwrap_or(0),
+            parent: field(&stat, PARENT).unwrap_or(0),
             stopped: fields(&stat).is_some_and(|fields| fields.starts_with('T')),
             threads,
             read_ns: clock::monotonic_ns(),
             quotas,
             ingress,
+            ..Self::default()
         }
+    }
+
+    /// Reads what explains why it does not run.
+    fn read_details(&mut self, root: &Root, mounts: &CgroupMounts) {
+        let pid = self.pid;
+        for &tid in self.threads.keys() {
+            let read = |file| root.read_if_possible(&format!("proc/{pid}/task/{tid}/{file}"));
+            let wait = read("wchan").filter(|name| name != "0");
+            self.waits.extend(wait.map(|name| (tid, name)));
+            let status = read("status").unwrap_or_default();
+            let mut lines = status.lines();
+            let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            let list = list.and_then(|list| CpuList::from_kernel(list.trim()).ok());
+            self.allowed.extend(list.map(|list| (tid, list)));
+        }
+        let cgroup = root.read_if_possible(&format!("proc/{pid}/cgroup"));
+        let thaw = mounts.thaw(root, &cgroup.unwrap_or_default());
+        let mut waits = self.waits.values();
+        let all_wait = !self.waits.is_empty() && self.waits.len() == self.threads.len();
+        let is_frozen = all_wait && waits.all(|name| FREEZERS.contains(&&**name));
+        self.frozen = thaw.or_else(|| is_frozen.then(String::new));
+    }
+
+    /// True if a signal stopped it, or its cgroup is frozen.
+    pub fn is_halted(&self) -> bool {
+        self.stopped || self.frozen.is_some()
     }
 
     /// The activity of its threads since an earlier look; none if nothing is known of them. A new
@@ -238,6 +309,7 @@ impl Process {
                     ran,
                     runner: tid,
                     cpu: now.cpu,
+                    priority: now.priority,
                     waited,
                     wait_ms: wait_ns as f64 / turns as f64 / 1e6,
                     ..busy
@@ -257,20 +329,8 @@ fn parse_schedstat(text: &str) -> Option<ThreadTime> {
         run_ns: numbers.next()?.ok()?,
         wait_ns: numbers.next()?.ok()?,
         turns: numbers.next()?.ok()?,
-        cpu: None,
+        ..ThreadTime::default()
     })
-}
-
-/// The fields of a `stat` (proc_pid_stat(5)) after the name, which may hold anything. The first of
-/// them is field 3.
-pub(super) fn fields(stat: &str) -> Option<&str> {
-    Some(stat.rsplit_once(") ")?.1)
-}
-
-/// One of these fields.
-pub(super) fn field(stat: &str, number: usize) -> Option<usize> {
-    let mut words = fields(stat)?.split_ascii_whitespace();
-    words.nth(number - 3)?.parse().ok()
 }
 
 /// The quotas and programs of groups that have been read, by the text of `/proc/PID/cgroup`: many
@@ -292,6 +352,7 @@ mod tests {
         sys/fs/cgroup/system.slice/unbound.service/cpu.stat = usage_usec 5\\nnr_periods 0\\nnr_throttled 0\n\
         sys/fs/cgroup/system.slice/cpu.stat = nr_periods 90\\nnr_throttled 77\n\
         sys/fs/cgroup/cpu.stat = nr_periods 300\\nnr_throttled 9\n\
+        proc/self/mountinfo = 1 2 0:3 / /sys/fs/cgroup rw - cgroup2 x rw\n\
         proc/9/comm = other\n\
         proc/10/stat = 10 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 3 0\n\
         proc/10/schedstat = 500 20 3\n\
@@ -300,7 +361,12 @@ mod tests {
     #[test]
     fn a_process_is_read() {
         let tree = fixture::tree(TREE);
-        let process = Process::read_from(&tree.root, 812, &mut Groups::new());
+        let process = Process::read_from(
+            &tree.root,
+            &CgroupMounts::find(&tree.root),
+            812,
+            &mut Groups::new(),
+        );
         assert_eq!((process.pid, &*process.name), (812, "unbound"));
         assert!(process.stopped, "the state is behind the last bracket");
         let quotas = process.quotas.iter();
@@ -322,19 +388,21 @@ mod tests {
         let busy = process.busy_since(&earlier).expect("it ran");
         assert_eq!((busy.ran, busy.runner, busy.cpu), (0.8, 813, Some(3)));
         assert_eq!((busy.waited, (busy.wait_ms * 3e6).round()), (0.01, 10.0));
-        let single = Process::read_from(&tree.root, 10, &mut Groups::new());
+        let single =
+            Process::read_from(&tree.root, &CgroupMounts::default(), 10, &mut Groups::new());
         let time = ThreadTime {
             run_ns: 500,
             wait_ns: 20,
             turns: 3,
             cpu: Some(3),
+            priority: Some(15),
         };
         assert_eq!(
             single.threads,
             [(10, time)].into(),
             "its task is not listed"
         );
-        let gone = Process::read_from(&tree.root, 7, &mut Groups::new());
+        let gone = Process::read_from(&tree.root, &CgroupMounts::default(), 7, &mut Groups::new());
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
         assert_eq!((gone.busy_since(&earlier), gone.quotas), (None, vec![]));
     }
@@ -354,9 +422,21 @@ mod tests {
         let owners: Owners = [(8, vec![]), (4711, vec![9, 812])].into();
         assert_eq!(found, (owners, true));
         let pids = [7, 9, 812].into();
-        let there = read_all(&tree.root, &BTreeSet::new(), &pids, &|| true);
+        let there = read_all(
+            &tree.root,
+            &CgroupMounts::default(),
+            &BTreeSet::new(),
+            &pids,
+            &|| true,
+        );
         assert_eq!(there.keys().collect::<Vec<_>>(), [&9, &812], "7 has ended");
-        let none = read_all(&tree.root, &[9].into(), &pids, &|| false);
+        let none = read_all(
+            &tree.root,
+            &CgroupMounts::default(),
+            &[9].into(),
+            &pids,
+            &|| false,
+        );
         assert_eq!(
             none.keys().collect::<Vec<_>>(),
             [&9],
@@ -395,7 +475,9 @@ mod tests {
     fn the_quota_of_a_group_is_read_once() {
         let tree = fixture::tree(TREE);
         let mut groups = Groups::new();
-        let read = |groups: &mut Groups| Process::read_from(&tree.root, 812, groups).quotas;
+        let mounts = CgroupMounts::find(&tree.root);
+        let read =
+            |groups: &mut Groups| Process::read_from(&tree.root, &mounts, 812, groups).quotas;
         let first = read(&mut groups);
         assert_eq!(first.len(), 2);
         let folder = tree.root.path().join("sys/fs/cgroup/system.slice");
@@ -409,7 +491,7 @@ mod tests {
         #[test]
         fn foreign_text_never_panics(text in "\\PC{0,60}", numbers in "[0-9 \n)(]{0,200}") {
             for text in [&text, &numbers] {
-                let _ = (parse_schedstat(text), field(text, CPU), socket(text));
+                let _ = (parse_schedstat(text), field::<i32>(text, CPU), socket(text));
             }
         }
     }
@@ -420,7 +502,7 @@ mod tests {
             assert_eq!(parse_schedstat(odd), None, "{odd}");
         }
         for odd in ["", "1 (a) S", "1 S 2 3"] {
-            assert_eq!(field(odd, CPU), None, "{odd}");
+            assert_eq!(field::<usize>(odd, CPU), None, "{odd}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! CPU quotas of cgroups, and how often they held a group back.
 
+use super::cgroup_mounts::{CgroupFolder, CgroupMounts};
 use crate::root::Root;
 use mpps_os::text::ShellWord;
 
@@ -29,49 +30,24 @@ impl Quota {
     pub fn own() -> Vec<Self> {
         let root = Root::machine();
         let text = root.read_if_possible("proc/self/cgroup");
-        Self::above(&root, &text.unwrap_or_default())
+        Self::above(&root, &CgroupMounts::find(&root), &text.unwrap_or_default())
     }
 
     /// The quotas of the groups in this text of `/proc/PID/cgroup` and above them, the nearest
     /// first (cgroups(7)). Version 1 has a line for its `cpu` controller. In a container the path
     /// may be the host's. The container then sees only its own root, at the end of the way up.
-    pub(super) fn above(root: &Root, text: &str) -> Vec<Self> {
-        let of_cpu = |line: &str| {
-            let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
-            let directories: &[&str] = match controllers {
-                "" => &["", "unified/"],
-                _ if controllers.split(',').any(|one| one == "cpu") => &["cpu/", "cpu,cpuacct/"],
-                _ => return None,
-            };
-            Some((directories, group.trim_start_matches('/').to_owned()))
-        };
-        let quotas = text
-            .lines()
-            .filter_map(of_cpu)
-            .flat_map(|(directories, group)| {
-                let mut all = vec![group.clone()];
-                all.extend(
-                    group
-                        .rmatch_indices('/')
-                        .map(|(at, _)| group[..at].to_owned()),
-                );
-                if !group.is_empty() {
-                    all.push(String::new());
-                }
-                all.into_iter().filter_map(move |group| {
-                    directories.iter().find_map(|directory| {
-                        let folder = format!("sys/fs/cgroup/{directory}{group}");
-                        let stat = root.read_if_possible(&format!("{folder}/cpu.stat"))?;
-                        Some(parse(&group, &stat)?.with_limit(root, &folder))
-                    })
-                })
-            });
+    pub(super) fn above(root: &Root, mounts: &CgroupMounts, text: &str) -> Vec<Self> {
+        let folders = ["cpu", ""].map(|controller| mounts.groups(text, controller));
+        let quotas = folders.into_iter().flatten().filter_map(|folder| {
+            let stat = root.read_if_possible(&format!("{}/cpu.stat", folder.path))?;
+            Some(parse(&folder.group, &stat)?.with_limit(root, &folder))
+        });
         quotas.collect()
     }
 
     /// The same with its limit, from the files in this folder.
-    fn with_limit(mut self, root: &Root, folder: &str) -> Self {
-        let read = |name: &str| root.read_if_possible(&format!("{folder}/{name}"));
+    fn with_limit(mut self, root: &Root, folder: &CgroupFolder) -> Self {
+        let read = |name: &str| root.read_if_possible(&format!("{}/{name}", folder.path));
         let (file, text) = match read("cpu.max") {
             Some(text) => ("cpu.max", Some(text)),
             None => {
@@ -83,7 +59,7 @@ impl Quota {
             }
         };
         self.limit_us = text.as_deref().and_then(limit);
-        self.file = format!("/{}/{file}", folder.trim_end_matches('/'));
+        self.file = format!("{}/{file}", folder.shown);
         self
     }
 
@@ -191,13 +167,15 @@ mod tests {
     #[test]
     fn quotas_of_both_versions_are_found_up_to_the_root() {
         let tree = fixture::tree(
-            "sys/fs/cgroup/a/b/cpu.stat = nr_periods 9\\nnr_throttled 2\\nthrottled_usec 7\n\
+            "proc/self/mountinfo = 1 2 0:3 / /sys/fs/cgroup rw - cgroup2 x rw\\n4 5 0:6 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup x rw,cpu,cpuacct\n\
+             sys/fs/cgroup/a/b/cpu.stat = nr_periods 9\\nnr_throttled 2\\nthrottled_usec 7\n\
              sys/fs/cgroup/a/cpu.stat = usage_usec 5\\nnr_periods 0\\nnr_throttled 0\n\
              sys/fs/cgroup/cpu.stat = nr_periods 4\\nnr_throttled 3\\nthrottled_usec 1\n\
              sys/fs/cgroup/cpu,cpuacct/docker/7/cpu.stat = nr_periods 9\\nnr_throttled 5\\nthrottled_time 7000\n\
-             sys/fs/cgroup/cpu/cpu.stat = nr_periods 8\\nnr_throttled 6\\nthrottled_time 9",
+             sys/fs/cgroup/cpu,cpuacct/cpu.stat = nr_periods 8\\nnr_throttled 6\\nthrottled_time 9",
         );
-        let found = |text: &str| Quota::above(&tree.root, text);
+        let mounts = CgroupMounts::find(&tree.root);
+        let found = |text: &str| Quota::above(&tree.root, &mounts, text);
         assert_eq!(
             groups(&found("0::/a/b\n")),
             [("/a/b", 2, 7000), ("/", 3, 1000)]
@@ -236,9 +214,8 @@ mod tests {
     proptest! {
         #[test]
         fn foreign_text_never_panics(text in "\\PC{0,60}", numbers in "(nr_[a-z]* ?[0-9 \n]){0,9}") {
-            let tree = fixture::tree("");
             for text in [&text, &numbers] {
-                let _ = (parse("x", text), Quota::above(&tree.root, text));
+                let _ = parse("x", text);
             }
         }
     }
@@ -246,7 +223,8 @@ mod tests {
     #[test]
     fn limits_of_both_versions_are_read() {
         let tree = fixture::tree(
-            "sys/fs/cgroup/a/cpu.stat = nr_periods 9\\nnr_throttled 2\n\
+            "proc/self/mountinfo = 1 2 0:3 / /sys/fs/cgroup rw - cgroup2 x rw\\n4 5 0:6 / /sys/fs/cgroup/cpu rw - cgroup x rw,cpu\n\
+             sys/fs/cgroup/a/cpu.stat = nr_periods 9\\nnr_throttled 2\n\
              sys/fs/cgroup/a/cpu.max = 20000 100000\n\
              sys/fs/cgroup/cpu/b c/cpu.stat = nr_periods 9\\nnr_throttled 2\n\
              sys/fs/cgroup/cpu/b c/cpu.cfs_quota_us = 5500\n\
@@ -256,7 +234,8 @@ mod tests {
              sys/fs/cgroup/cpu/cpu.cfs_period_us = 10000",
         );
         let said = |text: &str| {
-            let quotas = Quota::above(&tree.root, text).into_iter();
+            let mounts = CgroupMounts::find(&tree.root);
+            let quotas = Quota::above(&tree.root, &mounts, text).into_iter();
             let said = quotas.map(|one| one.limit() + ": " + &one.command());
             said.collect::<Vec<_>>()
         };

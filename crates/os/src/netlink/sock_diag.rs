@@ -90,7 +90,8 @@ pub struct XdpEntry {
     pub ring_full: u64,
 }
 
-/// All UDP sockets of the calling thread's network namespace, in the order of port and address.
+/// All UDP sockets of the calling thread's network namespace, in the order of port and address. Of
+/// those at one address the last bound comes first (`sk_add_node_rcu` in net/ipv4/udp.c).
 ///
 /// # Errors
 ///
@@ -98,7 +99,7 @@ pub struct XdpEntry {
 pub fn udp() -> CallResult<Vec<UdpEntry>> {
     let answers = internet(libc::IPPROTO_UDP, u32::MAX, "UDP sockets")?;
     Ok(sorted(&answers, UdpEntry::parse, |entry| {
-        (entry.local.port(), entry.local.ip(), entry.inode)
+        (entry.local.port(), entry.local.ip())
     }))
 }
 

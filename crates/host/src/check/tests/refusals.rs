@@ -119,6 +119,7 @@ fn programs_of_the_cgroup_tell_a_filter_from_a_rule() {
     let program = IngressProgram {
         group: "/system.slice/nsd.service".to_owned(),
         name: "sd_fw_ingress".to_owned(),
+        folder: "/sys/fs/cgroup/system.slice/nsd.service".to_owned(),
     };
     let reasons = [dropped("SOCKET_FILTER", 1500)];
     for (ingress, words, remedy, confidence) in [

@@ -455,6 +455,7 @@ fn threads_that_share_a_socket_are_told_where_they_are_busy() {
         wait_ns: wait_ms * 1_000_000,
         turns: 10,
         cpu: Some(3),
+        priority: Some(20),
     };
     let ask = |first: (u64, u64), second: (u64, u64)| {
         let (mut before, mut after) = starved(first.0, first.1);
@@ -619,6 +620,7 @@ fn a_lack_of_a_cpu_is_told_with_its_holders() {
     let load = |ticks, cpu| ProcessLoad {
         name: "unbound-spin".to_owned(),
         ticks,
+        priority: 20,
         cpus: [cpu].into(),
     };
     before.loads = [(7, load(100, 3)), (8, load(0, 3)), (9, load(0, 2))].into();
