@@ -2,7 +2,8 @@
 
 use super::program_settings::receive_buffer;
 use super::{Evidence, Observed, SeenSocket};
-use crate::facts::{Busy, ProcessLoad};
+use crate::CpuList;
+use crate::facts::{Busy, Process, ProcessLoad};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
 /// From this share on a CPU or a thread is full.
@@ -15,6 +16,10 @@ const LACKS: f64 = 0.25;
 const WAITED_MIN: f64 = 0.05;
 /// Below this share a CPU has room for a thread.
 const IDLE_CPU: f64 = 0.5;
+/// From this share of the time on a reader that sleeps beside a full queue waits for something besides it.
+const LONG: f64 = 0.25;
+/// The priority of nice value 0.
+const NICE_0: i32 = 20;
 /// How often a queue has to be looked at to know its course.
 const LOOKS_MIN: u32 = 3;
 /// Looks at a queue within a second, which are 100 ms or more apart.
@@ -32,7 +37,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Why it was late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// A signal has stopped this process, which has the socket.
+    /// A signal has stopped this process, which has the socket, or its cgroup is frozen.
     Stopped(u32),
     /// Its buffer is half of those of other sockets at its address, or less.
     SmallerBuffer(u32),
@@ -40,6 +45,8 @@ pub(super) enum Late {
     NotRead,
     /// The queue stayed full while its threads slept.
     Rate,
+    /// The queue was full for long while its threads slept, and not always.
+    Waits,
     /// It always had work, and a CPU.
     NeverSlept,
     /// It waited for a CPU.
@@ -55,11 +62,11 @@ impl Late {
     pub(super) fn of(socket: &SeenSocket, largest: u32) -> Self {
         let stays = stayed_full(socket);
         let mut holders = socket.holders.iter();
-        let stopped = holders.find(|(process, _)| process.stopped);
+        let stopped = holders.find(|(process, _)| process.is_halted());
         let is_full = socket.is_full();
         let never = socket.busy.is_some_and(|busy| never_slept(&busy));
         match (stopped, socket.busy) {
-            (Some((process, _)), _) if socket.owner.is_some_and(|owner| owner.stopped) => {
+            (Some((process, _)), _) if socket.owner.is_some_and(Process::is_halted) => {
                 Self::Stopped(process.pid)
             }
             (Some((process, _)), _) if is_full && !never => Self::Stopped(process.pid),
@@ -76,6 +83,7 @@ impl Late {
                 Self::NoCpu
             }
             (_, Some(_)) if stays => Self::Rate,
+            (_, Some(_)) if slept_beside_full(socket) >= LONG && loses_long(socket) => Self::Waits,
             (_, Some(_)) => Self::Bursts,
         }
     }
@@ -100,6 +108,15 @@ fn stayed_full(socket: &SeenSocket) -> bool {
         }
         None => socket.was_full && socket.is_full(),
     }
+}
+
+/// True if it lost datagrams for longer than one burst, and in much of the time.
+fn loses_long(socket: &SeenSocket) -> bool {
+    let course = socket.course.filter(|course| course.looks >= LOOKS_MIN);
+    course.is_some_and(|course| {
+        let often = course.lossy * 4 >= course.looks && course.full * 2 >= course.looks;
+        often && course.longest >= course.most.saturating_mul(2)
+    })
 }
 
 /// The share of the time that the queue was full and the reader slept, at least.
@@ -141,7 +158,11 @@ pub(super) fn holders(socket: &SeenSocket) -> String {
         return String::new();
     }
     let names = socket.holders.iter().map(|(process, _)| {
-        let stopped = if process.stopped { ", stopped" } else { "" };
+        let stopped = match (process.stopped, &process.frozen) {
+            (true, _) => ", stopped",
+            (false, Some(_)) => ", frozen",
+            (false, None) => "",
+        };
         format!("{} (pid {}{stopped})", process.name, process.pid)
     });
     let names = named(names.collect());
@@ -221,27 +242,81 @@ fn room(seen: &Observed, wanted: u64) -> String {
     }
 }
 
-/// Another CPU for a thread, as a command.
-pub(super) fn own_cpu(seen: &Observed, thread: u32, taken: &[usize]) -> String {
+/// How a thread that waits for a CPU gets one, as commands.
+pub(super) fn own_cpu(
+    seen: &Observed,
+    socket: &SeenSocket,
+    busy: &Busy,
+    taken: &[usize],
+) -> String {
+    let thread = busy.runner;
+    let all: Vec<usize> = seen.cpus.iter().map(|one| one.cpu).collect();
     let others = seen.cpus.iter().filter(|one| !taken.contains(&one.cpu));
-    match others.min_by(|a, b| a.busy.total_cmp(&b.busy)) {
-        None => "there is no other CPU: stop or limit other programs, or add CPUs".to_owned(),
-        Some(idle) if idle.busy < IDLE_CPU => format!(
-            "taskset -pc {} {thread} (CPU {0} was {:.0} % busy)",
-            idle.cpu,
-            idle.busy * 100.0
-        ),
-        Some(least) => format!(
-            "no other CPU is idle (the least busy, CPU {}, was {:.0} % busy): stop or limit other programs, \
-             or add CPUs",
-            least.cpu,
-            least.busy * 100.0
-        ),
+    let least = others.min_by(|a, b| a.busy.total_cmp(&b.busy));
+    let pinned = pinned(seen, socket, busy).map(|list| {
+        format!(
+            "taskset -pc {} {thread} lets it use the other CPUs (it may use only {list}); a cpuset of its cgroup \
+             (AllowedCPUs= of systemd, --cpuset-cpus of Docker) goes before that",
+            CpuList(all)
+        )
+    });
+    let idle = least.filter(|least| least.busy < IDLE_CPU);
+    let idle = idle.filter(|_| pinned.is_none()).map(|idle| {
+        let share = idle.busy * 100.0;
+        format!(
+            "taskset -pc {} {thread} (CPU {0} was {share:.0} % busy)",
+            idle.cpu
+        )
+    });
+    let mut ways: Vec<String> = pinned.into_iter().chain(idle).collect();
+    ways.extend(rank(seen, socket, busy).map(|(words, how)| format!("{how}: {words}")));
+    if ways.is_empty() {
+        ways.push(match least {
+            None => "there is no other CPU: stop or limit other programs, or add CPUs".to_owned(),
+            Some(least) => format!(
+                "no other CPU is idle (the least busy, CPU {}, was {:.0} % busy): stop or \
+                 limit other programs, or add CPUs",
+                least.cpu,
+                least.busy * 100.0
+            ),
+        });
     }
+    ways.join("; or ")
 }
 
-/// The other processes on this CPU, busiest first; empty for none.
-pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
+/// The CPUs that a thread may use, if these are not all, in words.
+pub(super) fn pinned(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> Option<String> {
+    let list = socket.owner?.allowed.get(&busy.runner)?;
+    let is_pinned = seen.cpus.iter().any(|one| !list.0.contains(&one.cpu));
+    let word = if list.0.len() == 1 { "CPU" } else { "CPUs" };
+    is_pinned.then(|| format!("{word} {list}"))
+}
+
+/// A process on a thread's CPU that goes before it, in words, and the command that changes that.
+pub(super) fn rank(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> Option<(String, String)> {
+    let (own, pid) = (busy.priority?, socket.owner?.pid);
+    let rivals = rivals(seen, busy.cpu?, pid).into_iter();
+    let ahead = rivals.filter(|(.., load)| load.priority < own);
+    let (_, rival, load) = ahead.min_by_key(|(.., load)| load.priority)?;
+    let name = format!("{} (pid {rival})", load.name);
+    Some(match load.priority < 0 {
+        true => (
+            format!("{name} has a real-time priority and goes first"),
+            format!("chrt -o -p 0 {rival}, or another CPU for one of them"),
+        ),
+        false => (
+            format!(
+                "its nice value is {}, that of {name} is {}",
+                own - NICE_0,
+                load.priority - NICE_0
+            ),
+            format!("renice -n {} -p {}", load.priority - NICE_0, busy.runner),
+        ),
+    })
+}
+
+/// The other processes on this CPU, busiest first, each with the share of its time.
+fn rivals<'s>(seen: &'s Observed, cpu: usize, own: u32) -> Vec<(f64, u32, &'s ProcessLoad)> {
     let (before, after) = (&seen.before.loads, &seen.after.loads);
     let on_cpu = after
         .iter()
@@ -250,16 +325,32 @@ pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
         let earlier = before.get(pid).map_or(0, |one| one.ticks);
         load.ticks.saturating_sub(earlier) as f64 / TICKS_PER_SECOND / seen.seconds()
     };
-    let mut others: Vec<(f64, &u32, &str)> = on_cpu
-        .map(|(pid, load)| (share(pid, load), pid, &*load.name))
+    let mut others: Vec<(f64, u32, &ProcessLoad)> = on_cpu
+        .map(|(pid, load)| (share(pid, load), *pid, load))
         .filter(|(share, ..)| *share >= 0.05)
         .collect();
     others.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let others = others.into_iter();
-    let words =
-        others.map(|(share, pid, name)| format!("{name} (pid {pid}) {:.0} %", share * 100.0));
+    others
+}
+
+/// The same in words; empty for none.
+pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
+    let words = rivals(seen, cpu, own)
+        .into_iter()
+        .map(|(share, pid, load)| format!("{} (pid {pid}) {:.0} %", load.name, share * 100.0));
     match named(words.collect()) {
         none if none.is_empty() => String::new(),
         names => format!("CPU {cpu} was also used by {names}"),
     }
+}
+
+/// The place that its busiest thread waits in, in the kernel's words; empty if that is not seen.
+pub(super) fn waits(socket: &SeenSocket) -> String {
+    let wait = || {
+        let owner = socket.owner?;
+        let runner = socket.busy.map(|busy| busy.runner);
+        let name = owner.waits.get(&runner.unwrap_or(owner.pid))?;
+        Some(format!("at the end it slept in {name} (wchan)"))
+    };
+    wait().unwrap_or_default()
 }

@@ -405,11 +405,11 @@ impl<'a> SeenSocket<'a> {
             Some((owner, earlier.and_then(|earlier| owner.busy_since(earlier))))
         });
         let holders: Vec<(&Process, Option<Busy>)> = holders.collect();
-        // A stopped process is reported only if no other process has the socket.
+        // A stopped or frozen process is reported only if no other process has the socket.
         let busiest = holders.iter().max_by(|(a, busy_a), (b, busy_b)| {
             let ready = |busy: &Option<Busy>| busy.map_or(-1.0, |busy| busy.ready());
             let order = ready(busy_a).total_cmp(&ready(busy_b));
-            b.stopped.cmp(&a.stopped).then(order)
+            b.is_halted().cmp(&a.is_halted()).then(order)
         });
         let (owner, busy) = busiest.map_or((None, None), |&(owner, busy)| (Some(owner), busy));
         let earlier = owner.and_then(|owner| before.processes.get(&owner.pid));
@@ -428,9 +428,13 @@ impl<'a> SeenSocket<'a> {
         }
     }
 
-    /// `0.0.0.0:53 of unbound (pid 812)`.
+    /// `0.0.0.0:53 of unbound (pid 812)`, with its partner if it is connected.
     pub fn name(&self) -> String {
-        let local = self.entry.local;
+        let UdpEntry { local, remote, .. } = self.entry;
+        let local = match remote {
+            Some(remote) => format!("{local} (connected to {remote})"),
+            None => local.to_string(),
+        };
         match self.owner {
             Some(Process { name, pid, .. }) => format!("{local} of {name} (pid {pid})"),
             None => format!("{local} of a process that is not seen"),

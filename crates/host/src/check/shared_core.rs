@@ -36,7 +36,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let remedy = format!(
             "a core of its own for that thread: {}; mpps placement --interface IF --port PORT measures what \
              each is worth",
-            own_cpu(seen, busy.runner, &own.siblings)
+            own_cpu(seen, overrun.socket, &busy, &own.siblings)
         );
         let evidence = vec![soft_interrupts(seen, sibling.cpu)];
         let found = Finding::noticed(seen, &CHECK, Station::Application, evidence);

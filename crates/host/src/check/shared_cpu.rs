@@ -31,7 +31,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
             "another CPU for that thread: {}; or for the queue's interrupt: \
              /proc/interrupts, /proc/irq/N/smp_affinity_list. mpps placement --interface IF --port PORT \
              measures what each CPU is worth",
-            own_cpu(seen, socket.busy?.runner, &[shares.cpu])
+            own_cpu(seen, socket, &socket.busy?, &[shares.cpu])
         );
         let found = found.says(what, remedy).because(&[said(socket)]);
         Some(found.with(Confidence::Likely))

@@ -3,10 +3,12 @@
 use super::overrun::{Cause, Overrun, overruns};
 use super::program_settings::threads;
 use super::reader::{
-    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, own_cpu, rates, said,
+    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, own_cpu, pinned, rank, rates,
+    said, waits,
 };
 use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket};
 use crate::Station;
+use crate::facts::{Busy, Process, is_full};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
 pub(super) const CHECK: Check = Check {
@@ -27,8 +29,8 @@ fn more_readers(socket: &SeenSocket) -> String {
 }
 
 /// Said where no CPU quota can be read.
-const HIDDEN: &str = ". Or a CPU quota holds it back: none is seen, since /sys/fs/cgroup is empty here (run \
-                      mpps doctor outside of ip netns exec, with --netns)";
+const HIDDEN: &str = "; or a larger CPU quota, if one holds it back: none is seen, because no cgroups are mounted \
+                      here (run mpps doctor outside of ip netns exec, with --netns)";
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let own = overruns(seen).into_iter();
@@ -57,14 +59,15 @@ fn unread_queue(seen: &Observed, socket: &SeenSocket) -> Finding {
         before.map_or(0, |one| one.queued_bytes.into()),
         (*queued_bytes).into(),
     );
-    let stopped = socket.holders.iter().find(|(process, _)| process.stopped);
+    let mut all = socket.holders.iter();
+    let stopped = all.find(|(process, _)| process.is_halted());
     let (cause, remedy) = match (stopped, socket.owner) {
-        (Some((process, _)), _) => (
-            ": a process that has it is stopped",
-            format!("kill -CONT {}", process.pid),
-        ),
-        (None, Some(owner)) => ("", waits_for(owner.pid)),
-        (None, None) => ("", unseen(seen).to_owned()),
+        (Some((process, _)), _) => {
+            let (cause, remedy) = halted(socket, process.pid);
+            (format!(": {cause}"), remedy)
+        }
+        (None, Some(owner)) => (String::new(), waits_for(owner.pid)),
+        (None, None) => (String::new(), unseen(seen).to_owned()),
     };
     let what = format!(
         "the program does not read {}: {queued_bytes} bytes have waited for a second or longer in its buffer of \
@@ -103,9 +106,11 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let cpu = cpu.filter(|_| overrun.late == Late::NoCpu);
     let pid = socket.owner.map_or(0, |owner| owner.pid);
     let others = cpu.map_or_else(String::new, |cpu| cpu_holders(seen, cpu, pid));
-    let why = [said(socket), others, holders(socket), mates];
+    let late = matches!(overrun.late, Late::NotRead | Late::Rate | Late::Waits);
+    let waits = if late { waits(socket) } else { String::new() };
+    let why = [said(socket), waits, others, holders(socket), mates];
     let threads = socket.owner.map_or(0, |owner| owner.threads.len());
-    let all_stopped = socket.owner.is_some_and(|owner| owner.stopped);
+    let all_stopped = socket.owner.is_some_and(Process::is_halted);
     let confidence = match (overrun.is_sure, overrun.late) {
         (true, Late::Stopped(_)) if all_stopped => Confidence::Certain,
         (true, Late::Stopped(_) | Late::NotRead | Late::SmallerBuffer(_)) => Confidence::Likely,
@@ -123,13 +128,7 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     let socket = overrun.socket;
     let pid = socket.owner.map_or(0, |owner| owner.pid);
     match (overrun.late, socket.busy) {
-        (Late::Stopped(stopped), _) => (
-            match socket.holders.iter().all(|(process, _)| process.stopped) {
-                true => "the program is stopped".to_owned(),
-                false => "a process that has it is stopped".to_owned(),
-            },
-            format!("kill -CONT {stopped}"),
-        ),
+        (Late::Stopped(stopped), _) => halted(socket, stopped),
         (Late::SmallerBuffer(largest), _) => (
             format!("others at its address have buffers of up to {largest} bytes"),
             format!(
@@ -137,10 +136,7 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
                 ask_for(seen, socket, u64::from(largest) / 2)
             ),
         ),
-        (Late::NotRead, _) => (
-            "it still is, and the program does not read it".to_owned(),
-            waits_for(pid),
-        ),
+        (Late::NotRead, _) => leftover(seen, socket).unwrap_or_else(|| not_read(socket, pid)),
         (Late::Rate, busy) => too_slow(seen, overrun, busy.is_some()),
         (Late::NeverSlept, _) => (
             "the program is too slow, it always has work".to_owned(),
@@ -150,37 +146,143 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
                 more_readers(socket)
             ),
         ),
-        (Late::NoCpu, Some(busy)) => {
-            let mut cpu = own_cpu(seen, busy.runner, busy.cpu.as_slice());
-            if seen.after.are_quotas_hidden {
-                cpu += HIDDEN;
-            }
-            let why = format!(
-                "its reader lacked a CPU for {:.0} % of the time that it had work, {:.1} ms at a time on \
-                 average",
-                busy.waited / busy.ready() * 100.0,
-                busy.wait_ms
-            );
-            // If it never slept, it has no time to catch up.
-            let remedy = match busy.ready() >= FULL {
-                true => format!("a CPU of its own: {cpu}"),
-                false => format!(
-                    "a CPU of its own: {cpu}. Or to bridge these waits: {}",
-                    larger_buffer(seen, socket)
-                ),
-            };
-            (why, remedy)
-        }
+        (Late::NoCpu, Some(busy)) => no_cpu(seen, socket, &busy),
+        (Late::Waits, Some(_)) => waiting(seen, socket, pid),
         (Late::Bursts, Some(_)) => (
             "its reader slept in between, so that the buffer is too small for the bursts"
                 .to_owned(),
             larger_buffer(seen, socket),
         ),
-        (Late::Unseen | Late::Bursts | Late::NoCpu, _) => (
+        (Late::Unseen | Late::Bursts | Late::NoCpu | Late::Waits, _) => (
             "what its reader did is not seen".to_owned(),
             format!("{}; {}", unseen(seen), larger_buffer(seen, socket)),
         ),
     }
+}
+
+/// The words for a process that cannot run.
+fn halted(socket: &SeenSocket, halted: u32) -> (String, String) {
+    let process = socket.holders.iter().find(|(one, _)| one.pid == halted);
+    let thaw = process.and_then(|(one, _)| one.frozen.clone().filter(|_| !one.stopped));
+    let state = if thaw.is_some() { "frozen" } else { "stopped" };
+    let whose = match socket
+        .holders
+        .iter()
+        .all(|(process, _)| process.is_halted())
+    {
+        true => "the program is",
+        false => "a process that has it is",
+    };
+    let Some(thaw) = thaw else {
+        return (format!("{whose} {state}"), format!("kill -CONT {halted}"));
+    };
+    let remedy = "thaw it: docker unpause CONTAINER, or systemctl thaw UNIT";
+    let by_hand = match &*thaw {
+        "" => format!("; cat /proc/{halted}/cgroup names the cgroup"),
+        thaw => format!("; or {thaw}"),
+    };
+    (
+        format!("{whose} {state} (its cgroup, as by docker pause)"),
+        format!("{remedy}{by_hand}"),
+    )
+}
+
+/// The words for a socket that its owner does not read while another program reads one at its address.
+fn leftover(seen: &Observed, socket: &SeenSocket) -> Option<(String, String)> {
+    let (owner, entry) = (socket.owner?, socket.entry);
+    let is_own = |pid: &u32| socket.holders.iter().any(|(one, _)| one.pid == *pid);
+    let is_there = |one: &&UdpEntry| {
+        let same = one.local == entry.local && one.interface == entry.interface;
+        same && one.remote.is_none() && !is_full(one)
+    };
+    let mates = seen.after.sockets.iter().filter(is_there);
+    let pids = mates.filter_map(|one| seen.after.owners.get(&one.inode));
+    let mut readers = pids.flatten().filter(|pid| !is_own(pid));
+    let reader = readers.find_map(|pid| {
+        let reader = seen.after.processes.get(pid)?;
+        let is_orphan = owner.parent == 1 && reader.parent != 1;
+        (owner.name != reader.name || is_orphan).then_some(reader)
+    })?;
+    let what = format!(
+        "{} does not read it, while {} (pid {}) reads another socket at that address: it looks like a child or an \
+         earlier instance that is left over",
+        owner.name, reader.name, reader.pid
+    );
+    let pids = socket.holders.iter().map(|(one, _)| one.pid.to_string());
+    let remedy = format!(
+        "end it, if it is left over: kill {}; and have the program that started it open its sockets with \
+         close-on-exec (SOCK_CLOEXEC), so that children do not inherit them",
+        pids.collect::<Vec<_>>().join(" ")
+    );
+    Some((what, remedy))
+}
+
+/// The words for a socket that no thread reads.
+fn not_read(socket: &SeenSocket, pid: u32) -> (String, String) {
+    let look = waits_for(pid);
+    match socket.entry.remote {
+        None => (
+            "it still is, and the program does not read it".to_owned(),
+            look,
+        ),
+        Some(remote) => (
+            format!(
+                "it still is, and the program does not read it; it gets all datagrams from {remote}, and no other \
+                 socket of the port gets them"
+            ),
+            format!(
+                "have the program read its connected sockets, too, or close them, or not connect them: then the \
+                 flow from {remote} comes to its other sockets of the port; or if it should read this one, \
+                 {look}"
+            ),
+        ),
+    }
+}
+
+/// The words for a reader that waits for a CPU.
+fn no_cpu(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> (String, String) {
+    let pinned = pinned(seen, socket, busy).map(|list| format!("it may use only {list}"));
+    let ahead = rank(seen, socket, busy).map(|(words, _)| words);
+    let causes: Vec<String> = pinned.into_iter().chain(ahead).collect();
+    let because = match causes.is_empty() {
+        true => String::new(),
+        false => format!(": {}", causes.join(", and ")),
+    };
+    let what = format!(
+        "its reader lacked a CPU for {:.0} % of the time that it was ready to run, {:.1} ms at a time on average\
+         {because}",
+        busy.waited / busy.ready() * 100.0,
+        busy.wait_ms
+    );
+    let cpu = own_cpu(seen, socket, busy, busy.cpu.as_slice());
+    let mut remedy = format!("a CPU of its own: {cpu}");
+    if seen.after.are_quotas_hidden {
+        remedy += HIDDEN;
+    }
+    // If it never slept, it has no time to catch up.
+    if busy.ready() < FULL {
+        remedy = format!(
+            "{remedy}; or to bridge these waits: {}",
+            larger_buffer(seen, socket)
+        );
+    }
+    (what, remedy)
+}
+
+/// The words for a reader that often waits for something besides its socket.
+fn waiting(seen: &Observed, socket: &SeenSocket, pid: u32) -> (String, String) {
+    let course = socket.course.unwrap_or_default();
+    let what = format!(
+        "its reader slept or waited for something besides this socket, although datagrams waited: the queue was \
+         half full or more at {} of {} looks",
+        course.full, course.looks
+    );
+    let remedy = format!(
+        "no sleep, lock, disk or query (such as DNS) between two reads: strace -fp {pid} shows what it waits for; \
+         or to bridge these waits: {}",
+        larger_buffer(seen, socket)
+    );
+    (what, remedy)
 }
 
 /// The words for a reader that takes less than comes, with a CPU free for it.
