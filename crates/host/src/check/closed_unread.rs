@@ -1,5 +1,6 @@
 //! Datagrams that a closed socket took along.
 
+use super::no_listener::{self, REOPENED};
 use super::vanished::unread;
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
@@ -25,6 +26,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
         found.evidence.retain(|one| one.grown() > 0);
         let count = found.count.min(unread(seen));
         let what = "a UDP socket was closed and took along datagrams that no program had read";
+        if let Some(reopened) = no_listener::reopened(seen) {
+            let found = found.of(count, seen).says(format!("{what}: {reopened}"), REOPENED);
+            return found.with(Confidence::Likely);
+        }
         let remedy = "have the program read its socket until it is empty before it ends; at a restart, open the \
                       new socket first, or keep one open (socket activation of systemd)";
         let found = found.of(count, seen).says(what, remedy);

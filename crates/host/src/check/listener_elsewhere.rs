@@ -19,14 +19,20 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let found = no_listener::finding(seen, &CHECK).map(|found| {
         let bind = "bind the program to the address that the senders use, or to 0.0.0.0 or [::] for \
                     all of a family";
+        let bind = no_listener::remedies(seen, bind);
         let (vrf, remedy) = match no_listener::vrf(seen) {
             Some((vrf, remedy)) => (vrf, format!("{bind}; {remedy}")),
-            None => (String::new(), bind.to_owned()),
+            None => (String::new(), bind),
         };
         let what = format!(
             "datagrams came for UDP port {port}, and none of its sockets takes them: they are at {places}{vrf}"
         );
-        found.says(what, remedy).with(Confidence::Likely)
+        let mut entries = seen.sockets.iter().map(|one| one.entry);
+        let confidence = match entries.all(|entry| no_listener::is_gone(seen, entry)) {
+            true => Confidence::Certain,
+            false => Confidence::Likely,
+        };
+        found.says(what, remedy).with(confidence)
     });
     found.into_iter().collect()
 }

@@ -49,10 +49,13 @@ fn ignored(seen: &Observed) -> Option<Finding> {
     );
     let shows = "tcpdump -ni any 'udp and multicast' shows them";
     let remedy = match ours.is_some() && !seen.sockets.is_empty() {
-        true => format!(
-            "a socket that is bound to an address of this host gets none of them: bind it to 0.0.0.0, to [::] or \
-             to the group's address, and join the group at the interface that they come by, for their source: \
-             {shows}"
+        true => remedies(
+            seen,
+            &format!(
+                "a socket that is bound to an address of this host gets none of them: bind it to 0.0.0.0, to \
+                 [::] or to the group's address, and join the group at the interface that they come by, for \
+                 their source: {shows}"
+            ),
         ),
         false => format!(
             "none, if no program here wants them; otherwise bind it to 0.0.0.0, or join the group: {shows}"
@@ -92,7 +95,7 @@ const PLACES: usize = 4;
 /// The sockets with the port in question, if none of them takes all datagrams of an address family.
 /// Only a family with datagrams that found no socket counts. Empty without a port.
 pub(super) fn elsewhere(seen: &Observed) -> Vec<String> {
-    if seen.asked.port.is_none() || seen.sockets.is_empty() {
+    if seen.asked.port.is_none() || seen.sockets.is_empty() || is_reopened(seen) {
         return Vec::new();
     }
     let all_taken = |is_v6: bool| {
@@ -117,8 +120,10 @@ fn places<'e>(seen: &Observed, entries: impl Iterator<Item = &'e UdpEntry>) -> V
         .map(|entry| match entry.remote {
             Some(remote) => format!("{} (only from {remote})", entry.local),
             None if entry.interface > 0 => {
-                let name = seen.interface_name(entry.interface);
-                let name = name.unwrap_or("one interface");
+                let name = match seen.interface_name(entry.interface) {
+                    Some(name) => name.to_owned(),
+                    None => format!("interface number {}, which is gone", entry.interface),
+                };
                 format!("{} (only at {name})", entry.local)
             }
             None => entry.local.to_string(),
@@ -126,6 +131,36 @@ fn places<'e>(seen: &Observed, entries: impl Iterator<Item = &'e UdpEntry>) -> V
         .collect();
     places.dedup();
     short(places)
+}
+
+/// The remedies where sockets of the port take only some of its datagrams.
+pub(super) fn remedies(seen: &Observed, bind: &str) -> String {
+    let entries = || seen.sockets.iter().map(|one| one.entry);
+    let is_gone = |entry: &UdpEntry| is_gone(seen, entry);
+    let connected = entries().find(|entry| entry.remote.is_some());
+    let is_bound = |entry: &UdpEntry| entry.remote.is_none() && !is_gone(entry);
+    let gone = entries().any(is_gone).then(|| GONE.to_owned());
+    let connected = connected.map(|entry| {
+        format!(
+            "a connected socket takes only what its partner sends, from that address and that port: {} shows the \
+             true source of these; answer from the address and port that was asked, or use a socket that is not \
+             connected (sendto, recvfrom)",
+            format_args!("tcpdump -ni any udp dst port {}", entry.local.port())
+        )
+    });
+    let bind = entries().any(is_bound).then(|| bind.to_owned());
+    let all: Vec<String> = [gone, connected, bind].into_iter().flatten().collect();
+    all.join("; or ")
+}
+
+const GONE: &str = "restart the program: its socket is bound to the number of an interface (SO_BINDTODEVICE), and \
+                    that interface was deleted, made anew or moved to another namespace; a program that follows \
+                    its interface binds again";
+
+/// True if a socket is bound to an interface that is not here any more.
+pub(super) fn is_gone(seen: &Observed, entry: &UdpEntry) -> bool {
+    let is_missing = seen.interface_name(entry.interface).is_none();
+    entry.interface > 0 && is_missing && !seen.after.links.is_empty()
 }
 
 /// The first few, and how many more there are.
@@ -156,6 +191,13 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let came = format!("datagrams came for UDP port {port}, and no socket");
     let start =
         format!("start the program that serves port {port}, or have senders stop: ss -ulpn");
+    if is_reopened(seen) {
+        let what = format!(
+            "{came} had it at that moment: {}",
+            reopened(seen).unwrap_or_default()
+        );
+        return Some(found.says(what, REOPENED).with(Confidence::Likely));
+    }
     if seen.sockets.is_empty() {
         let holders = port_owner::holders(seen, port);
         if let Some((why, remedy, confidence)) = unpublished(seen, port) {
@@ -168,8 +210,7 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
                 .with(confidence),
         );
     }
-    let is_new = |inode| !seen.before.sockets.iter().any(|one| one.inode == inode);
-    if seen.sockets.iter().all(|one| is_new(one.entry.inode)) {
+    if are_new(seen) {
         let what = format!("{came} took them, though one has it now");
         return Some(found.says(what, start).with(Confidence::Likely));
     }
@@ -231,6 +272,35 @@ fn unpublished(seen: &Observed, port: u16) -> Option<(String, String, Confidence
             Confidence::Likely,
         ),
         (None, _) => return None,
+    })
+}
+
+/// True if no socket of the port was there at the first moment.
+fn are_new(seen: &Observed) -> bool {
+    let is_new = |inode| !seen.before.sockets.iter().any(|one| one.inode == inode);
+    seen.sockets.iter().all(|one| is_new(one.entry.inode))
+}
+
+/// From this number of new sockets on a program opens them again and again.
+const NEW_SOCKETS: usize = 3;
+
+/// The remedy.
+pub(super) const REOPENED: &str = "open one socket, keep it, and read it in a loop; or, if the program ends and is \
+                                   started again, see its log: journalctl -u UNIT";
+
+/// True if sockets of the port come and go, and none stays.
+fn is_reopened(seen: &Observed) -> bool {
+    seen.asked.port.is_some() && seen.after.new_sockets >= NEW_SOCKETS && are_new(seen)
+}
+
+/// The same in words.
+pub(super) fn reopened(seen: &Observed) -> Option<String> {
+    is_reopened(seen).then(|| {
+        format!(
+            "{} or more sockets of the port came and went meanwhile, as where a program opens one for each receive, \
+             or is started again and again",
+            seen.after.new_sockets
+        )
     })
 }
 
