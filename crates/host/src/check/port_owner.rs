@@ -1,9 +1,12 @@
 //! The owner of the port in question, and the losses of other ports.
 
+use super::overrun::may_share;
+use super::reader::named;
 use super::seen::takes_all;
 use super::vanished::{UDP, is_udp_silent};
 use super::{Check, Confidence, Evidence, Finding, Observed, xdp_socket};
 use crate::Station;
+use crate::facts::Process;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,19 +14,21 @@ use std::net::SocketAddr;
 pub(super) const CHECK: Check = Check {
     name: "port_owner",
     reads: "with `--port`: the UDP sockets and TCP listeners of the namespace (sock_diag), those of other \
-            namespaces (`/proc/PID/net/udp`), AF_XDP sockets, process groups, UDP counters",
+            namespaces (`/proc/PID/net/udp`), AF_XDP sockets, process groups, SO_REUSEPORT (pidfd_getfd), UDP counters",
     speaks: "with `--port`: no socket has it, or, as remarks: several programs have it, sockets of other \
-             ports lost datagrams, or clients refused datagrams of a host with several addresses",
+             ports lost datagrams, or clients refused datagrams of a host with several addresses; with `--pid`: \
+             another program's socket gets all",
     run,
 };
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let Some(port) = seen.asked.port else {
-        return Vec::new();
+        let is_asked = seen.asked.pid.is_some();
+        return several(seen).filter(|_| is_asked).into_iter().collect();
     };
     let found = [
         nobody(seen, port),
-        several(seen, port),
+        several(seen),
         others(seen, port),
         refused(seen, port),
     ];
@@ -112,31 +117,49 @@ fn nobody(seen: &Observed, port: u16) -> Option<Finding> {
     Some(found.says(what, remedy))
 }
 
-/// Sockets of different programs with one address: each datagram to it reaches one of them.
-fn several(seen: &Observed, port: u16) -> Option<Finding> {
-    let mut owners: BTreeMap<SocketAddr, BTreeMap<u32, String>> = BTreeMap::new();
-    let whole = seen.sockets.iter().filter(|one| one.entry.remote.is_none());
-    for one in whole {
-        let pids = seen.after.owners.get(&one.entry.inode);
-        for pid in pids.into_iter().flatten() {
-            let known = [seen.before, seen.after].map(|facts| facts.processes.get(pid));
-            let Some(process) = known.into_iter().flatten().next() else {
-                continue;
-            };
-            let name = format!("{} (pid {pid})", process.name);
-            let owners = owners.entry(one.entry.local).or_default();
-            // The processes of one server are one group, and a forked server has its socket in several.
-            owners.entry(process.group).or_insert(name);
-        }
-    }
-    let (local, programs) = owners
-        .into_iter()
-        .find(|(_, programs)| programs.len() > 1)?;
+/// Several sockets with one address: each datagram to it reaches one of them.
+fn several(seen: &Observed) -> Option<Finding> {
     let evidence = seen.counters(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
     let evidence: Vec<Evidence> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
+    let ours = seen.sockets.iter().filter(|one| may_share(one));
+    let mut places: Vec<Vec<&UdpEntry>> = ours
+        .map(|one| {
+            let is_there = |entry: &&UdpEntry| {
+                let same = entry.local == one.entry.local && entry.remote.is_none();
+                same && entry.interface == one.entry.interface
+            };
+            seen.after.sockets.iter().filter(is_there).collect()
+        })
+        .collect();
+    places.iter_mut().for_each(|place: &mut Vec<&UdpEntry>| {
+        let mut inodes = BTreeSet::new();
+        place.retain(|one| inodes.insert(one.inode));
+    });
+    places.retain(|place| place.len() > 1);
     if evidence.is_empty() {
         return None;
     }
+    let mut found = Finding::noticed(seen, &CHECK, Station::Socket, evidence);
+    found.is_remark = true;
+    let starved = places.iter().find_map(|place| starved(seen, place));
+    if let Some((what, is_all)) = starved {
+        // Copies of groups reach all of them.
+        found.is_remark = !is_all || seen.asked.pid.is_none() || !seen.after.groups.is_empty();
+        let remedy = "end the program that should not have the port; or, if both should read, give each its own \
+                      address or port, or set SO_REUSEPORT on both before bind, which shares the flows";
+        return Some(found.says(what, remedy).with(Confidence::Likely));
+    }
+    let (local, programs) = places.iter().find_map(|place| {
+        let programs: BTreeMap<u32, String> = place
+            .iter()
+            .filter_map(|one| {
+                let process = owner(seen, one)?;
+                // The processes of one server are one group.
+                Some((process.group, holder(seen, one)))
+            })
+            .collect();
+        (programs.len() > 1).then(|| (place[0].local, programs))
+    })?;
     let count = programs.len();
     let names: Vec<String> = programs.into_values().take(4).collect();
     let what = format!(
@@ -145,10 +168,10 @@ fn several(seen: &Observed, port: u16) -> Option<Finding> {
          groups reach all",
         names.join(", ")
     );
-    let remedy =
-        format!("stop the program that should not have port {port}: ss -ulpn sport = :{port}");
-    let mut found = Finding::noticed(seen, &CHECK, Station::Socket, evidence);
-    found.is_remark = true;
+    let remedy = format!(
+        "stop the program that should not have port {port}: ss -ulpn sport = :{port}",
+        port = local.port()
+    );
     Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
@@ -162,6 +185,47 @@ fn answers_elsewhere(seen: &Observed, port: u16) -> Option<(SocketAddr, SocketAd
         let answers = answers.find(|flow| flow.to == asked.from && flow.from != asked.to)?;
         Some((asked.to, answers.from))
     })
+}
+
+/// The sockets at one place that get nothing, as the last bound gets all (`udp4_lib_lookup2` in
+/// net/ipv4/udp.c), in words; and whether all sockets in question there are of them.
+fn starved(seen: &Observed, place: &[&UdpEntry]) -> Option<(String, bool)> {
+    let shares = |one: &UdpEntry| seen.after.port_sharing.get(&one.inode).copied();
+    let (last, earlier) = place.split_first()?;
+    let is_alone = !shares(last)?;
+    let earlier = earlier
+        .iter()
+        .filter(|one| is_alone || shares(one) == Some(false));
+    let earlier: Vec<&&UdpEntry> = earlier.collect();
+    let names: Vec<String> = earlier.iter().map(|one| holder(seen, one)).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let asked = seen.sockets.iter().map(|one| one.entry);
+    let mut asked = asked.filter(|one| one.local == last.local);
+    let is_all = asked.all(|one| earlier.iter().any(|other| other.inode == one.inode));
+    let what = format!(
+        "{} gets no datagram that comes to one address, because {} bound UDP {} later without sharing it \
+         (SO_REUSEADDR on both, SO_REUSEPORT not); copies of broadcasts and groups reach all",
+        named(names),
+        holder(seen, last),
+        last.local
+    );
+    Some((what, is_all))
+}
+
+/// A process that has the socket.
+fn owner<'a>(seen: &Observed<'a>, one: &UdpEntry) -> Option<&'a Process> {
+    let pid = seen.after.owners.get(&one.inode)?.first()?;
+    let known = [seen.after, seen.before].map(|facts| facts.processes.get(pid));
+    known.into_iter().flatten().next()
+}
+
+fn holder(seen: &Observed, one: &UdpEntry) -> String {
+    owner(seen, one).map_or_else(
+        || "a process that is not seen".to_owned(),
+        |process| format!("{} (pid {})", process.name, process.pid),
+    )
 }
 
 /// Datagrams of this host that others refused, where a socket of all addresses may answer from another one
