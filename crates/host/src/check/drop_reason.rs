@@ -89,8 +89,18 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         confidence,
     } = shown.unwrap_or_else(|| by_table(name));
     found.evidence.extend(evidence);
+    let mut owners = seen.sockets.iter().filter_map(|one| one.owner);
+    let is_hidden = name == "SOCKET_FILTER" && owners.all(|owner| owner.ingress.is_none());
+    let hidden = match is_hidden {
+        true => {
+            "BPF programs of cgroups are not seen: that takes CAP_NET_ADMIN and a mount of cgroup v2 \
+                 (/proc/mounts) in sight"
+        }
+        false => "",
+    };
     let what = format!("the kernel dropped UDP datagrams for the reason {name}: {what}");
-    Some(found.says(what, remedy).with(confidence))
+    let found = found.says(what, remedy).because(&[hidden.to_owned()]);
+    Some(found.with(confidence))
 }
 
 /// The causes of a reason, with nothing that shows which it is.

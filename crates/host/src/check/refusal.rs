@@ -3,6 +3,7 @@
 use super::full_buffers::FullBuffers;
 use super::{Confidence, Evidence, Observed, SeenSocket};
 use crate::facts::IngressProgram;
+use mpps_os::text::ShellWord;
 
 /// A cause that more than the loss itself shows.
 #[derive(Debug)]
@@ -125,7 +126,7 @@ fn by_program(sockets: &[&SeenSocket]) -> Option<(String, String)> {
     let named: Vec<String> = named.collect();
     let remedy = match first.unit() {
         Some(unit) => format!("systemctl show {unit} -p IPAddressAllow -p IPAddressDeny"),
-        None => format!("bpftool cgroup show /sys/fs/cgroup{}", first.group),
+        None => format!("bpftool cgroup show {}", ShellWord::new(&first.folder)),
     };
     let what = format!("a BPF program of cgroup {}", named.join(", "));
     Some((what, format!("{remedy}; without such a rule, {}", FILTER.1)))

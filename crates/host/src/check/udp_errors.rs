@@ -1,6 +1,7 @@
 //! Datagrams that UDP refused, and counts only as errors.
 
 use super::full_buffers::FullBuffers;
+use super::ledger::during_reads;
 use super::reason_counts::told_by_reason;
 use super::refusal::{RefusalCause, at_sockets, by_ipsec};
 use super::{Check, Confidence, Finding, Observed};
@@ -14,6 +15,8 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
+/// As many may come in a burst while counters are read.
+const FEW: u64 = 4;
 const LENGTH: (&str, &str) = (
     "their UDP header says that they are longer",
     "tcpdump -vni IF udp shows `bad length`; correct the sender, or the device on the way",
@@ -22,14 +25,13 @@ const LENGTH: (&str, &str) = (
 const SOCKET: (&str, &str) = (
     "sockets refused them, and their buffers were not full; a BPF filter of the socket or its cgroup, an \
      IPsec policy and a security module look alike here",
-    "as root, mpps doctor reads the kernel's drop reasons; cat /proc/PID/cgroup shows the unit of a program, \
-     and systemctl show UNIT -p IPAddressAllow -p IPAddressDeny its rules; ip xfrm policy lists policies",
+    "cat /proc/PID/cgroup shows the unit of a program, and systemctl show UNIT -p IPAddressAllow -p \
+     IPAddressDeny its rules; ip xfrm policy lists policies",
 );
 const ANY: (&str, &str) = (
     "the cause is not known; a wrong length in the UDP header, a BPF filter of the socket or its cgroup, and \
      an IPsec policy look alike here",
-    "as root, mpps doctor reads the kernel's drop reasons; tcpdump -vni IF udp shows `bad length`; ip xfrm \
-     policy lists policies; ss -ulpne lists sockets",
+    "tcpdump -vni IF udp shows `bad length`; ip xfrm policy lists policies; ss -ulpne lists sockets",
 );
 
 fn run(seen: &Observed) -> Vec<Finding> {
@@ -47,7 +49,15 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let what = format!("UDP refused datagrams: {what}");
         found.of(left, seen).says(what, remedy).with(confidence)
     });
-    found.into_iter().filter(|found| found.count > 0).collect()
+    // A datagram between the readings of a counter and of its reasons is no loss of its own.
+    let slack = match told_by_reason(seen, &REFUSED_BY_UDP) {
+        0 => 0,
+        _ => during_reads(seen).max(FEW),
+    };
+    found
+        .into_iter()
+        .filter(|found| found.count > slack)
+        .collect()
 }
 
 fn cause(seen: &Observed, left: u64) -> RefusalCause {
@@ -63,7 +73,13 @@ fn cause(seen: &Observed, left: u64) -> RefusalCause {
     };
     let plain = || RefusalCause {
         what: words.0.to_owned(),
-        remedy: words.1.to_owned(),
+        remedy: match seen.drops.is_some() {
+            true => words.1.to_owned(),
+            false => format!(
+                "as root, mpps doctor reads the kernel's drop reasons; {}",
+                words.1
+            ),
+        },
         evidence: Vec::new(),
         confidence,
     };
