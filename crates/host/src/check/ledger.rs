@@ -1,5 +1,6 @@
 //! The ledger of UDP on one host, whichever program receives.
 
+use super::drop_reasons::{self, NOT_SPECIFIED};
 use super::unspecified::Unspecified;
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
@@ -198,7 +199,8 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
         ledger.note(format!("the way out is none of this: {out}"));
     }
     if ledger.unaccounted > 0 {
-        let notes = [joined(seen), unseen(seen)];
+        let unaccounted = u64::try_from(ledger.unaccounted).unwrap_or(0);
+        let notes = [joined(seen), unseen(seen, unaccounted)];
         notes
             .into_iter()
             .flatten()
@@ -208,16 +210,6 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     if waiting > 0 {
         ledger.note(format!(
             "{waiting} bytes wait in socket buffers: no counter shows how many datagrams"
-        ));
-    }
-    let entries = [seen.before, seen.after].map(|facts| &facts.sockets);
-    let mut entries = entries.into_iter().flatten();
-    if let Some(port) = seen.asked.port.filter(|_| !seen.sockets.is_empty())
-        && ledger.delivered > 0
-        && entries.all(|one| one.local.port() == port)
-    {
-        ledger.note(format!(
-            "all UDP sockets of this namespace have port {port}: what was delivered came for it"
         ));
     }
     if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {
@@ -248,31 +240,46 @@ fn joined(seen: &Observed) -> Option<String> {
 }
 
 /// The part of UNACCOUNTED that IPv4 received and no counter has, with the dropper if drops are
-/// visible. The check `unrouted` already reports its own part.
-fn unseen(seen: &Observed) -> Option<String> {
-    let unseen = vanished(seen).saturating_sub(Unspecified::of(seen).unrouted);
+/// visible. The check `unrouted` already reports its own part, and so does `drop_reason`.
+fn unseen(seen: &Observed, unaccounted: u64) -> Option<String> {
+    let others = drop_reason::losses(seen).into_iter();
+    let others = others.filter(|(station, ..)| *station == Station::Ip);
+    let others = others.fold(0, |sum: u64, (_, lost, _)| sum.saturating_add(lost.grown()));
+    let unseen = vanished(seen)
+        .saturating_sub(Unspecified::of(seen).unrouted)
+        .saturating_sub(others)
+        .min(unaccounted);
     if unseen == 0 {
         return None;
     }
-    // With a port they are not among what vanished.
-    let firewall = match seen.asked.port {
-        None => seen.others(firewall::REASON),
-        Some(_) => 0,
-    };
     // A packet to a group without members here is not in IpExt.InMcastPkts either.
     let groups = "to groups that nothing here has joined, as IGMP of other hosts is";
-    let why = match (seen.drops.is_some(), firewall) {
+    let why = match (seen.drops.is_some(), dropped_at_ip(seen)) {
         (false, _) => format!("a firewall may have dropped them, or they were {groups}"),
-        (true, 0) => format!("they may have been {groups}"),
-        (true, _) if firewall >= unseen => {
-            format!("the firewall dropped {firewall} that were no UDP (NETFILTER_DROP)")
-        }
-        (true, _) => format!(
-            "the firewall dropped {firewall} that were no UDP (NETFILTER_DROP), and others may have been \
-             {groups}"
-        ),
+        (true, None) => format!("they may have been {groups}"),
+        (true, Some((dropped, who))) if dropped >= unseen => who,
+        (true, Some((_, who))) => format!("{who}, and others may have been {groups}"),
     };
     Some(format!(
         "{unseen} packets are in UNACCOUNTED that IPv4 neither delivered nor counted as lost: {why}"
     ))
+}
+
+/// The packets of another protocol or port that the kernel dropped at IP for one reason, and the words.
+fn dropped_at_ip(seen: &Observed) -> Option<(u64, String)> {
+    let drops = seen.other_drops.iter().flatten();
+    let is_at_ip = |reason: &str| match reason {
+        // With a port they are not among what vanished.
+        firewall::REASON => seen.asked.port.is_none(),
+        NOT_SPECIFIED => false,
+        _ => drop_reasons::row(reason).is_some_and(|row| row.station == Station::Ip),
+    };
+    let most = drops.filter(|drop| drop.datagrams > 0 && is_at_ip(&drop.reason));
+    let most = most.max_by_key(|drop| drop.datagrams)?;
+    let (count, reason) = (most.datagrams, &most.reason);
+    let who = match &**reason {
+        firewall::REASON => format!("the firewall dropped {count} that were no UDP ({reason})"),
+        _ => format!("the kernel dropped {count} of other ports or protocols ({reason})"),
+    };
+    Some((count, who))
 }

@@ -134,7 +134,10 @@ impl<'s, 'a> Arrivals<'s, 'a> {
         LastStation {
             station,
             evidence: evidence.clone(),
-            lead: "nothing arrived",
+            lead: match station {
+                Station::Wire => "nothing arrived",
+                _ => "nothing reached UDP",
+            },
             what: what.into(),
             remedy: remedy.into(),
             is_remark: false,

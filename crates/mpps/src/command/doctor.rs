@@ -70,6 +70,9 @@ pub struct Diagnosis {
     /// Bytes that waited in the buffers of UDP sockets at the end, with the kernel's own overhead.
     /// No counter has the number of their datagrams. They are in UNACCOUNTED.
     queued_bytes: u64,
+    /// True if no UDP socket of the namespace has another port than the port in question.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_only_this_port: bool,
     /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
@@ -117,6 +120,11 @@ impl DoctorArgs {
             ledger: ledger(&seen),
             out: WayOut::of(&seen),
             queued_bytes: seen.queued_bytes(),
+            has_only_this_port: self.host.part.port.is_some_and(|port| {
+                let facts = [seen.before, seen.after];
+                let mut all = facts.into_iter().flat_map(|one| &one.sockets);
+                !seen.sockets.is_empty() && all.all(|one| one.local.port() == port)
+            }),
             notes,
             interfaces,
         };

@@ -133,6 +133,12 @@ fn lost(result: &DoctorResult) -> (u64, u64) {
 /// The note about a port that lost nothing: the kernel counts reads of all ports together.
 fn heard(result: &DoctorResult, port: u16) -> String {
     let read = match result.ledger.delivered {
+        read if read > 0 && result.has_only_this_port => {
+            return format!(
+                "programs read {} datagrams, all of port {port}: no UDP socket of this namespace has another port",
+                count(read)
+            );
+        }
         0 => "no counter shows whether anything came".to_owned(),
         read => format!(
             "programs read {} datagrams from the UDP sockets of this namespace, and no counter shows how many came",
@@ -251,6 +257,9 @@ mod tests {
         assert!(text(&result).contains(read), "remarks only");
         result.findings.clear();
         assert!(text(&result).contains(read));
+        result.has_only_this_port = true;
+        let only = text(&result);
+        assert!(only.contains("4 000 datagrams, all of port 53") && !only.contains(read));
         result.ledger = mpps_host::Ledger::default();
         assert!(text(&result).contains("no counter shows whether anything came"));
     }
