@@ -7,6 +7,7 @@ mod far_end;
 mod fragments;
 mod groups;
 mod out;
+mod owners;
 mod packet_filter;
 mod reads;
 mod refusals;

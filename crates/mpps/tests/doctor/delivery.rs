@@ -3,7 +3,7 @@
 use super::packets::knows_reason;
 use super::program::{Group, Way};
 use super::scenario::{
-    Found, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large, remarks, silent,
+    Found, IP, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large, remarks, silent,
 };
 use crate::common::run;
 use mpps_trial::{Need, Trial, trials};
@@ -20,7 +20,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Root, PYTHON):
             a_group_joined_at_another_interface,
             a_group_joined_for_another_source,
-            packets_of_another_protocol;
+            packets_of_another_protocol,
+            a_later_program_that_takes_all;
+        waits(Need::Root, PYTHON, IP):
+            a_socket_of_an_interface_made_anew;
         waits(Need::Root, NFT):
             a_flow_older_than_its_rule,
             a_port_published_for_tcp_only,
@@ -297,4 +300,56 @@ fn two_programs_at_one_port() {
     healthy(&look(), SENT);
     let _second = Group::start(&scenario, Way::Read, 1, &at(1));
     remarks(&look(), "port_owner", 0);
+}
+
+/// Both set SO_REUSEADDR only.
+fn a_later_program_that_takes_all() {
+    let scenario = Scenario::new();
+    let start = || {
+        scenario.server(
+            "import socket\n\
+             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+             s.setsockopt(1, 2, 1); s.setsockopt(1, 8, 1 << 21); s.bind(('192.168.254.1', 4321))\n\
+             print('ready', flush=True)\n\
+             while True: s.recv(2048)",
+        )
+    };
+    let (first, second) = (start(), start());
+    let send = || scenario.send(Traffic::to(&at(1), SENT));
+    remarks(&scenario.doctor(Some(PORT), send), "port_owner", 0);
+    let pids = [&first, &second].map(|one| one.pid().to_string());
+    let found = scenario.doctor_asked(&["--pid", &pids[0]], send);
+    let words = format!(
+        "python3 (pid {}) bound UDP 192.168.254.1:4321 later",
+        pids[1]
+    );
+    expect(&found, &[("port_owner", 0, &words)]);
+    remarks(
+        &scenario.doctor_asked(&["--pid", &pids[1]], send),
+        "port_owner",
+        0,
+    );
+}
+
+/// The socket keeps the number of the old one.
+fn a_socket_of_an_interface_made_anew() {
+    let scenario = Scenario::new();
+    let ip = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        scenario.on_receiver(|| run(Command::new("ip").args(&words)).fine());
+    };
+    ip("link add mpps-anew type veth peer name mpps-peer");
+    let _server = scenario.server(
+        "import socket\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.setsockopt(1, 25, b'mpps-anew'); s.bind(('0.0.0.0', 4321))\n\
+         print('ready', flush=True)\n\
+         while True: s.recv(2048)",
+    );
+    ip("link del mpps-anew");
+    ip("link add mpps-anew type veth peer name mpps-peer");
+    let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    expect(&found, &[("listener_elsewhere", SENT, "which is gone")]);
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert!(remedy.starts_with("restart the program"), "{remedy}");
 }

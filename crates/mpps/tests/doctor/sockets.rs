@@ -38,6 +38,9 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_reader_that_sleeps_between_two_reads,
             bursts_that_a_larger_buffer_holds,
             a_thread_of_four_that_hangs,
+            a_child_that_inherited_a_socket,
+            a_socket_for_each_read,
+            a_frozen_program,
             a_wrapper_and_a_port_elsewhere;
         measures(Need::Root, Need::Cpus(2)): one_socket_for_two_threads;
     ]
@@ -307,6 +310,11 @@ fn a_thread_of_four_that_hangs() {
         flows: 64,
         ..Traffic::to(&at(1), 30 * SENT)
     };
+    one_of_several(&scenario, &server, traffic, "this one's own reader differs");
+}
+
+/// One socket of a group was full before the look, and stays so.
+fn one_of_several(scenario: &Scenario, server: &Group, traffic: Traffic, words: &str) {
     scenario.send(traffic.clone());
     let found = scenario.doctor(Some(PORT), || {
         for _ in 0..5 {
@@ -314,11 +322,100 @@ fn a_thread_of_four_that_hangs() {
             thread::sleep(Duration::from_millis(100));
         }
     });
-    let dropped = found.kernels_drops(&server) - before_look(&found);
-    expect(
-        &found,
-        &[("socket_buffer", dropped, "this one's own reader differs")],
+    let dropped = found.kernels_drops(server) - before_look(&found);
+    expect(&found, &[("socket_buffer", dropped, words)]);
+}
+
+/// The server opened its socket anew, and a helper still has the old one.
+fn a_child_that_inherited_a_socket() {
+    let scenario = Scenario::new();
+    let server = scenario.server(
+        "import os, socket, subprocess\n\
+         def mine():\n\
+        \x20   s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+        \x20   s.setsockopt(1, 15, 1); s.setsockopt(1, 8, 1 << 21)\n\
+        \x20   s.bind(('192.168.254.1', 4321)); s.set_inheritable(True); return s\n\
+         old = mine(); subprocess.Popen(['sleep', '600'], close_fds=False); old.close()\n\
+         s = mine(); print('ready', flush=True)\n\
+         while True: s.recv(2048)",
     );
+    let traffic = Traffic {
+        flows: 64,
+        ..Traffic::to(&at(1), 10 * SENT)
+    };
+    one_of_several(
+        &scenario,
+        &server,
+        traffic,
+        "sleep does not read it, while python3",
+    );
+}
+
+/// Most datagrams find no socket, or wait in a socket that is closed unread.
+fn a_socket_for_each_read() {
+    let scenario = Scenario::new();
+    let _server = scenario.server(
+        "import socket, time\n\
+         print('ready', flush=True)\n\
+         while True:\n\
+        \x20   with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n\
+        \x20       s.bind(('192.168.254.1', 4321)); s.recv(2048); time.sleep(0.005)\n\
+        \x20   time.sleep(0.005)",
+    );
+    let found = scenario.doctor(Some(PORT), || bursts(&scenario, 10, 200, 10));
+    for one in found.findings() {
+        let text = format!("{} {}", one["what"], one["remedy"]);
+        assert!(text.contains("open one socket, keep it"), "{found:#?}");
+        assert!(!text.contains("start the program that"), "{found:#?}");
+    }
+    let checks = found.told().into_iter().map(|(check, _)| check);
+    let checks: std::collections::BTreeSet<&str> = checks.collect();
+    assert_eq!(
+        checks,
+        ["closed_unread", "no_listener"].into(),
+        "{found:#?}"
+    );
+}
+
+/// As `docker pause` does it, with cgroups of version 1 or 2. Without either there is nothing to try.
+fn a_frozen_program() {
+    let kinds = [
+        [
+            "/sys/fs/cgroup/freezer",
+            "freezer.state",
+            "FROZEN",
+            "THAWED",
+        ],
+        ["/sys/fs/cgroup", "cgroup.freeze", "1", "0"],
+        ["/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"],
+    ];
+    for [root, file, freeze, thaw] in kinds {
+        let procs = format!("{root}/cgroup.procs");
+        let folder = format!("{root}/mpps-frozen-{}", std::process::id());
+        if !std::path::Path::new(&procs).exists() || fs::create_dir(&folder).is_err() {
+            continue;
+        }
+        let scenario = Scenario::new();
+        let group = Group::start(&scenario, Way::Slow, 1, &at(1));
+        let file = format!("{folder}/{file}");
+        let pid = group.pid().to_string();
+        fs::write(format!("{folder}/cgroup.procs"), &pid).expect("it lives");
+        fs::write(&file, freeze).expect("it is this group's");
+        let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
+        fs::write(&file, thaw).expect("it is this group's");
+        fs::write(&procs, &pid).expect("it lives");
+        fs::remove_dir(&folder).expect("it is empty");
+        let dropped = found.kernels_drops(&group);
+        expect(
+            &found,
+            &[("socket_buffer", dropped, "the program is frozen")],
+        );
+        let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+        assert!(
+            remedy.ends_with(&format!("echo {thaw} > {file}")),
+            "{remedy}"
+        );
+    }
 }
 
 /// The number of a wrapper, and a port of another namespace.
@@ -429,6 +526,11 @@ fn a_connected_listener() {
     let _group = Group::start(&scenario, Way::Connected, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
     expect(&found, &[("listener_elsewhere", SENT, "only from")]);
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert!(
+        remedy.contains("not connected") && !remedy.contains("bind"),
+        "{remedy}"
+    );
 }
 
 fn a_connected_listener_of_any_port() {
