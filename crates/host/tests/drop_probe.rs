@@ -43,7 +43,10 @@ fn port() -> u16 {
 /// Refused, with the remedy, as a user would see it.
 fn probe() -> Result<DropProbe, String> {
     let ports = port()..=port();
-    let probe = DropProbe::attach(&DropFilter { ports });
+    let probe = DropProbe::attach(&DropFilter {
+        details_of: None,
+        ports,
+    });
     probe.map_err(|error| format!("{error}: {}", error.remedy()))
 }
 

@@ -196,7 +196,11 @@ fn early_drop(rule: EarlyDrop) {
 }
 
 fn drop_probe() {
-    let probe = DropProbe::attach(&DropFilter { ports: PORT..=PORT }).expect("it is attached");
+    let probe = DropProbe::attach(&DropFilter {
+        details_of: None,
+        ports: PORT..=PORT,
+    })
+    .expect("it is attached");
     probe.counts().expect("it counts");
 }
 

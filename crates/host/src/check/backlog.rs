@@ -1,6 +1,7 @@
 //! Packets that a CPU's backlog had no room for.
 
 use super::{Check, Evidence, Finding, Observed};
+use crate::ledger::loss::BACKLOG_FULL;
 use crate::{CpuBusy, Station};
 
 pub(super) const CHECK: Check = Check {
@@ -25,7 +26,7 @@ fn losses(seen: &Observed) -> Vec<Evidence> {
 
 /// The drops in this network namespace; those in all if drops are not watched.
 pub(super) fn lost(seen: &Observed) -> u64 {
-    Evidence::sum(&losses(seen)).saturating_sub(seen.backlog_elsewhere)
+    Evidence::sum(&losses(seen)).saturating_sub(seen.elsewhere(BACKLOG_FULL.reasons[0]))
 }
 
 fn run(seen: &Observed) -> Vec<Finding> {

@@ -28,7 +28,7 @@ fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
     let reported = names.into_iter().filter_map(|name| {
         let fate = drop_reasons::fate(name);
         let lost = match fate {
-            Fate::Checked | Fate::Harmless | Fate::Outward => return None,
+            Fate::Checked | Fate::Harmless | Fate::Outward | Fate::Same(_) => return None,
             _ if name == unspecified::REASON => {
                 let rest = Unspecified::of(seen).rest;
                 beyond(name, "without another explanation", rest)

@@ -1,6 +1,10 @@
 //! The table of the kernel's drop reasons: fates, causes and remedies.
 
+use crate::ReasonCount;
 use crate::Station;
+use crate::counters::drop_probe::{
+    MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
+};
 use crate::ledger::loss::{LOSSES, LossKind};
 use std::sync::LazyLock;
 
@@ -26,6 +30,8 @@ pub(super) enum Fate {
     Outward,
     /// Only the reason shows them.
     Uncounted,
+    /// Another reason says the same.
+    Same(&'static str),
 }
 
 /// A reason, or all reasons with one beginning.
@@ -73,7 +79,7 @@ fn parse(line: &'static str) -> Option<DropReasonRow> {
     })
 }
 
-fn fate_of(column: &str) -> Option<Fate> {
+fn fate_of(column: &'static str) -> Option<Fate> {
     let mut words = column.split(' ');
     let fate = words.next()?;
     let kind = |name: &str| LOSSES.iter().copied().find(|kind| kind.name == name);
@@ -85,8 +91,63 @@ fn fate_of(column: &str) -> Option<Fate> {
         "delivered" => Fate::Delivered,
         "outward" => Fate::Outward,
         "uncounted" => Fate::Uncounted,
+        "same" => Fate::Same(words.next()?),
         _ => return None,
     })
+}
+
+/// Stands in front of the kernel function that dropped packets without a reason.
+const PLACE: char = '@';
+/// Stands in front of what the packets have in common.
+pub(super) const MARK: char = '+';
+/// The marks of the probe, in the order in which they are looked for.
+const MARKS: [(u32, &str); 5] = [
+    (MARK_OPTIONS, "options"),
+    (MARK_GROUP, "group"),
+    (MARK_IGMP, "igmp"),
+    (MARK_ZERO_CHECKSUM, "zero"),
+    (MARK_OWN_ADDRESS, "own"),
+];
+
+/// Gives drops the name of the row that knows most of them, and adds up those of one name. Drops of an
+/// unknown function keep it.
+pub(super) fn refine(drops: &mut Vec<ReasonCount>) {
+    let mut refined: Vec<ReasonCount> = Vec::new();
+    for mut drop in std::mem::take(drops) {
+        if let Some(name) = refined_name(&drop) {
+            drop.reason = name;
+            drop.place.clear();
+        }
+        let mut known = refined.iter_mut();
+        let known = known.find(|one| (&one.reason, &one.place) == (&drop.reason, &drop.place));
+        match known {
+            Some(known) => {
+                known.buffers = known.buffers.saturating_add(drop.buffers);
+                known.datagrams = known.datagrams.saturating_add(drop.datagrams);
+            }
+            None => refined.push(drop),
+        }
+    }
+    *drops = refined;
+}
+
+/// The name of the row for the function or the marks of a drop; none if there is no such row.
+fn refined_name(drop: &ReasonCount) -> Option<String> {
+    let of_place = format!("{}{PLACE}{}", drop.reason, drop.place);
+    let reasons = [of_place, drop.reason.clone()].into_iter();
+    let reasons = reasons.skip(usize::from(drop.place.is_empty()));
+    let marks = MARKS.iter().filter(|(mark, _)| drop.marks & mark != 0);
+    let marks = marks.map(|(_, name)| format!("{MARK}{name}"));
+    let marks: Vec<String> = marks.chain([String::new()]).collect();
+    let mut names = reasons.flat_map(|reason| marks.iter().map(move |mark| reason.clone() + mark));
+    let row = names.find_map(|name| ROWS.iter().find(|row| row.reason == name))?;
+    Some(
+        match row.fate {
+            Fate::Same(other) => other,
+            _ => row.reason,
+        }
+        .to_owned(),
+    )
 }
 
 /// The row of a reason; none for a reason of a newer kernel.
@@ -109,6 +170,7 @@ pub(super) fn named() -> impl Iterator<Item = (&'static str, &'static Fate)> {
     let is_by_reason = |row: &&DropReasonRow| row.reason != "IP_OUTNOROUTES";
     let named = ROWS.iter().filter(|row| !row.reason.ends_with('*'));
     let named = named.filter(is_by_reason);
+    let named = named.filter(|row| !row.reason.contains([PLACE, MARK]));
     let others = ["NEIGH_FAILED", "TCP_RESET"].map(|name| (name, fate(name)));
     named.map(|row| (row.reason, &row.fate)).chain(others)
 }
@@ -144,7 +206,10 @@ mod tests {
                 row(&name).is_some_and(|found| std::ptr::eq(found, one)),
                 "{name}"
             );
-            let is_reported = !matches!(one.fate, Fate::Checked | Fate::Harmless | Fate::Outward);
+            let is_reported = !matches!(
+                one.fate,
+                Fate::Checked | Fate::Harmless | Fate::Outward | Fate::Same(_)
+            );
             assert_eq!(is_reported, !one.causes.is_empty(), "{name}");
             assert_eq!(one.causes.len(), one.remedies.len(), "{name}");
             let has_row = !is_reported || OTHER_STATIONS.contains(&one.station);

@@ -5,7 +5,6 @@ use super::drop_reasons::{self, Fate};
 use crate::counters::driver_counters::{self, Meaning, VirtualLoss};
 use crate::counters::drop_probe::DropCount;
 use crate::facts::{Busy, Observation, Process, QueueCourse, is_full};
-use crate::ledger::loss::BACKLOG_FULL;
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeMap;
@@ -64,8 +63,8 @@ pub struct Observed<'a> {
     pub(super) drops_closed: Vec<ReasonCount>,
     /// The same of all that [`Self::drops`] has not: other protocols, and other ports.
     pub(super) other_drops: Option<Vec<ReasonCount>>,
-    /// Packets that a full backlog dropped in other namespaces; 0 if drops are not watched.
-    pub(super) backlog_elsewhere: u64,
+    /// The drops of all packets in other namespaces; none if drops are not watched.
+    pub(super) drops_elsewhere: Vec<ReasonCount>,
     /// The sockets in question.
     pub sockets: Vec<SeenSocket<'a>>,
     /// The load of each CPU.
@@ -134,14 +133,16 @@ impl<'a> Observed<'a> {
             }
         });
         let [mut ours, mut others, mut out, mut closed] = [const { Vec::new() }; 4];
-        let mut backlog_elsewhere = 0;
+        let mut drops_elsewhere = Vec::new();
         if let Some((then, now, netns)) = drops {
             ours = DropCount::since(now, then, netns);
             others = DropCount::others_since(now, then, netns);
             out = DropCount::sent_since(now, then, netns);
             closed = DropCount::closed_since(now, then);
-            let reason = BACKLOG_FULL.reasons[0];
-            backlog_elsewhere = DropCount::elsewhere_since(now, then, netns, reason);
+            drops_elsewhere = DropCount::elsewhere_since(now, then, netns);
+            for all in [&mut ours, &mut others, &mut out] {
+                drop_reasons::refine(all);
+            }
         }
         out.retain(|drop| *drop_reasons::fate(&drop.reason) != Fate::Harmless);
         let forwarded = ours.extract_if(.., |drop| is_outward(&drop.reason));
@@ -152,7 +153,7 @@ impl<'a> Observed<'a> {
             delta: after.snapshot.since(&before.snapshot),
             drops: drops.map(|_| ours),
             other_drops: drops.map(|_| others),
-            backlog_elsewhere,
+            drops_elsewhere,
             drops_out: out,
             drops_forwarded: forwarded,
             drops_closed: closed,
@@ -311,6 +312,13 @@ impl<'a> Observed<'a> {
     /// How many buffers were dropped for this reason: a train is one.
     pub(super) fn buffers(&self, reason: &str) -> u64 {
         let drops = self.drops.iter().flatten();
+        let drops = drops.filter(|drop| is_of(drop, reason));
+        drops.fold(0, |sum, drop| sum.saturating_add(drop.buffers))
+    }
+
+    /// How many buffers were dropped for this reason in other namespaces.
+    pub(super) fn elsewhere(&self, reason: &str) -> u64 {
+        let drops = self.drops_elsewhere.iter();
         let drops = drops.filter(|drop| drop.reason == reason);
         drops.fold(0, |sum, drop| sum.saturating_add(drop.buffers))
     }
@@ -379,8 +387,14 @@ fn beyond_parts(snmp: &Snmp, all: &str) -> Option<i64> {
     Some(rest.max(0))
 }
 
+/// True if a drop is of this reason; `UDP_CSUM` includes `UDP_CSUM+zero`.
+fn is_of(drop: &ReasonCount, reason: &str) -> bool {
+    let rest = drop.reason.strip_prefix(reason);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(drop_reasons::MARK))
+}
+
 fn datagrams(drops: &[ReasonCount], reason: &str) -> u64 {
-    let drops = drops.iter().filter(|drop| drop.reason == reason);
+    let drops = drops.iter().filter(|drop| is_of(drop, reason));
     drops.fold(0, |sum, drop| sum.saturating_add(drop.datagrams))
 }
 

@@ -120,6 +120,7 @@ fn dropped(reason: &str, datagrams: u64) -> DropCount {
         sent: false,
         skbs: datagrams,
         datagrams,
+        ..DropCount::default()
     }
 }
 
@@ -137,7 +138,7 @@ fn findings(seen: &Observed) -> Vec<Finding> {
     twin.drops_out.clone_from(&seen.drops_out);
     twin.drops_forwarded.clone_from(&seen.drops_forwarded);
     twin.drops_closed.clone_from(&seen.drops_closed);
-    twin.backlog_elsewhere = seen.backlog_elsewhere;
+    twin.drops_elsewhere.clone_from(&seen.drops_elsewhere);
     let mut expected: Vec<[String; 3]> = found.iter().map(words).collect();
     let [shown, word] = [
         Foreign(HOSTILE).to_string(),
@@ -362,8 +363,7 @@ fn reasons_without_a_check_are_told_as_they_are() {
         assert_eq!(told(&findings), is(&[("drop_reason", 10)]));
         assert!(findings[0].what.contains(reason));
         assert_eq!(findings[0].confidence, confidence);
-        let names_vlan = findings[0].what.contains("VLAN tag");
-        assert_eq!(names_vlan, reason == "OTHERHOST");
+        assert!(!findings[0].what.contains("VLAN"), "{reason}");
     }
 }
 

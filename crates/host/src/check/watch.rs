@@ -70,14 +70,18 @@ impl Watch {
     pub fn begin(interface: Option<String>, asked: DoctorRequest) -> HostResult<Self> {
         let ports = asked.port.map_or(0..=u16::MAX, |port| port..=port);
         let mut notes = Vec::new();
-        let probe = DropProbe::attach(&DropFilter { ports });
+        let namespace = NetNamespace::current()?.inode();
+        let filter = DropFilter {
+            details_of: Some(namespace),
+            ports,
+        };
+        let probe = DropProbe::attach(&filter);
         let probe = probe.inspect_err(|error| {
             let remedy = error.remedy();
             notes.push(format!(
                 "the kernel's drop reasons are not seen: {error}; {remedy}"
             ));
         });
-        let namespace = NetNamespace::current()?.inode();
         let mut watch = Self {
             interface,
             asked,

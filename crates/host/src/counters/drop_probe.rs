@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
+use std::sync::{Mutex, PoisonError};
 
 use mpps_os::bpf::btf::Btf;
 use mpps_os::bpf::{BpfLink, PerCpuMap, PerCpuMapKind, Program, ProgramKind};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::DropReasons;
 use fields::Fields;
+use program::Details;
 
 mod fields;
 mod program;
@@ -33,7 +35,24 @@ pub struct ReasonCount {
     pub buffers: u64,
     /// Datagrams dropped; those of a train count each.
     pub datagrams: u64,
+    /// As [`DropCount::place`].
+    #[serde(skip)]
+    pub(crate) place: String,
+    /// As [`DropCount::marks`].
+    #[serde(skip)]
+    pub(crate) marks: u32,
 }
+
+/// The packet is IPv4 and its header has options.
+pub(crate) const MARK_OPTIONS: u32 = 1;
+/// It is IPv4 and was sent to a multicast group.
+pub(crate) const MARK_GROUP: u32 = 2;
+/// It is IGMP.
+pub(crate) const MARK_IGMP: u32 = 4;
+/// It is UDP over IPv6 with a checksum of zero.
+pub(crate) const MARK_ZERO_CHECKSUM: u32 = 8;
+/// Its Ethernet destination is the interface's own address, or that of a group.
+pub(crate) const MARK_OWN_ADDRESS: u32 = 16;
 
 /// Counts drops on the whole machine for as long as it lives. The kernel takes it away with the
 /// process, however that ends.
@@ -42,6 +61,8 @@ pub struct DropProbe {
     counts: PerCpuMap<program::DropKey, program::DropTotal>,
     lost: PerCpuMap<[u32; 1], [u64; 1]>,
     reasons: DropReasons,
+    /// The functions of places that were asked for.
+    functions: Mutex<BTreeMap<u64, String>>,
     program: Program,
     _link: BpfLink,
 }
@@ -49,12 +70,14 @@ pub struct DropProbe {
 /// Which packets are ours: UDP datagrams to these ports. All others are counted apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropFilter {
+    /// The network namespace whose drops are counted by place and marks too; none for no namespace.
+    pub details_of: Option<u32>,
     /// Destination ports.
     pub ports: RangeInclusive<u16>,
 }
 
 /// Packets of one kind that were dropped since the probe was attached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropCount {
     /// The inode number of the network namespace that dropped them (`ns.inum`), or
     /// [`UNKNOWN_NAMESPACE`].
@@ -69,6 +92,12 @@ pub struct DropCount {
     /// True if a socket of this namespace sent the packets, so they were on their way out.
     /// Forwarded packets do not count as sent.
     pub sent: bool,
+    /// The kernel function that dropped them, if the reason is NOT_SPECIFIED; otherwise empty, as for other
+    /// namespaces than that of [`DropFilter::details_of`].
+    pub place: String,
+    /// What the packets have in common, as far as it decides between causes of their reason: a sum of
+    /// [`MARK_OPTIONS`] and its like.
+    pub marks: u32,
     /// Packets as the kernel handles them: a train of merged or unsplit datagrams is one.
     pub skbs: u64,
     /// Datagrams: each one of a train counts.
@@ -81,6 +110,12 @@ pub const UNKNOWN_NAMESPACE: u32 = 0;
 
 /// The reasons of drops from a closed socket's queue: UDP names none (`udp_destruct_common`).
 const CLOSED_REASONS: [&str; 3] = ["NOT_SPECIFIED", "QUEUE_PURGE", "SOCKET_CLOSE"];
+
+/// The reason that says nothing: the function that drops decides.
+const PLACED: &str = "NOT_SPECIFIED";
+/// Reasons whose packets decide between causes, and the one whose Ethernet addresses do.
+const MARKED: [&str; 3] = [PLACED, "NETFILTER_DROP", "UDP_CSUM"];
+const ADDRESSED: &str = "OTHERHOST";
 
 /// Why there is no probe.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +137,8 @@ pub enum DropProbeError {
     Kernel(#[source] mpps_os::CallError),
 }
 
-/// Room for this many kinds of drops (namespace, reason, ours or not, sent or not); more are counted as lost.
+/// Room for this many kinds of drops (namespace, reason, ours or not, sent or not, and in one namespace
+/// place and marks); more are counted as lost.
 const KINDS_MAX: u32 = 2048;
 /// "Operation not permitted", errno(3); the same number on all machines.
 const EPERM: i32 = 1;
@@ -147,17 +183,21 @@ impl DropCount {
         })
     }
 
-    /// The drops for this reason in other namespaces, in packets; a train is one.
-    pub(crate) fn elsewhere_since(now: &[Self], then: &[Self], netns: u32, reason: &str) -> u64 {
-        let is_elsewhere = |count: &&Self| {
-            let is_known = ![netns, UNKNOWN_NAMESPACE].contains(&count.netns);
-            is_known && count.reason_name == reason
-        };
-        let sum = |counts: &[Self]| -> u64 {
-            let counts = counts.iter().filter(is_elsewhere);
-            counts.map(|count| count.skbs).sum()
-        };
-        sum(now).saturating_sub(sum(then))
+    /// All drops in other namespaces, as far as they are known.
+    pub(crate) fn elsewhere_since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
+        let is_elsewhere = |count: &&Self| ![netns, UNKNOWN_NAMESPACE].contains(&count.netns);
+        let parts = [true, false].map(|ours| {
+            [true, false].map(|sent| {
+                Self::grown(now, then, |count| {
+                    is_elsewhere(count) && (count.ours, count.sent) == (ours, sent)
+                })
+            })
+        });
+        parts.into_iter().flatten().flatten().collect()
+    }
+
+    fn kind(&self) -> (u32, u32, &str, u32) {
+        (self.netns, self.reason, &self.place, self.marks)
     }
 
     fn grown(now: &[Self], then: &[Self], asked: impl Fn(&&Self) -> bool) -> Vec<ReasonCount> {
@@ -166,7 +206,7 @@ impl DropCount {
             .map(|now| {
                 let then = then.iter().filter(&asked);
                 let then = then
-                    .filter(|then| (then.reason, then.netns) == (now.reason, now.netns))
+                    .filter(|then| then.kind() == now.kind())
                     .map(|then| (then.skbs, then.datagrams))
                     .next()
                     .unwrap_or_default();
@@ -174,6 +214,8 @@ impl DropCount {
                     reason: now.reason_name.clone(),
                     buffers: now.skbs.saturating_sub(then.0),
                     datagrams: now.datagrams.saturating_sub(then.1),
+                    place: now.place.clone(),
+                    marks: now.marks,
                 }
             })
             .filter(|count| count.buffers > 0)
@@ -200,7 +242,16 @@ impl DropProbe {
             .map_err(DropProbeError::from_kernel)?;
         let release = release_code()?;
         let maps = program::Maps::new(&counts, &lost);
-        let instructions = program::assemble(&fields, &release, filter, &maps)
+        let details = filter.details_of.map(|namespace| Details {
+            namespace,
+            placed: reasons.number(PLACED).unwrap_or_default(),
+            marked: MARKED
+                .iter()
+                .filter_map(|name| reasons.number(name))
+                .collect(),
+            addressed: reasons.number(ADDRESSED),
+        });
+        let instructions = program::assemble(&fields, &release, filter, details.as_ref(), &maps)
             .map_err(|mistake| DropProbeError::Kernel(mistake.into()))?;
         let program = Program::load(ProgramKind::RawTracepoint, "mpps_drops", &instructions)
             .map_err(DropProbeError::from_kernel)?;
@@ -210,6 +261,7 @@ impl DropProbe {
             counts,
             lost,
             reasons,
+            functions: Mutex::default(),
             program,
             _link: link,
         })
@@ -227,20 +279,39 @@ impl DropProbe {
             let values = self.counts.values(&key).map_err(DropProbeError::Kernel)?;
             sums.insert(key, values.into_iter().fold([0, 0], add));
         }
-        let counts = sums.into_iter();
-        Ok(counts
-            .map(
-                |([netns, reason, class, sent], [skbs, datagrams])| DropCount {
-                    netns,
-                    reason,
-                    reason_name: self.reasons.name(reason),
-                    ours: class == program::OURS,
-                    sent: sent != 0,
-                    skbs,
-                    datagrams,
-                },
-            )
-            .collect())
+        let functions = self.functions(sums.keys().map(place));
+        let counts = sums.into_iter().map(|(key, [skbs, datagrams])| {
+            let [netns, reason, class, sent, _, _, marks, _] = key;
+            DropCount {
+                netns,
+                reason,
+                reason_name: self.reasons.name(reason),
+                ours: class == program::OURS,
+                sent: sent != 0,
+                place: functions.get(&place(&key)).cloned().unwrap_or_default(),
+                marks,
+                skbs,
+                datagrams,
+            }
+        });
+        Ok(counts.collect())
+    }
+
+    /// The functions of these places and of those before. The kernel's table is read only for new ones.
+    fn functions(&self, places: impl Iterator<Item = u64>) -> BTreeMap<u64, String> {
+        let mut known = self
+            .functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<u64> = places
+            .filter(|at| *at != 0 && !known.contains_key(at))
+            .collect();
+        if !new.is_empty() {
+            // Without the table the places stay without names.
+            let table = std::fs::read_to_string(symbols::KALLSYMS).unwrap_or_default();
+            known.extend(symbols::functions_at(&new, &table));
+        }
+        known.clone()
     }
 
     /// How many drops may be missing from the counts: the map had no room, or
@@ -285,6 +356,12 @@ impl DropProbeError {
             _ => Self::Kernel(refusal),
         }
     }
+}
+
+/// The place in the code of a key.
+fn place(key: &program::DropKey) -> u64 {
+    let [.., high, low, _, _] = key.map(u32::to_ne_bytes);
+    u64::from_ne_bytes([high, low].concat().try_into().unwrap_or_default())
 }
 
 fn release_code() -> Result<Vec<Range<u64>>, DropProbeError> {

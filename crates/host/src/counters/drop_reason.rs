@@ -45,6 +45,12 @@ impl DropReasons {
         self.names.values().map(String::as_str)
     }
 
+    /// The number of the reason with this name, without the kernel's prefix.
+    pub(crate) fn number(&self, name: &str) -> Option<u32> {
+        let mut names = self.names.iter();
+        names.find_map(|(number, one)| (one == name).then_some(*number))
+    }
+
     /// The name of a reason, without the kernel's prefix: `SOCKET_RCVBUFF`.
     ///
     /// A number that this kernel does not name is spelled out: `REASON_999`, or

@@ -275,7 +275,10 @@ impl Hosts<'_> {
 
 /// Attaches the drop probe to the port of a lab's traffic.
 pub(crate) fn attach() -> Result<DropProbe, DropProbeError> {
-    DropProbe::attach(&DropFilter { ports: PORT..=PORT })
+    DropProbe::attach(&DropFilter {
+        details_of: None,
+        ports: PORT..=PORT,
+    })
 }
 
 impl<'a> Purpose<'a> {

@@ -21,6 +21,8 @@ pub(super) struct Fields {
     pub(super) skb_size: i32,
     /// `skb_shared_info.gso_segs`.
     pub(super) train_length: i32,
+    /// `net_device.dev_addr`, a pointer.
+    pub(super) device_address: i32,
     /// `net_device.nd_net`, `sock.__sk_common.skc_net`, `net.ns.inum`.
     pub(super) device_net: i32,
     pub(super) socket_net: i32,
@@ -71,6 +73,7 @@ impl Fields {
             data: skb("data", 8)?,
             skb_size,
             train_length: offset(btf, "skb_shared_info", "gso_segs", 2)?,
+            device_address: offset(btf, "net_device", "dev_addr", 8)?,
             device_net: offset(btf, "net_device", "nd_net.net", 8)?,
             socket_net: offset(btf, "sock", "__sk_common.skc_net.net", 8)?,
             net_inode: offset(btf, "net", "ns.inum", 4)?,

@@ -11,9 +11,25 @@ use mpps_os::bpf::{Instruction, PerCpuMap};
 
 use super::DropFilter;
 use super::fields::{Fields, SKB_ROOM};
+use super::{MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM};
 
-/// Network namespace, reason, class, and 1 for what a socket of the namespace sent.
-pub(super) type DropKey = [u32; 4];
+/// Network namespace, reason, class, 1 for what a socket of the namespace sent, the place in the code (two
+/// words in the machine's order), and marks.
+pub(super) type DropKey = [u32; 8];
+
+/// Which drops are counted by place and marks, so that the map stays small.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Details {
+    /// Drops of this network namespace only.
+    pub(super) namespace: u32,
+    /// The reason that is counted by place.
+    pub(super) placed: u32,
+    /// The reasons that are counted by marks.
+    pub(super) marked: Vec<u32>,
+    /// The reason for which Ethernet addresses are compared.
+    pub(super) addressed: Option<u32>,
+}
+
 /// Packets, datagrams.
 pub(super) type DropTotal = [u64; 2];
 
@@ -48,13 +64,15 @@ const SKB: i16 = -SKB_ROOM;
 const PACKET_ROOM: i16 = 64;
 const PACKET: i16 = SKB - PACKET_ROOM;
 const COUNT: i16 = PACKET - 16;
-const KEY: i16 = COUNT - 16;
+const KEY: i16 = COUNT - 32;
 const KEY_REASON: i16 = KEY + 4;
 const KEY_CLASS: i16 = KEY + 8;
 const KEY_SENT: i16 = KEY + 12;
+const KEY_PLACE: i16 = KEY + 16;
+const KEY_MARKS: i16 = KEY + 24;
 /// A place for what is read in passing.
 const SCRATCH: i16 = KEY - 8;
-/// The index of the only entry of the array of lost counts.
+/// The index of the only entry of the array of lost counts; before that, an Ethernet address.
 const INDEX: i16 = SCRATCH - 8;
 
 /// `ETH_P_IP` and `ETH_P_IPV6` of `include/uapi/linux/if_ether.h`, as loaded from network order.
@@ -63,6 +81,9 @@ const IPV6: i32 = 0x86dd_u16.to_be() as i32;
 /// Protocol numbers of the IANA: UDP and the IPv6 fragment header.
 const UDP: i32 = 17;
 const FRAGMENT: i32 = 44;
+const IGMP: i32 = 2;
+/// The length of an Ethernet address.
+const ETHERNET_ADDRESS: i32 = 6;
 /// `mac_header` of a packet that has none yet (`skb_mac_header_was_set`).
 const NO_MAC_HEADER: i32 = 0xffff;
 /// Update only what is not there (`BPF_NOEXIST`).
@@ -103,6 +124,10 @@ const ONLY_NEW: i32 = 1;
 ///         if (!skb.skb_iif && skb.sk && copy(&copy(&skb.sk->sk_net)->ns.inum) == key.netns)
 ///                 key.sent = 1;
 ///
+///         // Only where they decide between causes.
+///         if (key.netns == NAMESPACE && key.reason == PLACED)
+///                 key.place = arguments[1];
+///
 ///         struct skb_shared_info shared = copy(skb.head + skb.end);
 ///         if (shared.gso_segs)
 ///                 count.datagrams = shared.gso_segs;
@@ -111,6 +136,8 @@ const ONLY_NEW: i32 = 1;
 ///         __u64 at = skb.network_header;
 ///         if (skb.mac_header != 0xffff && at < skb.mac_header)
 ///                 at = skb.data - skb.head;
+///         if (key.netns == NAMESPACE && is_marked(key.reason))
+///                 key.marks = marks(&skb, skb.head + at, skb.tail - at);
 ///         if (at <= skb.tail && is_our_datagram(skb.head + at, skb.tail - at, skb.protocol))
 ///                 key.class = OURS;
 ///
@@ -136,15 +163,21 @@ pub(super) fn assemble(
     fields: &Fields,
     release: &[Range<u64>],
     filter: &DropFilter,
+    details: Option<&Details>,
     maps: &Maps<'_>,
 ) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::new();
     skip_members(&mut program, release);
     start(&mut program, fields);
     find_namespace(&mut program, fields);
+    keep_place(&mut program, details);
     find_direction(&mut program, fields);
     measure_train(&mut program, fields);
     find_network_header(&mut program, fields);
+    read_packet(&mut program);
+    if let Some(details) = details {
+        mark(&mut program, fields, details);
+    }
     classify(&mut program, fields, filter);
     count(&mut program, maps);
     program.finish()
@@ -173,6 +206,9 @@ fn start(program: &mut Assembler, fields: &Fields) {
     program.store(Size::Word, R10, KEY_REASON, R8);
     program.store(Size::Word, R10, KEY_CLASS, OTHERS);
     program.store(Size::Word, R10, KEY_SENT, 0);
+    program.load(Size::Double, R8, R1, 8);
+    program.store(Size::Double, R10, KEY_PLACE, R8);
+    program.store(Size::Double, R10, KEY_MARKS, 0);
     program.store(Size::Double, R10, COUNT, 1);
     program.store(Size::Double, R10, COUNT + 8, 1);
     program.load(Size::Double, R3, R1, 0);
@@ -201,6 +237,30 @@ fn find_namespace(program: &mut Assembler, fields: &Fields) {
     program.compute(Operation::Add, R3, fields.net_inode);
     copy(program, KEY, 4);
     program.label("namespace done");
+}
+
+/// Jumps to `away` if the packet was not dropped in the namespace of the details.
+fn leave_others(program: &mut Assembler, details: &Details, away: &'static str) {
+    program.load(Size::Word, R1, R10, KEY);
+    program.set64(R2, details.namespace.into());
+    program.jump_if(Condition::NotEqual, R1, R2, away);
+    program.load(Size::Word, R1, R10, KEY_REASON);
+}
+
+/// A number of the kernel's enumeration, which is small: the cast keeps its value.
+const fn number(reason: u32) -> i32 {
+    reason as i32
+}
+
+/// Leaves the place in the key only where it is wanted.
+fn keep_place(program: &mut Assembler, details: Option<&Details>) {
+    if let Some(details) = details {
+        leave_others(program, details, "no place");
+        program.jump_if(Condition::Equal, R1, number(details.placed), "placed");
+    }
+    program.label("no place");
+    program.store(Size::Double, R10, KEY_PLACE, 0);
+    program.label("placed");
 }
 
 /// Writes to the key whether a socket of the same namespace sent the packet.
@@ -251,6 +311,112 @@ fn find_network_header(program: &mut Assembler, fields: &Fields) {
     program.compute(Operation::Add, R9, R1);
 }
 
+/// Leaves a copy of the network header in `PACKET`.
+fn read_packet(program: &mut Assembler) {
+    program.jump_if(Condition::Below, R8, 20, "count");
+    program.set(R3, R9);
+    copy(program, PACKET, i32::from(PACKET_ROOM));
+}
+
+/// Writes the marks to the key: `marks`.
+///
+/// ```c
+/// static __u32 marks(struct sk_buff *skb, void *header, __u64 length)
+/// {
+///         __u8 ip[64] = copy(header);
+///         __u32 marks = 0;
+///
+///         if (reason == ADDRESSED && skb->mac_header != 0xffff && (__u64)skb->dev >> 63) {
+///                 __u64 to = copy(skb->head + skb->mac_header);
+///                 if (to == copy(copy(&skb->dev->dev_addr)) || *(__u8 *)&to & 1)
+///                         marks |= MARK_OWN_ADDRESS;
+///         }
+///         if (skb->protocol == htons(ETH_P_IPV6)) {
+///                 if (length >= 48 && ip[6] == IPPROTO_UDP && !*(__be16 *)(ip + 46))
+///                         marks |= MARK_ZERO_CHECKSUM;
+///         } else if (skb->protocol == htons(ETH_P_IP)) {
+///                 if ((ip[0] & 15) > 5)
+///                         marks |= MARK_OPTIONS;
+///                 if (ip[9] == IPPROTO_IGMP)
+///                         marks |= MARK_IGMP;
+///                 if (ip[16] >> 4 == 14)
+///                         marks |= MARK_GROUP;
+///         }
+///         return marks;
+/// }
+/// ```
+fn mark(program: &mut Assembler, fields: &Fields, details: &Details) {
+    leave_others(program, details, "marked");
+    for reason in &details.marked {
+        program.jump_if(Condition::Equal, R1, number(*reason), "mark packet");
+    }
+    let Some(addressed) = details.addressed else {
+        program.jump("marked");
+        mark_packet(program, fields);
+        return;
+    };
+    program.jump_if(Condition::NotEqual, R1, number(addressed), "marked");
+    program.load(Size::Half, R2, R10, SKB + fields.mac_header);
+    program.jump_if(Condition::Equal, R2, NO_MAC_HEADER, "mark packet");
+    program.load(Size::Double, R7, R10, SKB + fields.device);
+    program.set(R1, R7).compute(Operation::ShiftRight, R1, 63);
+    program.jump_if(Condition::Equal, R1, 0, "mark packet");
+    program.load(Size::Double, R3, R10, SKB + fields.head);
+    program.compute(Operation::Add, R3, R2);
+    program.store(Size::Double, R10, INDEX, 0);
+    copy(program, INDEX, ETHERNET_ADDRESS);
+    program
+        .set(R3, R7)
+        .compute(Operation::Add, R3, fields.device_address);
+    copy(program, SCRATCH, 8);
+    program.load(Size::Double, R3, R10, SCRATCH);
+    program.store(Size::Double, R10, SCRATCH, 0);
+    copy(program, SCRATCH, ETHERNET_ADDRESS);
+    program.load(Size::Byte, R1, R10, INDEX);
+    program.compute(Operation::And, R1, 1);
+    program.jump_if(Condition::NotEqual, R1, 0, "own address");
+    program.load(Size::Double, R1, R10, INDEX);
+    program.load(Size::Double, R2, R10, SCRATCH);
+    program.jump_if(Condition::NotEqual, R1, R2, "mark packet");
+    program.label("own address");
+    program.store(Size::Word, R10, KEY_MARKS, number(MARK_OWN_ADDRESS));
+    mark_packet(program, fields);
+}
+
+/// The part of [`mark`] that needs only the packet.
+fn mark_packet(program: &mut Assembler, fields: &Fields) {
+    program.label("mark packet");
+    program.load(Size::Word, R3, R10, KEY_MARKS);
+    program.load(Size::Half, R1, R10, SKB + fields.protocol);
+    program.jump_if(Condition::Equal, R1, IPV6, "mark ipv6");
+    program.jump_if(Condition::NotEqual, R1, IPV4, "marked");
+    program.load(Size::Byte, R1, R10, PACKET);
+    program.compute(Operation::And, R1, 15);
+    program.jump_if(Condition::Below, R1, 6, "no options");
+    program.compute(Operation::Or, R3, number(MARK_OPTIONS));
+    program.label("no options");
+    program.load(Size::Byte, R1, R10, PACKET + 9);
+    program.jump_if(Condition::NotEqual, R1, IGMP, "no igmp");
+    program.compute(Operation::Or, R3, number(MARK_IGMP));
+    program.label("no igmp");
+    program.load(Size::Byte, R1, R10, PACKET + 16);
+    program.compute(Operation::ShiftRight, R1, 4);
+    program.jump_if(Condition::NotEqual, R1, 14, "write marks");
+    program.compute(Operation::Or, R3, number(MARK_GROUP));
+    program.jump("write marks");
+
+    program.label("mark ipv6");
+    program.jump_if(Condition::Below, R8, 48, "marked");
+    program.load(Size::Byte, R1, R10, PACKET + 6);
+    program.jump_if(Condition::NotEqual, R1, UDP, "marked");
+    program.load(Size::Half, R1, R10, PACKET + 46);
+    program.jump_if(Condition::NotEqual, R1, 0, "marked");
+    program.compute(Operation::Or, R3, number(MARK_ZERO_CHECKSUM));
+    program.label("write marks");
+    program.store(Size::Word, R10, KEY_MARKS, R3);
+    program.label("marked");
+}
+
 /// Writes the class to the key if this is a datagram for the filter's ports: `is_our_datagram`.
 ///
 /// ```c
@@ -289,9 +455,6 @@ fn find_network_header(program: &mut Assembler, fields: &Fields) {
 /// }
 /// ```
 fn classify(program: &mut Assembler, fields: &Fields, filter: &DropFilter) {
-    program.jump_if(Condition::Below, R8, 20, "count");
-    program.set(R3, R9);
-    copy(program, PACKET, i32::from(PACKET_ROOM));
     program.load(Size::Half, R1, R10, SKB + fields.protocol);
     program.load(Size::Byte, R2, R10, PACKET);
     program.set(R3, R2).compute(Operation::ShiftRight, R3, 4);

@@ -1,5 +1,6 @@
 //! Where a function of the running kernel is.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The kernel's table of symbols: address, kind, name, and the module if it is in one
@@ -25,6 +26,25 @@ pub(super) fn code_of(function: &str, kallsyms: &str) -> Vec<Range<u64>> {
     code
 }
 
+/// The functions with these return addresses, without what a compiler adds to a name (`.isra.0`,
+/// `.cold`). An address before the first symbol has none.
+pub(super) fn functions_at(addresses: &[u64], kallsyms: &str) -> BTreeMap<u64, String> {
+    let mut nearest: Vec<(u64, u64, &str)> = addresses.iter().map(|&at| (at, 0, "")).collect();
+    for (start, name) in symbols(kallsyms) {
+        for (at, best, function) in &mut nearest {
+            // A call that does not return may be the last instruction of a function.
+            if start < *at && start > *best {
+                (*best, *function) = (start, name);
+            }
+        }
+    }
+    let named = nearest.into_iter().map(|(at, _, name)| {
+        let name = name.split('.').next().unwrap_or(name);
+        (at, name.to_owned())
+    });
+    named.collect()
+}
+
 fn symbols(kallsyms: &str) -> impl Iterator<Item = (u64, &str)> {
     kallsyms.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -35,7 +55,7 @@ fn symbols(kallsyms: &str) -> impl Iterator<Item = (u64, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::code_of;
+    use super::{code_of, functions_at};
     use proptest::prelude::*;
 
     #[test]
@@ -51,6 +71,21 @@ mod tests {
                 0xffff_ffff_8200_0000..0xffff_ffff_8300_0000
             ]
         );
+    }
+
+    #[test]
+    fn an_address_is_in_the_last_function_before_it() {
+        let table = "ffffffff81000000 T _text\nffffffff81000040 t queue.isra.0\n\
+                     ffffffffc0000000 t far\t[module]\nffffffff81000060 t middle\n";
+        for (at, name) in [
+            (0xffff_ffff_8100_0041, "queue"),
+            (0xffff_ffff_8100_0060, "queue"),
+            (0xffff_ffff_8100_0061, "middle"),
+            (0xffff_ffff_c000_0300, "far"),
+            (0x1000, ""),
+        ] {
+            assert_eq!(functions_at(&[at], table)[&at], name);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use mpps_os::bpf::sandbox::Sandbox;
 use proptest::prelude::*;
 
 use super::fields::Fields;
-use super::program::{self, Maps};
+use super::program::{self, Details, DropKey, Maps};
 use super::{DropFilter, DropProbeError};
 
 /// No kernel has these offsets, so none can have been compiled in.
@@ -25,6 +25,7 @@ const FIELDS: Fields = Fields {
     data: 80,
     skb_size: 88,
     train_length: 14,
+    device_address: 200,
     device_net: 320,
     socket_net: 56,
     net_inode: 148,
@@ -45,6 +46,9 @@ const OWNERS: [(u64, i32, u32); 4] = [
     (0xffff_8880_0005_0000, FIELDS.socket_net, 4_026_531_003),
     (0xffff_8880_0006_0000, FIELDS.device_net, 4_026_531_002),
 ];
+/// The Ethernet address of both devices, and where it is.
+const OWN_ADDRESS: [u8; 6] = [2, 0, 0, 0, 0x77, 1];
+const ADDRESS_AT: u64 = 0xffff_8880_0007_0000;
 /// A network namespace is this far from its owner.
 const NET_AFTER: u64 = 0x800;
 /// The value that a UDP socket writes over the device of a queued packet: size, length, two flags.
@@ -134,7 +138,7 @@ impl Packet {
 
 impl Drop {
     /// The model: namespace, reason, class, direction, and datagrams; nothing for a member of a train.
-    fn expected(&self) -> Option<([u32; 4], u64)> {
+    fn expected(&self) -> Option<(DropKey, u64)> {
         if RELEASE.contains(&self.location) {
             return None;
         }
@@ -147,7 +151,7 @@ impl Drop {
         };
         let class = u32::from(!self.packet.is_ours());
         let sent = self.came_by == 0 && self.socket && netns == OWNERS[1].2;
-        let key = [netns, self.reason, class, u32::from(sent)];
+        let key = plain_key(netns, self.reason, class, u32::from(sent));
         Some((key, u64::from(self.train.max(1))))
     }
 
@@ -205,6 +209,12 @@ struct Bench {
     counts: File,
     lost: File,
     fields: Fields,
+    details: Option<Details>,
+}
+
+/// A key without details.
+fn plain_key(netns: u32, reason: u32, class: u32, sent: u32) -> DropKey {
+    [netns, reason, class, sent, 0, 0, 0, 0]
 }
 
 impl Bench {
@@ -212,36 +222,57 @@ impl Bench {
         let open = || File::open("/dev/null").expect("/dev/null is everywhere");
         let (counts, lost) = (open(), open());
         let mut world = Sandbox::new();
-        world.add_map(counts.as_fd(), 16, 16, room);
+        world.add_map(counts.as_fd(), 32, 16, room);
         world.add_map(lost.as_fd(), 4, 8, 1);
         world.insert(lost.as_fd(), &[0; 4], &[0; 8]);
         for (owner, offset, inode) in OWNERS {
             let mut bytes = vec![0; offset as usize];
+            // A device's pointer to its address is before its namespace.
+            if offset == FIELDS.device_net {
+                let at = FIELDS.device_address as usize;
+                bytes[at..at + 8].copy_from_slice(&ADDRESS_AT.to_ne_bytes());
+            }
             bytes.extend((owner + NET_AFTER).to_ne_bytes());
             world.place(owner, bytes);
             let mut bytes = vec![0; FIELDS.net_inode as usize];
             bytes.extend(inode.to_ne_bytes());
             world.place(owner + NET_AFTER, bytes);
         }
+        world.place(ADDRESS_AT, OWN_ADDRESS.to_vec());
         Self {
             world,
             counts,
             lost,
             fields: FIELDS,
+            details: None,
         }
     }
 
     fn run(&mut self, drop: &Drop) {
-        let filter = DropFilter { ports: PORTS };
-        let maps = Maps::from_descriptors([self.counts.as_fd(), self.lost.as_fd()]);
-        let program = program::assemble(&self.fields, &[RELEASE], &filter, &maps)
-            .expect("the program assembles");
         drop.place(&mut self.world);
+        self.run_placed(drop);
+    }
+
+    /// Runs the program with a packet that is there already.
+    fn run_placed(&mut self, drop: &Drop) {
+        let filter = DropFilter {
+            details_of: None,
+            ports: PORTS,
+        };
+        let maps = Maps::from_descriptors([self.counts.as_fd(), self.lost.as_fd()]);
+        let program = program::assemble(
+            &self.fields,
+            &[RELEASE],
+            &filter,
+            self.details.as_ref(),
+            &maps,
+        )
+        .expect("the program assembles");
         let answer = self.world.run(&program, &mut drop.arguments());
         assert_eq!(answer.expect("the program runs"), 0);
     }
 
-    fn counted(&self) -> Vec<([u32; 4], [u64; 2])> {
+    fn counted(&self) -> Vec<(DropKey, [u64; 2])> {
         use mpps_os::bpf::Plain;
         let entries = self.world.entries(self.counts.as_fd());
         let mut entries: Vec<_> = entries
@@ -373,7 +404,7 @@ fn a_full_map_is_counted_and_keeps_what_it_has() {
     for drop in [&first, &second, &first, &second, &second] {
         bench.run(drop);
     }
-    assert_eq!(bench.counted(), [([OWNERS[0].2, 2, 0, 0], [2, 2])]);
+    assert_eq!(bench.counted(), [(plain_key(OWNERS[0].2, 2, 0, 0), [2, 2])]);
     assert_eq!(bench.lost(), 3);
 }
 
@@ -385,7 +416,7 @@ fn a_kernel_that_names_no_socket_is_not_asked_for_one() {
         receiver: true,
         ..plain()
     });
-    assert_eq!(bench.counted(), [([OWNERS[0].2, 2, 0, 0], [1, 1])]);
+    assert_eq!(bench.counted(), [(plain_key(OWNERS[0].2, 2, 0, 0), [1, 1])]);
 }
 
 #[test]
@@ -397,7 +428,10 @@ fn the_port_range_includes_both_ends() {
             ..plain().packet
         };
         bench.run(&Drop { packet, ..plain() });
-        assert_eq!(bench.counted(), [([OWNERS[0].2, 2, class, 0], [1, 1])]);
+        assert_eq!(
+            bench.counted(),
+            [(plain_key(OWNERS[0].2, 2, class, 0), [1, 1])]
+        );
     }
 }
 
@@ -408,5 +442,109 @@ fn a_limit_of_the_process_is_not_told_as_an_old_kernel() {
         let refusal = mpps_os::CallError::new("bpf BPF_MAP_CREATE", "x", source);
         let remedy = DropProbeError::from_kernel(refusal).remedy();
         assert!(remedy.contains(helps), "{remedy}");
+    }
+}
+
+/// What a packet of this namespace has in its key, by what decides between causes.
+#[test]
+fn details_are_kept_only_where_they_decide() {
+    use super::{MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM};
+    const PLACED: u32 = 2;
+    const MARKED: u32 = 3;
+    const ADDRESSED: u32 = 4;
+    const PLAIN: u32 = 5;
+    let details = |namespace| Details {
+        namespace,
+        placed: PLACED,
+        marked: vec![PLACED, MARKED],
+        addressed: Some(ADDRESSED),
+    };
+    let here = OWNERS[0].2;
+    let (mut other, mut own, mut group) = (OWN_ADDRESS, OWN_ADDRESS, OWN_ADDRESS);
+    (other[5], own[5], group[0]) = (2, 1, 3);
+    let v4 = [0x45_u8, 17, 10];
+    let rows: [(u32, u32, bool, [u8; 3], [u8; 6], bool, u32); 13] = [
+        (here, PLACED, false, v4, other, true, 0),
+        (
+            here,
+            PLACED,
+            false,
+            [0x46, 17, 10],
+            other,
+            true,
+            MARK_OPTIONS,
+        ),
+        (
+            here,
+            PLACED,
+            false,
+            [0x45, 17, 224],
+            other,
+            true,
+            MARK_GROUP,
+        ),
+        (here, PLACED, false, [0x45, 17, 240], other, true, 0),
+        (
+            here,
+            MARKED,
+            false,
+            [0x46, 2, 239],
+            other,
+            false,
+            MARK_OPTIONS | MARK_IGMP | MARK_GROUP,
+        ),
+        (
+            here,
+            MARKED,
+            true,
+            [0x60, 17, 0],
+            other,
+            false,
+            MARK_ZERO_CHECKSUM,
+        ),
+        (here, MARKED, true, [0x60, 17, 1], other, false, 0),
+        (here, ADDRESSED, false, v4, other, false, 0),
+        (here, ADDRESSED, false, v4, own, false, MARK_OWN_ADDRESS),
+        (here, ADDRESSED, false, v4, group, false, MARK_OWN_ADDRESS),
+        (here, PLAIN, false, [0x46, 2, 239], own, false, 0),
+        (OWNERS[3].2, PLACED, false, [0x46, 2, 239], own, false, 0),
+        (OWNERS[3].2, ADDRESSED, false, v4, own, false, 0),
+    ];
+    for (namespace, reason, ipv6, [first, protocol, last], address, is_placed, marks) in rows {
+        let mut bench = Bench::new(1);
+        bench.details = Some(details(here));
+        let device = if namespace == here {
+            OWNERS[0].0
+        } else {
+            OWNERS[3].0
+        };
+        let mut drop = Drop {
+            reason,
+            device,
+            ..plain()
+        };
+        drop.packet.ipv6 = ipv6;
+        drop.place(&mut bench.world);
+        let network = HEADROOM + ETHERNET;
+        let mut packet = drop.packet.bytes();
+        match ipv6 {
+            true => packet[46..48].copy_from_slice(&[0, last]),
+            false => (packet[0], packet[9], packet[16]) = (first, protocol, last),
+        }
+        let mut buffer = vec![0; END + 64];
+        buffer[HEADROOM..HEADROOM + 6].copy_from_slice(&address);
+        buffer[network..][..packet.len()].copy_from_slice(&packet);
+        bench.world.place(HEAD, buffer);
+        bench.run_placed(&drop);
+        let counted = bench.counted();
+        let [(key, [1, 1])] = counted[..] else {
+            panic!("{counted:?}")
+        };
+        let place = super::place(&key);
+        assert_eq!(
+            (key[0], key[1], key[6], key[7]),
+            (namespace, reason, marks, 0)
+        );
+        assert_eq!(place, if is_placed { ELSEWHERE } else { 0 });
     }
 }

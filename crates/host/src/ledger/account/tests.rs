@@ -100,6 +100,7 @@ impl Scenario {
             reason: reason.clone(),
             buffers: *buffers,
             datagrams: *datagrams,
+            ..ReasonCount::default()
         };
         let reasons = self.reasons.as_ref();
         Account {

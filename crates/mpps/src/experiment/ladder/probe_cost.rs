@@ -37,6 +37,7 @@ pub(super) fn drop_probe_ns(
     for _ in 0..turns {
         without.push(ns_per_drop()?);
         let probe = DropProbe::attach(&DropFilter {
+            details_of: None,
             ports: CLOSED..=CLOSED,
         })?;
         with.push(ns_per_drop()?);
