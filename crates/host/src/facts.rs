@@ -59,13 +59,15 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 11] = [
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
     "net.core.netdev_max_backlog",
     "net.core.rmem_max",
     "net.core.somaxconn",
+    "net.ipv4.igmp_max_memberships",
     "net.ipv4.ipfrag_high_thresh",
+    "net.ipv4.ipfrag_max_dist",
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_syncookies",
     "net.ipv4.udp_l3mdev_accept",
@@ -144,6 +146,11 @@ pub struct Observation {
     pub groups: Vec<JoinedGroup>,
     /// The namespace's IPv4 addresses, without those of loopback; none at a first moment.
     pub addresses: Vec<Ipv4Addr>,
+    /// The XDP program of each interface that has one; none at a first moment.
+    pub xdp_programs: Vec<String>,
+    /// The queues of NFQUEUE rules that have a program, each with the packets that it dropped; none if the
+    /// kernel does not list them.
+    pub packet_queues: BTreeMap<u32, u64>,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -249,6 +256,10 @@ impl Observation {
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         facts.reassembling = reassembling(&root);
+        facts.packet_queues = root
+            .read_if_possible("proc/thread-self/net/netfilter/nfnetlink_queue")
+            .map(|text| packet_queues(&text))
+            .unwrap_or_default();
         facts.unanswered = unanswered(&facts.links);
         if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
             facts.reverse_path = reverse_path(&root, &facts.links);
@@ -259,6 +270,7 @@ impl Observation {
             facts.find_owners(&root, &mounts, part);
             facts.groups = delivery::joined_groups(&root);
             facts.addresses = delivery::addresses(&root);
+            facts.xdp_programs = xdp_programs(&facts.links);
         }
         let links = &facts.links;
         let every = || links.iter().map(|link| &*link.name).collect();
@@ -425,6 +437,37 @@ fn cache_bytes(root: &Root) -> Option<u64> {
         size.strip_suffix('K')?.parse::<u64>().ok()
     });
     sizes.max().map(|size| size.saturating_mul(1024))
+}
+
+/// The attached XDP programs, as `ddos_filter (id 12) at eth0, generic mode`.
+fn xdp_programs(links: &[NetlinkLink]) -> Vec<String> {
+    let programs = links.iter().filter_map(|link| {
+        let id = link.xdp_program?;
+        let name = mpps_os::bpf::cgroup::program_name(id).unwrap_or_default();
+        let mode = match link.native_xdp {
+            Some(false) => ", generic mode",
+            _ => "",
+        };
+        Some(
+            format!("{name} (id {id}) at {}{mode}", link.name)
+                .trim()
+                .to_owned(),
+        )
+    });
+    programs.collect()
+}
+
+/// A line for each queue that a program has (`seq_show` of net/netfilter/nfnetlink_queue.c): its number first,
+/// and drops by a full queue and by a full socket.
+fn packet_queues(text: &str) -> BTreeMap<u32, u64> {
+    let queues = text.lines().filter_map(|line| {
+        let columns = line.split_ascii_whitespace();
+        let columns: Vec<u64> = columns.filter_map(|one| one.parse().ok()).collect();
+        let (full, refused) = (columns.get(5)?, columns.get(6)?);
+        let number = u32::try_from(*columns.first()?).ok()?;
+        Some((number, full.saturating_add(*refused)))
+    });
+    queues.collect()
 }
 
 /// The `inuse` counts of both versions of IP (`net/ipv4/proc.c`, `net/ipv6/proc.c`).

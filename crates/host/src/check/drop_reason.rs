@@ -4,6 +4,7 @@ use super::drop_reasons::{self, Fate, VIRTUAL};
 use super::reason_counts::beyond as beyond_counters;
 use super::refusal::{RefusalCause, at_sockets, by_ipsec};
 use super::unspecified::{self, Unspecified};
+use super::vanished::is_udp_silent;
 use super::virtual_device;
 use super::{Check, Confidence, Evidence, Finding, Observed, filter_queue};
 use crate::Station;
@@ -15,6 +16,11 @@ pub(super) const CHECK: Check = Check {
     speaks: "the kernel dropped UDP datagrams for a reason without a check of its own",
     run,
 };
+
+/// Drops in front of a queue of NFQUEUE.
+const QUEUE: &str = "NOT_SPECIFIED@nf_queue";
+/// Frames with another host's Ethernet address.
+const OTHERHOST: &str = "OTHERHOST";
 
 /// The reasons that this check reports, each with what it lost.
 fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
@@ -33,6 +39,8 @@ fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
                 let rest = Unspecified::of(seen).rest;
                 beyond(name, "without another explanation", rest)
             }
+            // Frames for others are no loss, unless nothing else came.
+            _ if name == OTHERHOST && !is_udp_silent(seen) => return None,
             _ if VIRTUAL.contains(&name) => {
                 let rest = virtual_device::beyond(seen, name);
                 beyond(name, "beyond the counters of virtual devices", rest)
@@ -41,7 +49,7 @@ fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
                 let rest = beyond_counters(seen, name, kinds);
                 beyond(name, "beyond the counters that go with it", rest)
             }
-            Fate::Explains(_) | Fate::Delivered | Fate::Uncounted => seen.reason(name)?,
+            Fate::Explains(_) | Fate::Delivered | Fate::Uncounted => seen.exact(name)?,
         };
         (lost.grown() > 0).then_some((name, lost, fate))
     });
@@ -70,7 +78,26 @@ pub(super) fn losses(seen: &Observed) -> Vec<(Station, Evidence, bool)> {
 fn run(seen: &Observed) -> Vec<Finding> {
     let reported = reported(seen).into_iter();
     let found = reported.filter_map(|(name, lost, _)| finding(seen, name, lost));
-    found.collect()
+    found.chain(for_others(seen)).collect()
+}
+
+/// Frames with another host's Ethernet address, beside datagrams that were delivered.
+fn for_others(seen: &Observed) -> Option<Finding> {
+    let frames = seen.exact(OTHERHOST).filter(|one| one.grown() > 0)?;
+    if is_udp_silent(seen) {
+        return None;
+    }
+    let count = frames.grown();
+    let mut found = Finding::noticed(seen, &CHECK, station(OTHERHOST), vec![frames]);
+    found.is_remark = true;
+    let what = format!(
+        "{count} datagrams came with another host's Ethernet address: they are not counted as lost, because the \
+         interface is promiscuous or a switch floods what is for others; or a sender's table of neighbours is \
+         wrong"
+    );
+    let remedy = "none, if their IP address is another host's too: tcpdump -eni IF shows addresses; otherwise ip \
+                  neigh on the sender";
+    Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
 fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
@@ -79,7 +106,11 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     let shown = match name {
         "XFRM_POLICY" => by_ipsec(seen, count),
         "SOCKET_FILTER" => at_sockets(seen, count, None),
-        unspecified::REASON => filter_queue::cause(seen),
+        QUEUE => filter_queue::cause(seen),
+        unspecified::REASON => match unspecified::functions(seen).is_empty() {
+            true => filter_queue::cause(seen),
+            false => by_function(seen),
+        },
         _ => None,
     };
     let RefusalCause {
@@ -101,6 +132,22 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     let what = format!("the kernel dropped UDP datagrams for the reason {name}: {what}");
     let found = found.says(what, remedy).because(&[hidden.to_owned()]);
     Some(found.with(confidence))
+}
+
+/// The functions that dropped without a reason; none if they are not known, or one of them may be a veth's.
+fn by_function(seen: &Observed) -> Option<RefusalCause> {
+    let functions = unspecified::functions(seen);
+    let is_veth = |name: &&str| name.contains("veth") || name.starts_with("dev_kfree_skb");
+    if functions.is_empty() || functions.iter().any(is_veth) {
+        return None;
+    }
+    Some(RefusalCause {
+        what: format!(
+            "it dropped them in {}, and the cause is not known",
+            functions.join(", ")
+        ),
+        ..by_table("")
+    })
 }
 
 /// The causes of a reason, with nothing that shows which it is.

@@ -109,6 +109,11 @@ const MARKS: [(u32, &str); 5] = [
     (MARK_OWN_ADDRESS, "own"),
 ];
 
+/// True if a reason is that of a function.
+pub(super) fn has_place(reason: &str) -> bool {
+    reason.contains(PLACE)
+}
+
 /// Gives drops the name of the row that knows most of them, and adds up those of one name. Drops of an
 /// unknown function keep it.
 pub(super) fn refine(drops: &mut Vec<ReasonCount>) {

@@ -6,8 +6,11 @@ use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
 use super::{
     CHECKS, Evidence, Observed, drop_reason, far_end, firewall, fragments, udp_memory, unhandled,
+    unrouted,
 };
-use crate::ledger::loss::{FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS};
+use crate::ledger::loss::{
+    FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
+};
 use crate::{Ledger, Loss, Scope, Station};
 
 /// Packets that come to IP and are not UDP for this host.
@@ -36,6 +39,8 @@ fn found(seen: &Observed, kind: &LossKind) -> Loss {
     let checks = CHECKS.iter();
     let checks = checks.filter(|check| kind.checks.contains(&check.name));
     let found = checks.flat_map(|check| (check.run)(seen));
+    // What was for others is no loss.
+    let found = found.filter(|finding| kind != &UNROUTED || !finding.is_remark);
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for finding in found {
         count = count.saturating_add(finding.count);
@@ -124,7 +129,9 @@ pub fn ledger(seen: &Observed) -> Ledger {
     let counted: Vec<Loss> = by_counter.map(|kind| counted(seen, kind)).collect();
     let (reasoned, taken_back) = reasoned(seen);
     // Datagrams to groups are no listener reports. The kernel's drop reason distinguishes them.
-    let to_groups = to_strange_groups(seen).saturating_sub(Unspecified::of(seen).unrouted_v6);
+    let to_groups = to_strange_groups(seen)
+        .saturating_sub(Unspecified::of(seen).unrouted_v6)
+        .saturating_add(unrouted::for_others(seen));
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
     let known = came
         .saturating_sub(seen.grown(&OTHERS))
@@ -161,6 +168,12 @@ pub fn between_reads(seen: &Observed) -> u64 {
     during_reads(seen).saturating_add(seen.waiting_change())
 }
 
+/// By how much a drop reason and a counter of the same `count` packets may differ, because one is read after
+/// the other.
+pub(super) fn skew(seen: &Observed, count: u64) -> u64 {
+    during_reads(seen).saturating_mul(2).max(count / 50)
+}
+
 /// How many packets came to IP while counters were read.
 pub(super) fn during_reads(seen: &Observed) -> u64 {
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
@@ -184,8 +197,8 @@ pub(super) fn adrift(seen: &Observed) -> u64 {
 fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     if to_groups > 0 {
         ledger.note(format!(
-            "{to_groups} packets came to IPv6 groups that no program here has joined (Ip6.InMcastPkts), as \
-             listener reports and neighbour discovery of other hosts do: they are left out"
+            "{to_groups} packets came to groups that no program here has joined (Ip6.InMcastPkts, drop reasons), \
+             as mDNS and listener reports of other hosts do: they are left out"
         ));
     }
     far_end::ways(seen)
@@ -245,9 +258,10 @@ fn unseen(seen: &Observed, unaccounted: u64) -> Option<String> {
     let others = drop_reason::losses(seen).into_iter();
     let others = others.filter(|(station, ..)| *station == Station::Ip);
     let others = others.fold(0, |sum: u64, (_, lost, _)| sum.saturating_add(lost.grown()));
+    let told = Unspecified::of(seen);
     let unseen = vanished(seen)
-        .saturating_sub(Unspecified::of(seen).unrouted)
-        .saturating_sub(others)
+        .saturating_sub(told.unrouted)
+        .saturating_sub(others.max(told.placed))
         .min(unaccounted);
     if unseen == 0 {
         return None;

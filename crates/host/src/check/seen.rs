@@ -37,6 +37,8 @@ pub struct DoctorRequest {
     pub family: Vec<u32>,
     /// The processes that have the port in another network namespace, if none has it here, in words.
     pub elsewhere: Option<String>,
+    /// Why the kernel's drop reasons are not seen, and what helps; none if they are.
+    pub no_reasons: Option<String>,
     /// The command that looks once more.
     pub again: String,
 }
@@ -303,10 +305,30 @@ impl<'a> Observed<'a> {
         (before.index == now.index && !adds_up).then_some((before, now))
     }
 
+    /// How to see the kernel's drop reasons, in front of another remedy; empty if they are seen.
+    pub(super) fn reasons_hint(&self) -> String {
+        match (&self.drops, &self.asked.no_reasons) {
+            (Some(_), _) => String::new(),
+            (None, Some(remedy)) => {
+                format!("mpps doctor reads the kernel's drop reasons, if you {remedy}; ")
+            }
+            (None, None) => "as root, mpps doctor reads the kernel's drop reasons; ".to_owned(),
+        }
+    }
+
     /// The drops for this reason, if drops could be watched.
     pub fn reason(&self, name: &str) -> Option<Evidence> {
         let count = datagrams(self.drops.as_ref()?, name);
         Some(Evidence::new(format!("drop reason {name}"), 0, count))
+    }
+
+    /// The same without the parts of a reason that have names of their own.
+    pub(super) fn exact(&self, name: &str) -> Option<Evidence> {
+        let drops = self.drops.iter().flatten();
+        let drops = drops.filter(|drop| drop.reason == name);
+        let count = drops.fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
+        Some(Evidence::new(format!("drop reason {name}"), 0, count))
+            .filter(|_| self.drops.is_some())
     }
 
     /// How many buffers were dropped for this reason: a train is one.

@@ -4,7 +4,7 @@ use super::full_buffers::FullBuffers;
 use super::ledger::during_reads;
 use super::reason_counts::told_by_reason;
 use super::refusal::{RefusalCause, at_sockets, by_ipsec};
-use super::{Check, Confidence, Finding, Observed};
+use super::{Check, Confidence, Finding, Observed, ledger};
 use crate::ledger::loss::{CHECKSUM, REFUSED_BY_UDP};
 
 pub(super) const CHECK: Check = Check {
@@ -17,6 +17,7 @@ pub(super) const CHECK: Check = Check {
 
 /// As many may come in a burst while counters are read.
 const FEW: u64 = 4;
+const SHORT: &str = "PKT_TOO_SMALL";
 const LENGTH: (&str, &str) = (
     "their UDP header says that they are longer",
     "tcpdump -vni IF udp shows `bad length`; correct the sender, or the device on the way",
@@ -25,13 +26,14 @@ const LENGTH: (&str, &str) = (
 const SOCKET: (&str, &str) = (
     "sockets refused them, and their buffers were not full; a BPF filter of the socket or its cgroup, an \
      IPsec policy and a security module look alike here",
-    "cat /proc/PID/cgroup shows the unit of a program, and systemctl show UNIT -p IPAddressAllow -p \
-     IPAddressDeny its rules; ip xfrm policy lists policies",
+    "cat /proc/PID/cgroup shows the unit of a program, \
+     and systemctl show UNIT -p IPAddressAllow -p IPAddressDeny its rules; ip xfrm policy lists policies",
 );
 const ANY: (&str, &str) = (
     "the cause is not known; a wrong length in the UDP header, a BPF filter of the socket or its cgroup, and \
      an IPsec policy look alike here",
-    "tcpdump -vni IF udp shows `bad length`; ip xfrm policy lists policies; ss -ulpne lists sockets",
+    "tcpdump -vni IF udp shows `bad length`; ip xfrm \
+     policy lists policies; ss -ulpne lists sockets",
 );
 
 fn run(seen: &Observed) -> Vec<Finding> {
@@ -47,6 +49,12 @@ fn run(seen: &Observed) -> Vec<Finding> {
         } = cause(seen, left);
         found.evidence.extend(evidence);
         let what = format!("UDP refused datagrams: {what}");
+        let all = found.count;
+        // The rest of what a reason explains is packets that came between two readings.
+        let left = match left < all && left <= ledger::skew(seen, all) {
+            true => 0,
+            false => left,
+        };
         found.of(left, seen).says(what, remedy).with(confidence)
     });
     // A datagram between the readings of a counter and of its reasons is no loss of its own.
@@ -61,29 +69,25 @@ fn run(seen: &Observed) -> Vec<Finding> {
 }
 
 fn cause(seen: &Observed, left: u64) -> RefusalCause {
-    let short = seen.reason("PKT_TOO_SMALL").map_or(0, |one| one.grown());
+    // With a port, the counter has all others too.
+    let short = seen.buffers(SHORT).saturating_add(seen.others(SHORT));
+    let is_short = short > 0 && short.saturating_add(ledger::skew(seen, left)) >= left;
     // A checksum that is found wrong in the end counts at the socket, too.
     let at = FullBuffers::of(seen)
         .others
         .saturating_sub(seen.grown(CHECKSUM.counters));
-    let (words, confidence) = match short >= left {
+    let (words, confidence) = match is_short {
         true => (LENGTH, Confidence::Likely),
         false if at >= left => (SOCKET, Confidence::Possible),
         false => (ANY, Confidence::Possible),
     };
     let plain = || RefusalCause {
         what: words.0.to_owned(),
-        remedy: match seen.drops.is_some() {
-            true => words.1.to_owned(),
-            false => format!(
-                "as root, mpps doctor reads the kernel's drop reasons; {}",
-                words.1
-            ),
-        },
+        remedy: seen.reasons_hint() + words.1,
         evidence: Vec::new(),
         confidence,
     };
-    if short >= left {
+    if is_short {
         return plain();
     }
     let security = "a security module (ausearch -m avc)";

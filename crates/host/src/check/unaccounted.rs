@@ -28,10 +28,11 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let remedy = match seen.drops.is_some() {
         true => {
             "nft list ruleset; ip route; ip maddress show; perf record -e skb:kfree_skb -g shows who drops"
+                .to_owned()
         }
         false => {
-            "run mpps doctor as root, which reads the kernel's drop reasons: a packet filter, a route or a \
-             group that no socket joined may have dropped them"
+            seen.reasons_hint()
+                + "a packet filter, a route or a group that no socket joined may have dropped them"
         }
     };
     let found = Finding::noticed(seen, &CHECK, Station::Ip, evidence);

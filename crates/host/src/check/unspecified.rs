@@ -1,16 +1,48 @@
 //! Drops without a reason from the kernel, and their causes by other counters.
 
-use super::drop_reasons::{NOT_SPECIFIED, VIRTUAL};
+use super::drop_reasons::{self, NOT_SPECIFIED, VIRTUAL};
 use super::reason_counts::nameless;
 use super::vanished::{datagrams_to_strange_groups, vanished};
 use super::{Evidence, Observed, far_end, firewall, virtual_device};
+use crate::Station;
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::loss::{
     ADDRESS, BAD_HEADER, CHECKSUM, CUT_SHORT, DISCARDED, FRAGMENTS, LossKind, NO_MEMBER, NO_ROUTE,
     REFUSED_BY_UDP, REVERSE_PATH,
 };
+use std::cmp::Reverse;
 
 pub(super) const REASON: &str = NOT_SPECIFIED;
+
+/// Packets to groups that nothing here has joined, by the function that drops them.
+pub(super) const GROUPS_V4: &str = "NOT_SPECIFIED@ip_rcv_finish_core+group";
+pub(super) const GROUPS_V6: &str = "NOT_SPECIFIED@ip6_mc_input";
+
+fn count(seen: &Observed, reason: &str) -> u64 {
+    seen.reason(reason).map_or(0, |one| one.grown())
+}
+
+/// The functions that dropped without a reason, and that the table does not know, most packets first.
+pub(super) fn functions<'s>(seen: &'s Observed) -> Vec<&'s str> {
+    let drops = seen.drops.iter().flatten();
+    let mut drops: Vec<_> = drops
+        .filter(|drop| drop.reason == REASON && !drop.place.is_empty())
+        .map(|drop| (Reverse(drop.datagrams), &*drop.place))
+        .collect();
+    drops.sort_unstable();
+    drops.into_iter().map(|(_, place)| place).collect()
+}
+
+/// Packets that IPv4 received and that a known function dropped without a reason.
+fn placed(seen: &Observed) -> u64 {
+    let drops = seen.drops.iter().flatten();
+    let placed = drops.filter(|drop| {
+        let row = drop_reasons::row(&drop.reason);
+        let is_ip = row.is_some_and(|row| row.station == Station::Ip);
+        is_ip && drop_reasons::has_place(&drop.reason) && drop.reason != GROUPS_V6
+    });
+    placed.fold(0, |sum, drop| sum.saturating_add(drop.datagrams))
+}
 
 /// The counters with the fate of a packet that IP received. A packet for a group without members is
 /// in none of them.
@@ -43,6 +75,10 @@ const COUNTED: [&LossKind; 8] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unspecified {
     pub(super) unrouted: u64,
+    /// Packets to IPv4 groups, by the function that dropped them.
+    pub(super) groups_v4: u64,
+    /// All packets of IPv4 whose cause that function tells.
+    pub(super) placed: u64,
     /// The same of IPv6, which counts what comes to groups.
     pub(super) unrouted_v6: u64,
     pub(super) rest: u64,
@@ -67,11 +103,15 @@ impl Unspecified {
             .saturating_add(seen.grown(NO_MEMBER.counters))
             .saturating_add(virtual_device::nameless(seen, &VIRTUAL));
         let left = all.saturating_sub(known);
+        let placed_v6 = count(seen, GROUPS_V6);
+        let placed = placed(seen);
         // A counter shows the packets of IPv6, and only a difference those of IPv4. So IPv6 goes
         // first.
-        let unrouted_v6 = datagrams_to_strange_groups(seen, seen.others(REASON)).min(left);
+        let others = seen.others(REASON).saturating_add(seen.others(GROUPS_V6));
+        let unrouted_v6 = datagrams_to_strange_groups(seen, others);
+        let unrouted_v6 = unrouted_v6.saturating_sub(placed_v6).min(left);
         // Unless IPv4 misses just as many: then IPv6's are listener reports.
-        let missing = vanished(seen);
+        let missing = vanished(seen).saturating_sub(placed);
         let unrouted_v6 = match missing.abs_diff(left) < unrouted_v6.abs_diff(left) {
             true => unrouted_v6.min(left.saturating_sub(missing)),
             false => unrouted_v6,
@@ -84,12 +124,15 @@ impl Unspecified {
         let given = seen
             .grown(&IP)
             .saturating_add(absorbed)
+            .saturating_add(placed)
             .saturating_add(filtered);
         let unrouted = seen.grown(&["Ip.InReceives"]).saturating_sub(given);
         let unrouted = unrouted.min(left);
         Self {
             unrouted,
-            unrouted_v6,
+            groups_v4: count(seen, GROUPS_V4),
+            placed,
+            unrouted_v6: unrouted_v6.saturating_add(placed_v6),
             rest: left - unrouted,
         }
     }

@@ -67,7 +67,7 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Observation::take`].
-    pub fn begin(interface: Option<String>, asked: DoctorRequest) -> HostResult<Self> {
+    pub fn begin(interface: Option<String>, mut asked: DoctorRequest) -> HostResult<Self> {
         let ports = asked.port.map_or(0..=u16::MAX, |port| port..=port);
         let mut notes = Vec::new();
         let namespace = NetNamespace::current()?.inode();
@@ -78,6 +78,7 @@ impl Watch {
         let probe = DropProbe::attach(&filter);
         let probe = probe.inspect_err(|error| {
             let remedy = error.remedy();
+            asked.no_reasons = Some(remedy.clone());
             notes.push(format!(
                 "the kernel's drop reasons are not seen: {error}; {remedy}"
             ));

@@ -32,7 +32,12 @@ fn run(seen: &Observed) -> Vec<Finding> {
                  ip link set dev IF xdp off"
             }
         };
-        let what = "an XDP program dropped packets before the network stack saw them";
+        let mut what =
+            "an XDP program dropped packets before the network stack saw them".to_owned();
+        let programs = seen.after.xdp_programs.join(", ");
+        if !programs.is_empty() {
+            what = format!("{what}: {programs}");
+        }
         found.of(left, seen).says(what, remedy)
     });
     found.into_iter().filter(|found| found.count > 0).collect()

@@ -47,6 +47,8 @@ pub struct NetlinkLink {
     /// Whether the XDP program that is attached to it runs in its driver, or on its card; none if none
     /// is attached (`IFLA_XDP_ATTACHED`).
     pub native_xdp: Option<bool>,
+    /// The number of that program (`IFLA_XDP_PROG_ID`).
+    pub xdp_program: Option<u32>,
     /// How often its carrier came or went since it was made (`IFLA_CARRIER_CHANGES`).
     pub carrier_changes: u32,
     /// The number of the interface that it is bound to: the other end of a veth, or the lower interface
@@ -303,6 +305,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
         tx_queues: 0,
         rx_queues: 0,
         native_xdp: None,
+        xdp_program: None,
         carrier_changes: 0,
         bound_to: None,
         bound_namespace: None,
@@ -323,7 +326,13 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
             LinkAttribute::Link(bound_to) => link.bound_to = Some(bound_to),
             LinkAttribute::LinkNetNsId(id) => link.bound_namespace = Some(id),
             LinkAttribute::Stats64(kernel) => link.statistics = Some(kernel),
-            LinkAttribute::Xdp(told) => link.native_xdp = told.iter().find_map(attached),
+            LinkAttribute::Xdp(told) => {
+                link.native_xdp = told.iter().find_map(attached);
+                link.xdp_program = told.iter().find_map(|one| match one {
+                    LinkXdp::ProgId(id) => Some(*id),
+                    _ => None,
+                });
+            }
             _ => {}
         }
     }
