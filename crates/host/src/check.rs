@@ -35,6 +35,7 @@ mod nothing_arrives;
 mod one_queue;
 mod overrun;
 pub mod overview;
+mod packet_socket;
 mod port_owner;
 mod ports_used_up;
 mod program_settings;
@@ -131,6 +132,7 @@ pub const CHECKS: [Check; 48] = [
     socket_gone::CHECK,
     closed_unread::CHECK,
     truncated_reads::CHECK,
+    packet_socket::CHECK,
     handshake_queue::CHECK,
     listen_queue::CHECK,
     ports_used_up::CHECK,

@@ -99,6 +99,8 @@ pub struct Observation {
     pub listeners: Vec<ListeningSocket>,
     /// Its sockets of AF_XDP; none where the kernel does not list them.
     pub xdp_sockets: Vec<XdpEntry>,
+    /// Its sockets of AF_PACKET, such as those of captures.
+    pub packet_sockets: Vec<PacketSocket>,
     /// The processes that have these sockets, by the sockets' inode numbers. A server that forks
     /// has a socket in several processes. The list is empty if this user may not see the owner.
     pub owners: BTreeMap<u32, Vec<u32>>,
@@ -335,6 +337,8 @@ impl Observation {
         // Few have these, so that a kernel without a list of them is no news.
         self.listeners = sock_diag::listeners().unwrap_or_default();
         self.xdp_sockets = sock_diag::xdp().unwrap_or_default();
+        let packet = Root::machine().read_if_possible("proc/thread-self/net/packet");
+        self.packet_sockets = packet_sockets(&packet.unwrap_or_default());
     }
 
     fn read_packet_filter(&self, root: &Root, port: Option<u16>, is_first: bool) -> PacketFilter {
@@ -357,7 +361,8 @@ impl Observation {
         let asked = asked.filter(|socket| part.port.is_none_or(|port| socket.local.port() == port));
         let asked = asked.map(|socket| socket.inode);
         let xdp = self.xdp_sockets.iter().map(|socket| socket.inode);
-        let inodes: BTreeSet<u32> = asked.chain(xdp).collect();
+        let packet = self.packet_sockets.iter().map(|socket| socket.inode);
+        let inodes: BTreeSet<u32> = asked.chain(xdp).chain(packet).collect();
         let needed = self.needed(part.first).into_iter();
         let needed: BTreeSet<u32> = needed.filter(|inode| inodes.contains(inode)).collect();
         let (earlier, is_sought) = match part.owners {
@@ -437,6 +442,27 @@ fn cache_bytes(root: &Root) -> Option<u64> {
         size.strip_suffix('K')?.parse::<u64>().ok()
     });
     sizes.max().map(|size| size.saturating_mul(1024))
+}
+
+/// A socket that gets copies of packets (packet(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketSocket {
+    /// Its inode number.
+    pub inode: u32,
+    /// The bytes in its queue, without those of a ring.
+    pub queued_bytes: u64,
+}
+
+/// A line for each socket after a line of names (`packet_seq_show` of net/packet/af_packet.c).
+fn packet_sockets(text: &str) -> Vec<PacketSocket> {
+    let sockets = text.lines().skip(1).filter_map(|line| {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        Some(PacketSocket {
+            inode: columns.get(8)?.parse().ok()?,
+            queued_bytes: columns.get(6)?.parse().ok()?,
+        })
+    });
+    sockets.collect()
 }
 
 /// The attached XDP programs, as `ddos_filter (id 12) at eth0, generic mode`.

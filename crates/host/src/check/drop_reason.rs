@@ -29,7 +29,11 @@ fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
     names.sort_unstable();
     names.dedup();
     let beyond = |name: &str, what: &str, count| {
-        Evidence::new(format!("drop reason {name}, {what}"), 0, count)
+        Evidence::new(
+            format!("drop reason {}, {what}", drop_reasons::words(name)),
+            0,
+            count,
+        )
     };
     let reported = names.into_iter().filter_map(|name| {
         let fate = drop_reasons::fate(name);
@@ -129,7 +133,10 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         }
         false => "",
     };
-    let what = format!("the kernel dropped UDP datagrams for the reason {name}: {what}");
+    let what = format!(
+        "the kernel dropped UDP datagrams for the reason {}: {what}",
+        drop_reasons::words(name)
+    );
     let found = found.says(what, remedy).because(&[hidden.to_owned()]);
     Some(found.with(confidence))
 }

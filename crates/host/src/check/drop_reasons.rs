@@ -102,12 +102,18 @@ const PLACE: char = '@';
 pub(super) const MARK: char = '+';
 /// The marks of the probe, in the order in which they are looked for.
 const MARKS: [(u32, &str); 5] = [
-    (MARK_OPTIONS, "options"),
     (MARK_GROUP, "group"),
+    (MARK_OPTIONS, "options"),
     (MARK_IGMP, "igmp"),
     (MARK_ZERO_CHECKSUM, "zero"),
     (MARK_OWN_ADDRESS, "own"),
 ];
+
+/// A name as people read it: `NOT_SPECIFIED in nf_queue`.
+pub(super) fn words(reason: &str) -> String {
+    let reason = reason.split(MARK).next().unwrap_or(reason);
+    reason.replace(PLACE, " in ")
+}
 
 /// True if a reason is that of a function.
 pub(super) fn has_place(reason: &str) -> bool {

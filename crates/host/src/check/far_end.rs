@@ -7,8 +7,8 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "far_end",
-    reads: "`tx_dropped` and queueing discipline drops of the other end of a veth, in its namespace, less \
-            backlog drops",
+    reads: "`tx_dropped`, and drops of the queueing discipline and of tc filters (`clsact`), of the other end \
+            of a veth, in its namespace, less backlog drops; drop reason `TC_EGRESS`",
     speaks: "a veth's other end, as on the node of a container, dropped packets to this namespace",
     run,
 };
@@ -46,6 +46,27 @@ fn shaped(then: &FarEnd, now: &FarEnd) -> Option<Evidence> {
     Some(Evidence::new(source, then.qdisc_drops?, now.qdisc_drops?))
 }
 
+/// Packets that filters at the end dropped. Their counter has both directions; the kernel's drop reason only the
+/// one to this namespace.
+fn filtered(seen: &Observed, then: &FarEnd, now: &FarEnd) -> Option<(Evidence, u64, Confidence)> {
+    let source = format!("{}: {} drops of its clsact", now.namespace, now.name);
+    let counted = Evidence::new(source, then.filter_drops?, now.filter_drops?);
+    let egress = seen.elsewhere(EGRESS);
+    let (count, confidence) = match seen.drops.is_some() {
+        true => (counted.grown().min(egress), Confidence::Likely),
+        false => (counted.grown(), Confidence::Possible),
+    };
+    (count > 0).then_some((counted, count, confidence))
+}
+
+/// The drop reason of a tc filter for what is sent.
+const EGRESS: &str = "TC_EGRESS";
+
+/// True if an end lost packets to this namespace.
+pub(super) fn loses(seen: &Observed) -> bool {
+    !run(seen).is_empty()
+}
+
 /// How many packets the rings of this namespace refused: the kernel names no reason.
 pub(super) fn without_reason(seen: &Observed) -> u64 {
     let counts = ends(seen).map(|(here, then, now)| refused(seen, here, then, now).1);
@@ -81,7 +102,20 @@ fn run(seen: &Observed) -> Vec<Finding> {
             );
             Some(found.says(what, remedy).with(Confidence::Certain))
         });
-        refused.into_iter().chain(shaped)
+        let filtered = filtered(seen, then, now).map(|(counted, count, confidence)| {
+            let what = format!(
+                "{place}: a filter or BPF program of tc there (clsact) dropped {count} packets to {here}; {way}"
+            );
+            let remedy = format!(
+                "in namespace {}: tc -s filter show dev {} egress, and bpftool net list, show which (of Cilium: \
+                 cilium monitor --type drop, its network policies)",
+                now.namespace,
+                ShellWord::new(&now.name)
+            );
+            let found = Finding::noticed(seen, &CHECK, Station::Wire, vec![counted]);
+            found.of(count, seen).says(what, remedy).with(confidence)
+        });
+        refused.into_iter().chain(shaped).chain(filtered)
     });
     found.collect()
 }

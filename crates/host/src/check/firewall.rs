@@ -1,18 +1,21 @@
 //! Datagrams that a rule of the packet filter dropped.
 
+use super::vanished::is_udp_silent;
 use super::{Check, Confidence, Evidence, Finding, Observed, conntrack};
 use crate::Station;
+use std::net::IpAddr;
 
 pub(super) const CHECK: Check = Check {
     name: "firewall",
-    reads: "the drop reason `NETFILTER_DROP` of UDP (tracepoint skb:kfree_skb; no counter has it), `invalid` \
-            (/proc/net/stat/nf_conntrack), tracked flows, tables of the older iptables",
+    reads: "the drop reason `NETFILTER_DROP` of UDP and IGMP (tracepoint skb:kfree_skb; no counter has it), \
+            `invalid` (/proc/net/stat/nf_conntrack), tracked flows, tables of the older iptables, joined groups",
     speaks: "nftables or iptables dropped UDP datagrams, with `--port` those to it; without it a remark, unless they \
-             seem to be answers or were found invalid",
+             seem to be answers or were found invalid; or IGMP while a group is joined",
     run,
 };
 
 pub(super) const REASON: &str = conntrack::REASON;
+const IGMP: &str = "NETFILTER_DROP+igmp";
 
 /// The commands that list all rules, and a rule's counter.
 pub(super) fn rules(seen: &Observed) -> String {
@@ -31,14 +34,17 @@ struct RuleCause {
 }
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    let Some(dropped) = seen.reason(REASON) else {
-        return Vec::new();
-    };
+    let rule = rule(seen).into_iter();
+    rule.chain(membership(seen)).collect()
+}
+
+fn rule(seen: &Observed) -> Option<Finding> {
+    let dropped = seen.reason(REASON)?;
     let left = dropped.grown().saturating_sub(conntrack::came(seen));
     if left == 0 {
-        return Vec::new();
+        return None;
     }
-    let found = Finding::lost(seen, &CHECK, Station::Ip, vec![dropped]).map(|found| {
+    Finding::lost(seen, &CHECK, Station::Ip, vec![dropped]).map(|found| {
         let mut found = found.of(left, seen);
         let rules = rules(seen);
         let cause = invalid(seen, left).or_else(|| answers(seen, left));
@@ -59,8 +65,46 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let remedy = format!("{}; or {rules}: a rule's counter shows which one it is", cause.remedy);
         let what = format!("{what}{}", cause.what);
         found.says(what, remedy).with(cause.confidence)
-    });
-    found.into_iter().collect()
+    })
+}
+
+/// A bridge or switch that snoops finds no port for a group.
+const NO_PORT: &str = "NO_TX_TARGET";
+
+/// IGMP that was dropped though a group is joined. Groups of the link (224.0.0.0/24) go everywhere.
+fn membership(seen: &Observed) -> Option<Finding> {
+    let dropped = seen.others(IGMP);
+    let of_link =
+        |group: &IpAddr| matches!(group, IpAddr::V4(one) if one.octets()[..3] != [224, 0, 0]);
+    let mut groups = seen.after.groups.iter();
+    let joined = groups.find(|one| of_link(&one.group))?;
+    if dropped == 0 {
+        return None;
+    }
+    let evidence = Evidence::new(format!("drop reason {REASON}, of IGMP"), 0, dropped);
+    let mut found = Finding::noticed(seen, &CHECK, Station::Ip, vec![evidence]);
+    let missed = seen.elsewhere(NO_PORT);
+    let (bridge, confidence) = match missed {
+        0 => (String::new(), Confidence::Possible),
+        _ => {
+            let source = format!("drop reason {NO_PORT} in other namespaces");
+            found.evidence.push(Evidence::new(source, 0, missed));
+            let bridge = format!(
+                "; meanwhile a bridge in another namespace of this machine had no port for {missed} packets"
+            );
+            (bridge, Confidence::Likely)
+        }
+    };
+    let is_silent = seen.asked.port.is_some() && is_udp_silent(seen);
+    found.is_remark = missed == 0 && !is_silent;
+    let what = format!(
+        "the packet filter of this host dropped {dropped} packets of IGMP, and group {} is joined at {}: a switch \
+         or bridge that snoops then takes this host for no member, and sends it the group no more{bridge}",
+        joined.group, joined.interface
+    );
+    let remedy = "nft insert rule TABLE CHAIN meta l4proto igmp accept, or iptables -I INPUT -p igmp -j ACCEPT; on \
+                  the bridge, bridge mdb show lists members";
+    Some(found.says(what, remedy).with(confidence))
 }
 
 /// Newer kernels count a packet as forwarded before the rules see it (`ip_forward`, net/ipv4/ip_forward.c).

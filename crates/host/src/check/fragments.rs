@@ -1,6 +1,6 @@
 //! Datagrams that miss a fragment.
 
-use super::{Check, Confidence, Evidence, Finding, Observed, firewall};
+use super::{Check, Confidence, Evidence, Finding, Observed, firewall, ledger};
 use crate::Station;
 use crate::facts::Observation;
 use crate::ledger::loss::FRAGMENTS;
@@ -8,8 +8,8 @@ use crate::ledger::loss::FRAGMENTS;
 pub(super) const CHECK: Check = Check {
     name: "fragments",
     reads: "`Ip.ReasmFails`, `Ip6.ReasmFails`, `IpExt.ReasmOverlaps`, `ReasmReqds`, `ReasmOKs`; `FRAG` and \
-            `FRAG6` (sockstat, sockstat6)",
-    speaks: "fragments could not be reassembled (lost, overlapping, no memory), or unusually many \
+            `FRAG6` (sockstat, sockstat6); drop reason `FRAG_TOO_FAR`",
+    speaks: "fragments could not be reassembled (lost, too far apart, overlapping, no memory), or unusually many \
              datagrams still wait",
     run,
 };
@@ -26,7 +26,10 @@ const PASSING: f64 = 0.02;
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let failed = failed(seen).into_iter();
-    failed.chain(earlier(seen)).chain(waiting(seen)).collect()
+    let all = failed.chain(earlier(seen));
+    // What waits is then a part of the same, and every fragment came.
+    let waiting = waiting(seen).filter(|_| too_far(seen) == 0);
+    all.chain(waiting).collect()
 }
 
 /// How many datagrams waited for fragments.
@@ -36,8 +39,12 @@ fn waits(facts: &Observation, at: usize) -> u64 {
 
 /// Of those that failed, how many waited at the first moment: their fragments came before it.
 fn old(seen: &Observed, at: usize) -> u64 {
-    seen.grown(&FRAGMENTS.counters[at..=at])
-        .min(waits(seen.before, at))
+    let failed = seen.grown(&FRAGMENTS.counters[at..=at]);
+    let aged = match at {
+        0 => failed.saturating_sub(too_far(seen)),
+        _ => failed,
+    };
+    aged.min(waits(seen.before, at))
 }
 
 /// Datagrams that failed, as far as their fragments came meanwhile.
@@ -45,6 +52,42 @@ pub(super) fn lost(seen: &Observed) -> u64 {
     let old = [0, 1].map(|at| old(seen, at));
     let old = old.iter().fold(0, |sum: u64, &one| sum.saturating_add(one));
     seen.grown(FRAGMENTS.counters).saturating_sub(old)
+}
+
+/// Fragments of IPv4 datagrams that were given up, because too much of the same sender came in between
+/// (`ip_frag_too_far` in net/ipv4/ip_fragment.c). Later ones show no port.
+pub(super) fn too_far(seen: &Observed) -> u64 {
+    let ours = seen.reason(TOO_FAR).map_or(0, |one| one.grown());
+    ours.saturating_add(seen.others(TOO_FAR))
+}
+
+const TOO_FAR: &str = "FRAG_TOO_FAR";
+const DISTANCE: &str = "net.ipv4.ipfrag_max_dist";
+
+/// The finding if distance gave up what failed.
+fn out_of_order(seen: &Observed, mut found: Finding, count: u64) -> Finding {
+    found
+        .evidence
+        .push(Evidence::new(format!("drop reason {TOO_FAR}"), 0, count));
+    let now = seen.after.settings.get(DISTANCE);
+    let now = now.map_or_else(String::new, |now| format!(" ({DISTANCE} is {now})"));
+    let all = count.saturating_add(ledger::skew(seen, found.count)) >= found.count;
+    let (rest, confidence) = match all {
+        true => ("", Confidence::Certain),
+        false => (
+            "; of some the rest did not come, or they found no memory",
+            Confidence::Likely,
+        ),
+    };
+    let what = format!(
+        "fragments came too far apart: between two of one datagram came more of others from the same sender than \
+         is allowed{now}, because a path reorders packets or the sender sends many datagrams at once{rest}"
+    );
+    let remedy = format!(
+        "sysctl -w {DISTANCE}=0, which sets no limit (at very high rates a fragment may then join the wrong \
+         datagram); or one path, without balancing by packet; or datagrams that fit into one packet"
+    );
+    found.says(what, remedy).with(confidence)
 }
 
 fn remedy() -> String {
@@ -97,6 +140,10 @@ fn failed(seen: &Observed) -> Option<Finding> {
     let mut found = found.of(lost(seen), seen);
     if found.count == 0 {
         return None;
+    }
+    let far = too_far(seen);
+    if far > 0 {
+        return Some(out_of_order(seen, found, far));
     }
     let smaller = format!(
         "datagrams that fit into one packet (for DNS: max-udp-size 1232); or more memory: {}; for IPv6 \

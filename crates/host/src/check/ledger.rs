@@ -1,7 +1,7 @@
 //! The ledger of UDP on one host, whichever program receives.
 
 use super::drop_reasons::{self, NOT_SPECIFIED};
-use super::unspecified::Unspecified;
+use super::unspecified::{GROUPS_V4, Unspecified};
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
 use super::{
@@ -171,7 +171,9 @@ pub fn between_reads(seen: &Observed) -> u64 {
 /// By how much a drop reason and a counter of the same `count` packets may differ, because one is read after
 /// the other.
 pub(super) fn skew(seen: &Observed, count: u64) -> u64 {
-    during_reads(seen).saturating_mul(2).max(count / 50)
+    let passed = count as f64 * (seen.apart_ns as f64 / 1e9) / seen.seconds();
+    let slack = during_reads(seen).saturating_add(passed.ceil() as u64);
+    slack.saturating_mul(2).max(count / 50)
 }
 
 /// How many packets came to IP while counters were read.
@@ -190,6 +192,10 @@ pub(super) fn adrift(seen: &Observed) -> u64 {
     // A packet dropped by a socket, or cut by a program, was delivered.
     rows.retain(|row| row.station < Station::Socket);
     let known = sum(&rows).saturating_add(seen.all_others());
+    let known = match known {
+        0 => 0,
+        _ => known.saturating_add(skew(seen, known)),
+    };
     unaccounted.min(gap(seen).saturating_sub(known))
 }
 
@@ -262,6 +268,7 @@ fn unseen(seen: &Observed, unaccounted: u64) -> Option<String> {
     let unseen = vanished(seen)
         .saturating_sub(told.unrouted)
         .saturating_sub(others.max(told.placed))
+        .saturating_sub(seen.others(GROUPS_V4))
         .min(unaccounted);
     if unseen == 0 {
         return None;

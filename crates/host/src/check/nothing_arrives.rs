@@ -396,6 +396,8 @@ fn is_silent(seen: &Observed) -> bool {
     let is_read = seen.drops.is_some()
         || stays_open(seen)
         || unread(seen) <= seen.grown(&["IpExt.InMcastPkts"]);
+    // These have findings of their own.
+    let lost = lost || fragments::too_far(seen) > 0 || far_end::loses(seen);
     is_udp_silent(seen) && is_read && !dropped && !lost
 }
 

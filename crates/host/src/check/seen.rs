@@ -67,6 +67,8 @@ pub struct Observed<'a> {
     pub(super) other_drops: Option<Vec<ReasonCount>>,
     /// The drops of all packets in other namespaces; none if drops are not watched.
     pub(super) drops_elsewhere: Vec<ReasonCount>,
+    /// How long drops and counters were read apart, at both moments together.
+    pub(super) apart_ns: u64,
     /// The sockets in question.
     pub sockets: Vec<SeenSocket<'a>>,
     /// The load of each CPU.
@@ -156,6 +158,7 @@ impl<'a> Observed<'a> {
             drops: drops.map(|_| ours),
             other_drops: drops.map(|_| others),
             drops_elsewhere,
+            apart_ns: 0,
             drops_out: out,
             drops_forwarded: forwarded,
             drops_closed: closed,
@@ -319,7 +322,11 @@ impl<'a> Observed<'a> {
     /// The drops for this reason, if drops could be watched.
     pub fn reason(&self, name: &str) -> Option<Evidence> {
         let count = datagrams(self.drops.as_ref()?, name);
-        Some(Evidence::new(format!("drop reason {name}"), 0, count))
+        Some(Evidence::new(
+            format!("drop reason {}", drop_reasons::words(name)),
+            0,
+            count,
+        ))
     }
 
     /// The same without the parts of a reason that have names of their own.
@@ -327,8 +334,12 @@ impl<'a> Observed<'a> {
         let drops = self.drops.iter().flatten();
         let drops = drops.filter(|drop| drop.reason == name);
         let count = drops.fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
-        Some(Evidence::new(format!("drop reason {name}"), 0, count))
-            .filter(|_| self.drops.is_some())
+        Some(Evidence::new(
+            format!("drop reason {}", drop_reasons::words(name)),
+            0,
+            count,
+        ))
+        .filter(|_| self.drops.is_some())
     }
 
     /// How many buffers were dropped for this reason: a train is one.

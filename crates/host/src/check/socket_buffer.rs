@@ -3,8 +3,8 @@
 use super::overrun::{Cause, Overrun, overruns};
 use super::program_settings::threads;
 use super::reader::{
-    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, own_cpu, pinned, rank, rates,
-    said, waits,
+    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, own_cpu, pinned, rank,
+    rates, said, waits,
 };
 use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket};
 use crate::Station;

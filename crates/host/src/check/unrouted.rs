@@ -1,7 +1,9 @@
 //! Packets that IP delivers nowhere, such as packets for a group without members here.
 
 use super::unspecified::{self, GROUPS_V4, GROUPS_V6, REASON, Unspecified};
-use super::{Check, Confidence, Evidence, Finding, Observed, filter_queue, no_listener};
+use super::{
+    Check, Confidence, Evidence, Finding, Observed, drop_reasons, filter_queue, no_listener,
+};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -29,13 +31,14 @@ fn are_for_others(seen: &Observed) -> bool {
     joined.is_empty() || seen.asked.port.is_none() || seen.sockets.is_empty()
 }
 
-/// How many packets were for others, of IPv4 and IPv6: they are no loss.
+/// How many packets were for others, of IPv4 and IPv6: they are no loss. With a port, those of others too.
 pub(super) fn for_others(seen: &Observed) -> u64 {
     let all = Unspecified::of(seen);
-    match are_for_others(seen) {
+    let ours = match are_for_others(seen) {
         true => all.groups_v4.saturating_add(all.unrouted_v6),
         false => 0,
-    }
+    };
+    ours.saturating_add(seen.others(GROUPS_V4))
 }
 
 /// The limit of groups for one socket.
@@ -63,7 +66,11 @@ fn groups(seen: &Observed, reason: &str, count: u64) -> Option<Finding> {
         true => reason,
         false => REASON,
     };
-    let evidence = vec![Evidence::new(format!("drop reason {source}"), 0, count)];
+    let evidence = vec![Evidence::new(
+        format!("drop reason {}", drop_reasons::words(source)),
+        0,
+        count,
+    )];
     let mut found = Finding::lost(seen, &CHECK, Station::Ip, evidence)?;
     found.evidence.extend(seen.counter(counter));
     found.is_remark = are_for_others(seen);

@@ -11,11 +11,12 @@ use crate::facts::{
 };
 use crate::root::Root;
 use mpps_os::capability::{CAP_BPF, CAP_PERFMON, Rights};
+use mpps_os::clock;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
 use mpps_os::text::Foreign;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,8 @@ type ProbeCounts = Result<Vec<DropCount>, DropProbeError>;
 struct WatchLook {
     facts: Observation,
     drops: Option<Vec<DropCount>>,
+    /// When these were read (`CLOCK_MONOTONIC`).
+    drops_ns: u64,
 }
 
 impl Watch {
@@ -103,9 +106,14 @@ impl Watch {
             link::index(name)?;
         }
         let began = Instant::now();
-        let (facts, counts) = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
+        let (facts, counts, drops_ns) =
+            watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
         let drops = watch.drops(counts);
-        watch.after = WatchLook { facts, drops };
+        watch.after = WatchLook {
+            facts,
+            drops,
+            drops_ns,
+        };
         watch.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         watch.look_elsewhere(&Root::machine());
         watch.queues = QueueCourse::begin(&watch.after.facts.sockets);
@@ -245,7 +253,7 @@ impl Watch {
             true => search(known, is_due),
         };
         let known = (!is_due).then_some(known);
-        let (mut facts, counts) = self.take(Moment::Later(known), owners, goes_on)?;
+        let (mut facts, counts, drops_ns) = self.take(Moment::Later(known), owners, goes_on)?;
         let drops = self.drops(counts);
         QueueCourse::add(&mut self.queues, &facts.sockets);
         self.add_new(&facts.sockets);
@@ -259,7 +267,14 @@ impl Watch {
         if is_due && goes_on() {
             self.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         }
-        self.before = std::mem::replace(&mut self.after, WatchLook { facts, drops });
+        self.before = std::mem::replace(
+            &mut self.after,
+            WatchLook {
+                facts,
+                drops,
+                drops_ns,
+            },
+        );
         Ok(())
     }
 
@@ -268,9 +283,12 @@ impl Watch {
         moment: Moment<'_>,
         owners: OwnerSearch<'_>,
         goes_on: &dyn Fn() -> bool,
-    ) -> HostResult<(Observation, Option<ProbeCounts>)> {
-        let counts = RefCell::new(None);
-        let read = || *counts.borrow_mut() = self.probe.as_ref().map(DropProbe::counts);
+    ) -> HostResult<(Observation, Option<ProbeCounts>, u64)> {
+        let (counts, at_ns) = (RefCell::new(None), Cell::new(0));
+        let read = || {
+            *counts.borrow_mut() = self.probe.as_ref().map(DropProbe::counts);
+            at_ns.set(clock::monotonic_ns());
+        };
         let interface = self.interface.as_deref().map(|name| [name]);
         let is_first = matches!(moment, Moment::First);
         let part = HostPart {
@@ -283,7 +301,7 @@ impl Watch {
             goes_on,
         };
         let facts = Observation::take_part(moment, &part)?;
-        Ok((facts, counts.into_inner()))
+        Ok((facts, counts.into_inner(), at_ns.get()))
     }
 
     /// The host between the last look and the look before it.
@@ -299,7 +317,12 @@ impl Watch {
     fn between<'a>(&'a self, before: &'a WatchLook) -> Observed<'a> {
         let drops = before.drops.as_deref().zip(self.after.drops.as_deref());
         let drops = drops.map(|(before, after)| (before, after, self.namespace));
-        Observed::new(&before.facts, &self.after.facts, drops, self.asked.clone())
+        let apart = |look: &WatchLook| look.drops_ns.abs_diff(look.facts.snapshot.monotonic_ns);
+        let asked = self.asked.clone();
+        Observed {
+            apart_ns: apart(before).saturating_add(apart(&self.after)),
+            ..Observed::new(&before.facts, &self.after.facts, drops, asked)
+        }
     }
 
     /// Notes on everything that could not be seen, and why.

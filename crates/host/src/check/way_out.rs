@@ -4,8 +4,8 @@ use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::Grouped;
 use crate::ledger::loss::{
-    ALLOWANCE_OUT, CGROUP_OUT, FIREWALL_OUT, INTERFACE_OUT, LOSSES_OUT, LossKind, NO_NEIGHBOUR,
-    NO_ROUTE_OUT, OTHER_OUT, QDISC_OUT, SEND_BUFFER, TOO_LONG_OUT,
+    ALLOWANCE_OUT, CGROUP_OUT, FILTER_OUT, FIREWALL_OUT, INTERFACE_OUT, LOSSES_OUT, LossKind,
+    NO_NEIGHBOUR, NO_ROUTE_OUT, OTHER_OUT, QDISC_OUT, SEND_BUFFER, TOO_LONG_OUT,
 };
 use crate::{Loss, ReasonCount, Scope};
 use Confidence::{Certain, Likely, Possible};
@@ -24,7 +24,7 @@ pub(super) const CHECK: Check = Check {
 /// A loss, its description and its remedy.
 type Words = (&'static LossKind, &'static str, &'static str);
 
-const TOLD: [Words; 10] = [
+const TOLD: [Words; 11] = [
     (
         &NO_ROUTE_OUT,
         "this host has no route to where a program sends (ENETUNREACH)",
@@ -60,6 +60,11 @@ const TOLD: [Words; 10] = [
         &QDISC_OUT,
         "the queueing discipline of an interface dropped what this host sends",
         "tc -s qdisc shows which: a higher rate or a longer queue there; or send at a lower rate",
+    ),
+    (
+        &FILTER_OUT,
+        "a filter or BPF program of tc at an interface's egress dropped what this host sends (ENOBUFS)",
+        "tc -s filter show dev IF egress, and bpftool net list, show which; narrow or delete it",
     ),
     (
         &INTERFACE_OUT,
@@ -212,7 +217,12 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
         None => (refused - too_long).saturating_sub(ruled.saturating_add(grouped)),
     };
     let too_long = too_long.max(long);
-    let rest = full.saturating_sub(queued);
+    let (filtered, filtered_by) = by_reason(&FILTER_OUT);
+    let behind_filter = filtered.saturating_sub(full.saturating_sub(queued));
+    let answered = queued.saturating_add(filtered);
+    let rest = full.saturating_sub(answered);
+    // What was dropped between two readings.
+    let rest = if rest <= answered / 50 { 0 } else { rest };
     let most = full.saturating_add(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]));
     let (ring, ring_by) = in_rings(seen);
     let (held, held_by) = counted(seen.losses(Meaning::AllowanceOut));
@@ -249,6 +259,7 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
         row(&CGROUP_OUT, grouped, 0, grouped_by),
         row(&NO_NEIGHBOUR, silent, silent, silent_by),
         row(&QDISC_OUT, queued, queued.saturating_sub(full), queued_by),
+        row(&FILTER_OUT, filtered, behind_filter, filtered_by),
         row(&INTERFACE_OUT, ring, ring.saturating_sub(rest), ring_by),
         row(&ALLOWANCE_OUT, held, held, held_by),
         row(&OTHER_OUT, other, other, other_by),
@@ -333,6 +344,9 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
             "{what}; no socket here sent {forwarded} of them: they were forwarded, or came by an ifb"
         );
     }
+    if kind == &SEND_BUFFER && seen.drops.is_none() {
+        what.push_str("; or a filter of tc dropped it (ENOBUFS)");
+    }
     if seen.asked.port.is_some() && !is_of_port {
         what.push_str("; that is of all ports");
     }
@@ -348,10 +362,11 @@ fn unanswered(seen: &Observed) -> Option<Finding> {
         return None;
     }
     let &(_, what, remedy) = TOLD.iter().find(|(kind, ..)| *kind == &NO_NEIGHBOUR)?;
-    let what = format!(
-        "{what}: {}; as root, mpps doctor counts the loss",
-        hosts.join(", ")
-    );
+    let what = format!("{what}: {}", hosts.join(", "));
     let found = Finding::noticed(seen, &CHECK, NO_NEIGHBOUR.station, told);
-    Some(found.says(what, remedy).with(Possible))
+    Some(
+        found
+            .says(what, seen.reasons_hint() + remedy)
+            .with(Possible),
+    )
 }

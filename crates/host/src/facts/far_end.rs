@@ -35,6 +35,8 @@ pub struct FarEnd {
     pub counters: LinkCounters<u64>,
     /// Drops of the queues in front of it (`tc -s qdisc`); none if it has no queue.
     pub qdisc_drops: Option<u64>,
+    /// Drops of its tc filters in both directions (`clsact`); none if it has none.
+    pub filter_drops: Option<u64>,
 }
 
 /// Namespaces to search for the other ends: that of the machine's first process, that of the
@@ -115,6 +117,7 @@ pub(super) fn of(links: &[link::NetlinkLink]) -> BTreeMap<String, FarEnd> {
 fn look(ends: &[(&str, u32, u32)]) -> CallResult<Vec<(String, FarEnd)>> {
     let links = link::list()?;
     let drops = qdisc::drops().unwrap_or_default();
+    let filtered = qdisc::filter_drops().unwrap_or_default();
     let default = super::parent_interfaces::of_default_routes(&crate::root::Root::machine());
     let found = ends.iter().filter_map(|&(name, index, back)| {
         let own = links.iter().find(|link| link.index == index)?;
@@ -142,6 +145,7 @@ fn look(ends: &[(&str, u32, u32)]) -> CallResult<Vec<(String, FarEnd)>> {
             cards,
             counters: own.statistics?.into(),
             qdisc_drops: drops.get(&index).copied().map(u64::from),
+            filter_drops: filtered.get(&index).copied().map(u64::from),
             ..FarEnd::default()
         };
         Some((name.to_owned(), end))

@@ -252,10 +252,14 @@ pub const CGROUP_OUT: LossKind = LossKind::new(
 pub const NO_NEIGHBOUR: LossKind =
     LossKind::new(At::Sender, "no_neighbour", "no answer of the next host")
         .dropped_for(&["NEIGH_*"]);
-/// The queueing discipline, or a filter of tc, of an interface.
+/// The queueing discipline of an interface.
 pub const QDISC_OUT: LossKind = LossKind::new(At::Sender, "qdisc_out", "queueing discipline")
     .of(Interface)
-    .dropped_for(&["QDISC_*", "FQ_*", "CAKE_*", "DUALPI2_*", "TC_*"]);
+    .dropped_for(&["QDISC_*", "FQ_*", "CAKE_*", "DUALPI2_*"]);
+/// A filter of tc of an interface.
+pub const FILTER_OUT: LossKind = LossKind::new(At::Sender, "tc_filter_out", "filter of tc")
+    .of(Interface)
+    .dropped_for(&["TC_*"]);
 /// The driver of an interface: its transmit ring was full, or it could not send.
 pub const INTERFACE_OUT: LossKind =
     LossKind::new(At::Sender, "interface_out", "sending interface").of(Interface);
@@ -285,6 +289,7 @@ pub const LOSSES_OUT: &[&LossKind] = &[
     &CGROUP_OUT,
     &NO_NEIGHBOUR,
     &QDISC_OUT,
+    &FILTER_OUT,
     &INTERFACE_OUT,
     &ALLOWANCE_OUT,
     &OTHER_OUT,

@@ -3,7 +3,8 @@
 use super::packets::knows_reason;
 use super::program::{Group, Way};
 use super::scenario::{
-    Found, IP, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large, remarks, silent,
+    Found, IP, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large, remarks,
+    silent,
 };
 use crate::common::run;
 use mpps_trial::{Need, Trial, trials};

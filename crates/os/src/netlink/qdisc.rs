@@ -71,17 +71,37 @@ fn set(index: u32, parent: TcHandle, kind: &str) -> CallResult<()> {
 ///
 /// `EOPNOTSUPP` in a kernel without disciplines; an answer that cannot be read.
 pub fn drops() -> CallResult<BTreeMap<u32, u32>> {
-    let socket = NetlinkSocket::open("rtnetlink RTM_GETQDISC", "all interfaces")?;
-    let replies = socket.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
-    Ok(replies.into_iter().filter_map(root_drops).collect())
+    drops_of(TcHandle::ROOT)
 }
 
-/// The interface and the drops of a discipline that is an interface's first.
-fn root_drops(reply: RouteNetlinkMessage) -> Option<(u32, u32)> {
+/// The same of the filters of each interface, in both directions (`tc-bpf(8)`, `clsact`).
+///
+/// # Errors
+///
+/// As [`drops`].
+pub fn filter_drops() -> CallResult<BTreeMap<u32, u32>> {
+    // `TC_H_CLSACT` of include/uapi/linux/pkt_sched.h.
+    drops_of(TcHandle {
+        major: 0xffff,
+        minor: 0xfff1,
+    })
+}
+
+fn drops_of(parent: TcHandle) -> CallResult<BTreeMap<u32, u32>> {
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETQDISC", "all interfaces")?;
+    let replies = socket.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+    let replies = replies.into_iter();
+    Ok(replies
+        .filter_map(|reply| discipline_drops(reply, parent))
+        .collect())
+}
+
+/// The interface and the drops of a discipline with this parent.
+fn discipline_drops(reply: RouteNetlinkMessage, parent: TcHandle) -> Option<(u32, u32)> {
     let RouteNetlinkMessage::NewQueueDiscipline(message) = reply else {
         return None;
     };
-    if message.header.parent != TcHandle::ROOT {
+    if message.header.parent != parent {
         return None;
     }
     let index = u32::try_from(message.header.index).ok()?;

@@ -36,6 +36,7 @@ fn container(
                 ..LinkCounters::default()
             },
             qdisc_drops: qdisc.map(|drops| drops * times),
+            filter_drops: None,
         };
         facts.far_ends = [("eth0".to_owned(), end)].into();
         facts
