@@ -331,7 +331,9 @@ pub fn findings(seen: &Observed) -> Vec<Finding> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| (check.run)(seen)).collect();
     for finding in &mut findings {
         let may_be_meant = MAY_BE_MEANT.contains(&&*finding.check);
-        finding.is_remark |= may_be_meant && is_little(seen, finding.count);
+        // What cost an unknown number of packets decides by itself.
+        let is_counted = finding.count > 0;
+        finding.is_remark |= may_be_meant && is_counted && is_little(seen, finding.count);
     }
     // Among equals the order of the table stays.
     findings.sort_by_key(|finding| (finding.is_remark, std::cmp::Reverse(finding.count)));

@@ -430,7 +430,9 @@ impl Observation {
         let sockets = self.sockets.iter();
         let sockets = sockets.filter(|one| ports.contains(&one.local.port()));
         let xdp = self.xdp_sockets.iter().map(|one| one.inode);
-        sockets.map(|one| one.inode).chain(xdp).collect()
+        let packet = self.packet_sockets.iter().map(|one| one.inode);
+        let sockets = sockets.map(|one| one.inode);
+        sockets.chain(xdp).chain(packet).collect()
     }
 }
 

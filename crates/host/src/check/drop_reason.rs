@@ -43,7 +43,7 @@ fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
                 let rest = Unspecified::of(seen).rest;
                 beyond(name, "without another explanation", rest)
             }
-            // Frames for others are no loss, unless nothing else came.
+            // Frames for others are no loss, unless they are all that came.
             _ if name == OTHERHOST && !is_udp_silent(seen) => return None,
             _ if VIRTUAL.contains(&name) => {
                 let rest = virtual_device::beyond(seen, name);

@@ -100,7 +100,7 @@ fn fate_of(column: &'static str) -> Option<Fate> {
 const PLACE: char = '@';
 /// Stands in front of what the packets have in common.
 pub(super) const MARK: char = '+';
-/// The marks of the probe, in the order in which they are looked for.
+/// The marks of the probe, in the order of search.
 const MARKS: [(u32, &str); 5] = [
     (MARK_GROUP, "group"),
     (MARK_OPTIONS, "options"),
@@ -125,7 +125,7 @@ pub(super) fn has_place(reason: &str) -> bool {
 pub(super) fn refine(drops: &mut Vec<ReasonCount>) {
     let mut refined: Vec<ReasonCount> = Vec::new();
     for mut drop in std::mem::take(drops) {
-        if let Some(name) = refined_name(&drop) {
+        if let Some(name) = refined_name(&drop).filter(|name| *name != drop.reason) {
             drop.reason = name;
             drop.place.clear();
         }

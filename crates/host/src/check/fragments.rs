@@ -58,7 +58,17 @@ pub(super) fn lost(seen: &Observed) -> u64 {
 /// (`ip_frag_too_far` in net/ipv4/ip_fragment.c). Later ones show no port.
 pub(super) fn too_far(seen: &Observed) -> u64 {
     let ours = seen.reason(TOO_FAR).map_or(0, |one| one.grown());
-    ours.saturating_add(seen.others(TOO_FAR))
+    let known = ours.saturating_add(seen.others(TOO_FAR));
+    known.saturating_add(of_unknown(seen))
+}
+
+/// What waited has another thing where its device was, so that its namespace is not known. They are this one's
+/// at most as far as it counts them.
+fn of_unknown(seen: &Observed) -> u64 {
+    let drops = seen.drops_unknown.iter();
+    let drops = drops.filter(|drop| drop.reason == TOO_FAR);
+    let unknown = drops.fold(0, |sum: u64, drop| sum.saturating_add(drop.buffers));
+    unknown.min(seen.grown(&FRAGMENTS.counters[..1]))
 }
 
 const TOO_FAR: &str = "FRAG_TOO_FAR";
@@ -73,7 +83,8 @@ fn out_of_order(seen: &Observed, mut found: Finding, count: u64) -> Finding {
     let now = now.map_or_else(String::new, |now| format!(" ({DISTANCE} is {now})"));
     let all = count.saturating_add(ledger::skew(seen, found.count)) >= found.count;
     let (rest, confidence) = match all {
-        true => ("", Confidence::Certain),
+        true if of_unknown(seen) == 0 => ("", Confidence::Certain),
+        true => ("", Confidence::Likely),
         false => (
             "; of some the rest did not come, or they found no memory",
             Confidence::Likely,

@@ -67,6 +67,8 @@ pub struct Observed<'a> {
     pub(super) other_drops: Option<Vec<ReasonCount>>,
     /// The drops of all packets in other namespaces; none if drops are not watched.
     pub(super) drops_elsewhere: Vec<ReasonCount>,
+    /// The drops of all packets that no longer know their namespace, as fragments that waited.
+    pub(super) drops_unknown: Vec<ReasonCount>,
     /// How long drops and counters were read apart, at both moments together.
     pub(super) apart_ns: u64,
     /// The sockets in question.
@@ -137,13 +139,14 @@ impl<'a> Observed<'a> {
             }
         });
         let [mut ours, mut others, mut out, mut closed] = [const { Vec::new() }; 4];
-        let mut drops_elsewhere = Vec::new();
+        let [mut drops_elsewhere, mut drops_unknown] = [const { Vec::new() }; 2];
         if let Some((then, now, netns)) = drops {
             ours = DropCount::since(now, then, netns);
             others = DropCount::others_since(now, then, netns);
             out = DropCount::sent_since(now, then, netns);
             closed = DropCount::closed_since(now, then);
             drops_elsewhere = DropCount::elsewhere_since(now, then, netns);
+            drops_unknown = DropCount::unknown_since(now, then);
             for all in [&mut ours, &mut others, &mut out] {
                 drop_reasons::refine(all);
             }
@@ -158,6 +161,7 @@ impl<'a> Observed<'a> {
             drops: drops.map(|_| ours),
             other_drops: drops.map(|_| others),
             drops_elsewhere,
+            drops_unknown,
             apart_ns: 0,
             drops_out: out,
             drops_forwarded: forwarded,

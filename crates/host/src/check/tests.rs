@@ -9,6 +9,7 @@ mod groups;
 mod out;
 mod owners;
 mod packet_filter;
+mod places;
 mod reads;
 mod refusals;
 mod sockets;
@@ -139,6 +140,7 @@ fn findings(seen: &Observed) -> Vec<Finding> {
     twin.drops_forwarded.clone_from(&seen.drops_forwarded);
     twin.drops_closed.clone_from(&seen.drops_closed);
     twin.drops_elsewhere.clone_from(&seen.drops_elsewhere);
+    twin.drops_unknown.clone_from(&seen.drops_unknown);
     let mut expected: Vec<[String; 3]> = found.iter().map(words).collect();
     let [shown, word] = [
         Foreign(HOSTILE).to_string(),

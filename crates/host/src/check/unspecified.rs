@@ -77,7 +77,7 @@ pub(super) struct Unspecified {
     pub(super) unrouted: u64,
     /// Packets to IPv4 groups, by the function that dropped them.
     pub(super) groups_v4: u64,
-    /// All packets of IPv4 whose cause that function tells.
+    /// All packets of IPv4 with a cause by their function.
     pub(super) placed: u64,
     /// The same of IPv6, which counts what comes to groups.
     pub(super) unrouted_v6: u64,

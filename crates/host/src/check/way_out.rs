@@ -363,7 +363,8 @@ fn unanswered(seen: &Observed) -> Option<Finding> {
     }
     let &(_, what, remedy) = TOLD.iter().find(|(kind, ..)| *kind == &NO_NEIGHBOUR)?;
     let what = format!("{what}: {}", hosts.join(", "));
-    let found = Finding::noticed(seen, &CHECK, NO_NEIGHBOUR.station, told);
+    let mut found = Finding::noticed(seen, &CHECK, NO_NEIGHBOUR.station, told);
+    found.is_remark = true;
     Some(
         found
             .says(what, seen.reasons_hint() + remedy)

@@ -185,11 +185,19 @@ impl DropCount {
 
     /// All drops in other namespaces, as far as they are known.
     pub(crate) fn elsewhere_since(now: &[Self], then: &[Self], netns: u32) -> Vec<ReasonCount> {
-        let is_elsewhere = |count: &&Self| ![netns, UNKNOWN_NAMESPACE].contains(&count.netns);
+        Self::all_since(now, then, |of| ![netns, UNKNOWN_NAMESPACE].contains(&of))
+    }
+
+    /// All drops in namespaces that are not known.
+    pub(crate) fn unknown_since(now: &[Self], then: &[Self]) -> Vec<ReasonCount> {
+        Self::all_since(now, then, |of| of == UNKNOWN_NAMESPACE)
+    }
+
+    fn all_since(now: &[Self], then: &[Self], is_asked: impl Fn(u32) -> bool) -> Vec<ReasonCount> {
         let parts = [true, false].map(|ours| {
             [true, false].map(|sent| {
                 Self::grown(now, then, |count| {
-                    is_elsewhere(count) && (count.ours, count.sent) == (ours, sent)
+                    is_asked(count.netns) && (count.ours, count.sent) == (ours, sent)
                 })
             })
         });

@@ -26,7 +26,7 @@ pub(super) struct Details {
     pub(super) placed: u32,
     /// The reasons that are counted by marks.
     pub(super) marked: Vec<u32>,
-    /// The reason for which Ethernet addresses are compared.
+    /// The reason that needs Ethernet addresses.
     pub(super) addressed: Option<u32>,
 }
 
