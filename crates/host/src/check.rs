@@ -41,6 +41,7 @@ mod ports_used_up;
 mod program_settings;
 mod quota;
 mod reader;
+mod reading_times;
 mod reason_counts;
 mod refusal;
 mod reuseport_uneven;

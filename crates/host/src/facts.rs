@@ -100,7 +100,7 @@ pub struct Observation {
     /// Its sockets of AF_XDP; none where the kernel does not list them.
     pub xdp_sockets: Vec<XdpEntry>,
     /// Its sockets of AF_PACKET, such as those of captures.
-    pub packet_sockets: Vec<PacketSocket>,
+    pub packet_sockets: Vec<CaptureSocket>,
     /// The processes that have these sockets, by the sockets' inode numbers. A server that forks
     /// has a socket in several processes. The list is empty if this user may not see the owner.
     pub owners: BTreeMap<u32, Vec<u32>>,
@@ -258,10 +258,7 @@ impl Observation {
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         facts.reassembling = reassembling(&root);
-        facts.packet_queues = root
-            .read_if_possible("proc/thread-self/net/netfilter/nfnetlink_queue")
-            .map(|text| packet_queues(&text))
-            .unwrap_or_default();
+        facts.packet_queues = packet_queues(&root);
         facts.unanswered = unanswered(&facts.links);
         if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
             facts.reverse_path = reverse_path(&root, &facts.links);
@@ -448,7 +445,7 @@ fn cache_bytes(root: &Root) -> Option<u64> {
 
 /// A socket that gets copies of packets (packet(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PacketSocket {
+pub struct CaptureSocket {
     /// Its inode number.
     pub inode: u32,
     /// The bytes in its queue, without those of a ring.
@@ -456,10 +453,10 @@ pub struct PacketSocket {
 }
 
 /// A line for each socket after a line of names (`packet_seq_show` of net/packet/af_packet.c).
-fn packet_sockets(text: &str) -> Vec<PacketSocket> {
+fn packet_sockets(text: &str) -> Vec<CaptureSocket> {
     let sockets = text.lines().skip(1).filter_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();
-        Some(PacketSocket {
+        Some(CaptureSocket {
             inode: columns.get(8)?.parse().ok()?,
             queued_bytes: columns.get(6)?.parse().ok()?,
         })
@@ -487,7 +484,9 @@ fn xdp_programs(links: &[NetlinkLink]) -> Vec<String> {
 
 /// A line for each queue that a program has (`seq_show` of net/netfilter/nfnetlink_queue.c): its number first,
 /// and drops by a full queue and by a full socket.
-fn packet_queues(text: &str) -> BTreeMap<u32, u64> {
+fn packet_queues(root: &Root) -> BTreeMap<u32, u64> {
+    let text = root.read_if_possible("proc/thread-self/net/netfilter/nfnetlink_queue");
+    let text = text.unwrap_or_default();
     let queues = text.lines().filter_map(|line| {
         let columns = line.split_ascii_whitespace();
         let columns: Vec<u64> = columns.filter_map(|one| one.parse().ok()).collect();

@@ -1,6 +1,6 @@
 //! Datagrams with a wrong checksum.
 
-use super::{Check, Confidence, Finding, Observed, drop_reasons, ledger};
+use super::{Check, Confidence, Finding, Observed, drop_reasons, reading_times};
 use crate::ledger::loss::CHECKSUM;
 
 pub(super) const CHECK: Check = Check {
@@ -25,7 +25,9 @@ fn run(seen: &Observed) -> Vec<Finding> {
             && (zero > 0 || is_v6 && seen.drops.is_none())
         {
             let (cause, remedy) = (row.causes.join("; or "), row.remedies.join("; or "));
-            if zero > 0 && zero.saturating_add(ledger::skew(seen, found.count)) >= found.count {
+            if zero > 0
+                && zero.saturating_add(reading_times::skew(seen, found.count)) >= found.count
+            {
                 found
                     .evidence
                     .extend(seen.reason(ZERO).filter(|one| one.grown() > 0));

@@ -1,6 +1,6 @@
 //! Datagrams that miss a fragment.
 
-use super::{Check, Confidence, Evidence, Finding, Observed, firewall, ledger};
+use super::{Check, Confidence, Evidence, Finding, Observed, firewall, reading_times};
 use crate::Station;
 use crate::facts::Observation;
 use crate::ledger::loss::FRAGMENTS;
@@ -41,7 +41,7 @@ fn waits(facts: &Observation, at: usize) -> u64 {
 fn old(seen: &Observed, at: usize) -> u64 {
     let failed = seen.grown(&FRAGMENTS.counters[at..=at]);
     let aged = match at {
-        0 => failed.saturating_sub(too_far(seen)),
+        0 if too_far(seen) > 0 => 0,
         _ => failed,
     };
     aged.min(waits(seen.before, at))
@@ -81,7 +81,7 @@ fn out_of_order(seen: &Observed, mut found: Finding, count: u64) -> Finding {
         .push(Evidence::new(format!("drop reason {TOO_FAR}"), 0, count));
     let now = seen.after.settings.get(DISTANCE);
     let now = now.map_or_else(String::new, |now| format!(" ({DISTANCE} is {now})"));
-    let all = count.saturating_add(ledger::skew(seen, found.count)) >= found.count;
+    let all = count.saturating_add(reading_times::skew(seen, found.count)) >= found.count;
     let (rest, confidence) = match all {
         true if of_unknown(seen) == 0 => ("", Confidence::Certain),
         true => ("", Confidence::Likely),

@@ -5,8 +5,8 @@ use super::unspecified::{GROUPS_V4, Unspecified};
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
 use super::{
-    CHECKS, Evidence, Observed, drop_reason, far_end, firewall, fragments, udp_memory, unhandled,
-    unrouted,
+    CHECKS, Evidence, Observed, drop_reason, far_end, firewall, fragments, reading_times,
+    udp_memory, unhandled, unrouted,
 };
 use crate::ledger::loss::{
     FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
@@ -165,23 +165,7 @@ pub fn ledger(seen: &Observed) -> Ledger {
 /// How many packets UNACCOUNTED may have, on either side of zero, only because counters are not read
 /// at one instant: those that came during both readings, and those that wait in a socket at only one of them.
 pub fn between_reads(seen: &Observed) -> u64 {
-    during_reads(seen).saturating_add(seen.waiting_change())
-}
-
-/// By how much a drop reason and a counter of the same `count` packets may differ, because one is read after
-/// the other.
-pub(super) fn skew(seen: &Observed, count: u64) -> u64 {
-    let passed = count as f64 * (seen.apart_ns as f64 / 1e9) / seen.seconds();
-    let slack = during_reads(seen).saturating_add(passed.ceil() as u64);
-    slack.saturating_mul(2).max(count / 50)
-}
-
-/// How many packets came to IP while counters were read.
-pub(super) fn during_reads(seen: &Observed) -> u64 {
-    let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]) as f64;
-    let read_ns = seen.before.read_ns.saturating_add(seen.after.read_ns);
-    let passed = came * (read_ns as f64 / 1e9) / seen.seconds();
-    passed.ceil() as u64
+    reading_times::during_reads(seen).saturating_add(seen.waiting_change())
 }
 
 /// The part of UNACCOUNTED that is neither another protocol nor waiting in a socket. IP received
@@ -194,7 +178,7 @@ pub(super) fn adrift(seen: &Observed) -> u64 {
     let known = sum(&rows).saturating_add(seen.all_others());
     let known = match known {
         0 => 0,
-        _ => known.saturating_add(skew(seen, known)),
+        _ => known.saturating_add(reading_times::skew(seen, known)),
     };
     unaccounted.min(gap(seen).saturating_sub(known))
 }

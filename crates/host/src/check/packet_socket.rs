@@ -2,7 +2,7 @@
 
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
-use crate::facts::{PacketSocket, Process};
+use crate::facts::{CaptureSocket, Process};
 use std::collections::BTreeSet;
 
 pub(super) const CHECK: Check = Check {
@@ -53,7 +53,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
 fn owners<'a>(seen: &Observed<'a>) -> Vec<&'a Process> {
     let all = &seen.after.packet_sockets;
     let earlier = &seen.before.packet_sockets;
-    let was_queued = |one: &PacketSocket| {
+    let was_queued = |one: &CaptureSocket| {
         let before = earlier.iter().find(|before| before.inode == one.inode);
         one.queued_bytes > 0 || before.is_some_and(|before| before.queued_bytes > 0)
     };

@@ -4,7 +4,7 @@ use super::full_buffers::FullBuffers;
 use super::ledger::during_reads;
 use super::reason_counts::told_by_reason;
 use super::refusal::{RefusalCause, at_sockets, by_ipsec};
-use super::{Check, Confidence, Finding, Observed, ledger};
+use super::{Check, Confidence, Finding, Observed, reading_times};
 use crate::ledger::loss::{CHECKSUM, REFUSED_BY_UDP};
 
 pub(super) const CHECK: Check = Check {
@@ -51,7 +51,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let what = format!("UDP refused datagrams: {what}");
         let all = found.count;
         // The rest of what a reason explains is packets that came between two readings.
-        let left = match left < all && left <= ledger::skew(seen, all) {
+        let left = match left < all && left <= reading_times::skew(seen, all) {
             true => 0,
             false => left,
         };
@@ -71,7 +71,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
 fn cause(seen: &Observed, left: u64) -> RefusalCause {
     // With a port, the counter has all others too.
     let short = seen.buffers(SHORT).saturating_add(seen.others(SHORT));
-    let is_short = short > 0 && short.saturating_add(ledger::skew(seen, left)) >= left;
+    let is_short = short > 0 && short.saturating_add(reading_times::skew(seen, left)) >= left;
     // A checksum that is found wrong in the end counts at the socket, too.
     let at = FullBuffers::of(seen)
         .others

@@ -1,6 +1,6 @@
 //! Packets that IP received, and that no counter and no drop reason has.
 
-use super::{Check, Confidence, Finding, Observed, is_little, ledger, vanished};
+use super::{Check, Confidence, Finding, Observed, is_little, ledger, reading_times, vanished};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let count = ledger::adrift(seen);
-    if count <= ledger::during_reads(seen)
+    if count <= reading_times::during_reads(seen)
         || is_little(seen, count)
         || seen.counter("Ip.InDelivers").is_none()
     {

@@ -1,6 +1,6 @@
 //! Packets that IP received and whose fate no IP counter shows.
 
-use super::{Observed, firewall};
+use super::{Observed, conntrack};
 
 /// Received packets, and packets whose fate is known. The difference has vanished.
 type Fates = (&'static [&'static str], &'static [&'static str]);
@@ -86,9 +86,12 @@ pub(super) fn packets_to_strange_groups(seen: &Observed) -> u64 {
 
 /// The UDP packets that a firewall dropped. With a port it is packets of all protocols.
 fn filtered(seen: &Observed) -> u64 {
-    let filtered = seen.reason(firewall::REASON);
+    let filtered = seen.reason(conntrack::REASON);
     let filtered = filtered.map_or(0, |filtered| filtered.grown());
-    let others = seen.asked.port.map_or(0, |_| seen.others(firewall::REASON));
+    let others = seen
+        .asked
+        .port
+        .map_or(0, |_| seen.others(conntrack::REASON));
     filtered.saturating_add(others)
 }
 

@@ -5,7 +5,7 @@ use crate::counters::drop_probe::{
     MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
 };
 use crate::facts::far_end::FarEnd;
-use crate::facts::{JoinedGroup, PacketSocket};
+use crate::facts::{CaptureSocket, JoinedGroup};
 
 const LOST: u64 = 1000;
 
@@ -390,7 +390,7 @@ fn a_capture_that_loses_is_named_and_is_a_remark_unless_asked_for() {
     let copies = [drop_at("PACKET_SOCK_ERROR", "", 0)];
     let has_socket = |facts: &mut Observation| {
         let queued_bytes = 60_000;
-        facts.packet_sockets = vec![PacketSocket {
+        facts.packet_sockets = vec![CaptureSocket {
             inode: 9,
             queued_bytes,
         }];

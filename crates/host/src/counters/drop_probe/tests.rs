@@ -445,25 +445,22 @@ fn a_limit_of_the_process_is_not_told_as_an_old_kernel() {
     }
 }
 
-/// What a packet of this namespace has in its key, by what decides between causes.
-#[test]
-fn details_are_kept_only_where_they_decide() {
+/// Namespace, reason, IPv6 or not, three bytes of the packet, its Ethernet destination; whether the place is
+/// kept, and the marks.
+type DetailRow = (u32, u32, bool, [u8; 3], [u8; 6], bool, u32);
+
+const PLACED: u32 = 2;
+const MARKED: u32 = 3;
+const ADDRESSED: u32 = 4;
+const PLAIN: u32 = 5;
+
+fn detail_rows() -> Vec<DetailRow> {
     use super::{MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM};
-    const PLACED: u32 = 2;
-    const MARKED: u32 = 3;
-    const ADDRESSED: u32 = 4;
-    const PLAIN: u32 = 5;
-    let details = |namespace| Details {
-        namespace,
-        placed: PLACED,
-        marked: vec![PLACED, MARKED],
-        addressed: Some(ADDRESSED),
-    };
     let here = OWNERS[0].2;
     let (mut other, mut own, mut group) = (OWN_ADDRESS, OWN_ADDRESS, OWN_ADDRESS);
     (other[5], own[5], group[0]) = (2, 1, 3);
     let v4 = [0x45_u8, 17, 10];
-    let rows: [(u32, u32, bool, [u8; 3], [u8; 6], bool, u32); 13] = [
+    vec![
         (here, PLACED, false, v4, other, true, 0),
         (
             here,
@@ -509,8 +506,22 @@ fn details_are_kept_only_where_they_decide() {
         (here, PLAIN, false, [0x46, 2, 239], own, false, 0),
         (OWNERS[3].2, PLACED, false, [0x46, 2, 239], own, false, 0),
         (OWNERS[3].2, ADDRESSED, false, v4, own, false, 0),
-    ];
-    for (namespace, reason, ipv6, [first, protocol, last], address, is_placed, marks) in rows {
+    ]
+}
+
+/// What a packet of this namespace has in its key, by what decides between causes.
+#[test]
+fn details_are_kept_only_where_they_decide() {
+    let here = OWNERS[0].2;
+    let details = |namespace| Details {
+        namespace,
+        placed: PLACED,
+        marked: vec![PLACED, MARKED],
+        addressed: Some(ADDRESSED),
+    };
+    for (namespace, reason, ipv6, [first, protocol, last], address, is_placed, marks) in
+        detail_rows()
+    {
         let mut bench = Bench::new(1);
         bench.details = Some(details(here));
         let device = if namespace == here {
