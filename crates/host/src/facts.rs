@@ -55,7 +55,7 @@ use mpps_os::netlink::neighbour;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.
@@ -132,6 +132,10 @@ pub struct Observation {
     pub steering: BTreeMap<String, Vec<CpuList>>,
     /// The ports that programs get which ask for none (`net.ipv4.ip_local_port_range`).
     pub client_ports: Option<RangeInclusive<u16>>,
+    /// Whether each interface with a route forwards IPv4 packets; empty if none came for a strange address.
+    pub forwarding: BTreeMap<String, bool>,
+    /// Where a rule of NAT sends the datagrams for the port in question, if no socket has it; none at a first moment.
+    pub translated: Option<SocketAddr>,
     /// The connection tracker; none where the kernel has none.
     pub conntrack: Option<Conntrack>,
     /// The packet filter; at a first moment without flows.
@@ -265,6 +269,9 @@ impl Observation {
             facts.default_routes = parent_interfaces::of_default_routes(&root);
         }
         facts.packet_filter = facts.read_packet_filter(&root, part.port, is_first);
+        if facts.snapshot.snmp.value("Ip.InAddrErrors") > Some(0) {
+            facts.forwarding = forwarding(&root);
+        }
         if !is_first {
             facts.find_owners(&root, &mounts, part);
             facts.groups = delivery::joined_groups(&root);
@@ -521,6 +528,21 @@ fn reverse_path(root: &Root, links: &[NetlinkLink]) -> BTreeMap<String, u8> {
         Some((link.name.to_string(), own.max(all)))
     });
     modes.collect()
+}
+
+/// Whether each interface with a route of IPv4 forwards what comes by it (`conf/IF/forwarding`).
+fn forwarding(root: &Root) -> BTreeMap<String, bool> {
+    let routes = root.read_if_possible("proc/thread-self/net/route");
+    let routes = routes.unwrap_or_default();
+    let names = routes
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_ascii_whitespace().next());
+    let all = names.filter_map(|name| {
+        let path = format!("proc/sys/net/ipv4/conf/{name}/forwarding");
+        Some((name.to_owned(), root.read_if_possible(&path)?.trim() != "0"))
+    });
+    all.collect()
 }
 
 /// Neighbours that do not answer, by the names of their interfaces: the first few.

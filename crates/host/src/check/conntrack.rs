@@ -1,13 +1,13 @@
-//! A full table of connections.
+//! Packets that connection tracking dropped.
 
-use super::{Check, Evidence, Finding, Observed};
+use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use crate::facts::Conntrack;
 
 pub(super) const CHECK: Check = Check {
     name: "conntrack",
-    reads: "`drop` (/proc/net/stat/nf_conntrack), `nf_conntrack_count` and `_max`",
-    speaks: "connection tracking dropped packets: table full, or two packets of one flow at once",
+    reads: "`drop` and `insert_failed` (/proc/net/stat/nf_conntrack), `nf_conntrack_count` and `_max`",
+    speaks: "connection tracking dropped packets: table full, ports of a source NAT used up, or two packets of a flow at once",
     run,
 };
 
@@ -43,7 +43,26 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let (Some(evidence), Some(table)) = (dropped(seen), seen.after.conntrack) else {
         return Vec::new();
     };
-    let found = Finding::lost(seen, &CHECK, Station::Ip, vec![evidence]).map(|found| {
+    let before = seen
+        .before
+        .conntrack
+        .map_or(0, |before| before.insert_failed);
+    let failed = Evidence::new("nf_conntrack insert_failed", before, table.insert_failed);
+    let has_room = table.entries < table.entries_max / 10 * 9;
+    let found = Finding::lost(seen, &CHECK, Station::Ip, vec![evidence]).map(|mut found| {
+        if has_room && failed.grown().saturating_mul(2) >= found.count {
+            found.evidence.push(failed);
+            return found.of(came(seen), seen).says(
+                format!(
+                    "connection tracking dropped packets, and its table has room ({} of {} entries): the ports of a \
+                     source NAT rule are used up, or two packets began one flow at once",
+                    table.entries, table.entries_max
+                ),
+                "iptables-save -t nat, nft list ruleset: a larger range of ports or more addresses in the rule \
+                 (SNAT, MASQUERADE); or a shorter net.netfilter.nf_conntrack_udp_timeout; or, for lookups of names \
+                 (A and AAAA at once), single-request in resolv.conf",
+            ).with(Confidence::Likely);
+        }
         found.of(came(seen), seen).says(
             format!(
                 "connection tracking dropped packets; {} of at most {} entries are in its table",
@@ -52,7 +71,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
             format!(
                 "spare the flow both ways, in chains of priority raw: nft add rule inet raw prerouting udp \
                  dport PORT notrack; nft add rule inet raw output udp sport PORT notrack (rules by state no \
-                 longer match it). Or a larger table: sysctl -w net.netfilter.nf_conntrack_max={}",
+                 longer match it; not for a flow of a NAT rule). Or a larger table: sysctl -w net.netfilter.nf_conntrack_max={}",
                 table.entries_max.saturating_mul(4)
             ),
         )

@@ -186,6 +186,7 @@ fn renamed(facts: &Observation) -> Observation {
         *neighbour = neighbour.replace("eth0", HOSTILE);
     }
     facts.far_ends = all(&facts.far_ends);
+    facts.forwarding = all(&facts.forwarding);
     for link in &mut facts.links {
         link.name = link.name.replace("eth0", HOSTILE);
     }

@@ -1,6 +1,7 @@
 //! The kernel's table of connections.
 
 use crate::root::Root;
+use std::net::SocketAddr;
 
 /// How full the table is, and what it refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Conntrack {
     pub dropped: u64,
     /// Packets found invalid (`invalid`), as with a wrong checksum: a rule may drop these.
     pub invalid: u64,
+    /// Those among them that an entry of another flow, or of the same one, was in the way of (`insert_failed`).
+    pub insert_failed: u64,
 }
 
 impl Conntrack {
@@ -30,6 +33,7 @@ impl Conntrack {
             entries_max: number("nf_conntrack_max")?,
             dropped: column(&text, "drop"),
             invalid: column(&text, "invalid"),
+            insert_failed: column(&text, "insert_failed"),
         })
     }
 }
@@ -68,6 +72,7 @@ mod tests {
                     00000002 00000000 00000000 00000000 0000000a 00000001 00000005\n\
                     00000002 00000000 00000000 00000000 00000000 00000010 00000000\n";
         assert_eq!((column(text, "drop"), column(text, "early_drop")), (17, 5));
+        assert_eq!(column(text, "insert_failed"), 10);
         for odd in ["", "drop", "drop\nxyz", "drop\n1 2 3", "found\n7"] {
             assert_eq!(
                 column(odd, "drop"),

@@ -203,7 +203,7 @@ fn each_way_to_be_lost_on_the_way_out_is_counted_once() {
         (&[discards, long], "", "EMSGSIZE", Certain),
         (&[discards, full], "", "EAGAIN", Likely),
         (&[discards, full], "QDISC_OVERLIMIT", "queueing", Certain),
-        (&[sent_all], "NEIGH_QUEUEFULL", "10.0.0.7 on eth0", Certain),
+        (&[sent_all], "NEIGH_FAILED", "10.0.0.7 on eth0", Certain),
     ];
     for (counters, reason, words, confidence) in cases {
         let counters: Vec<_> = counters.iter().map(|name| (*name, LOST)).collect();
