@@ -5,7 +5,7 @@ use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 use crate::counters::read_probe::ReadProbe;
-use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere};
+use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, strayed_threads};
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
 };
@@ -18,6 +18,7 @@ use mpps_os::netlink::sock_diag::{self, UdpEntry};
 use mpps_os::text::Foreign;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// "Operation not permitted", errno(3).
@@ -139,7 +140,13 @@ impl Watch {
                     list(&others),
                     first.0
                 ),
-                (true, None) => "nor has a child of it, as far as this user sees".to_owned(),
+                (true, None) => match strayed_threads(root, main).first() {
+                    Some(thread) => format!(
+                        "its thread {thread} is in another network namespace: mpps doctor --netns \
+                         /proc/{main}/task/{thread}/ns/net"
+                    ),
+                    None => "nor has a child of it, as far as this user sees".to_owned(),
+                },
             };
             let port = self
                 .asked
@@ -150,7 +157,17 @@ impl Watch {
         }
         let is_missing = |port: &u16| facts.sockets.iter().all(|one| one.local.port() != *port);
         if let Some(port) = self.asked.port.filter(is_missing) {
-            let holders = holders_elsewhere(root, port);
+            let all = holders_elsewhere(root, port);
+            let (holders, strangers): (Vec<_>, Vec<_>) = all
+                .into_iter()
+                .partition(|one| is_joined(one.0, &facts.links));
+            if let (true, [_]) = (holders.is_empty(), &strangers[..]) {
+                let note = format!(
+                    "{} has port {port} in a network namespace that no veth joins to this one",
+                    list(&strangers)
+                );
+                self.notes.push(Foreign(note).to_string());
+            }
             self.asked.elsewhere = holders.first().map(|first| {
                 let pid = first.0;
                 let holders = list(&holders);
@@ -378,6 +395,15 @@ impl Watch {
         }
         counts.ok()
     }
+}
+
+/// True if an interface here has its other end in the network namespace of this process. Traffic can go there.
+fn is_joined(pid: u32, links: &[link::NetlinkLink]) -> bool {
+    let namespace = NetNamespace::open(&format!("/proc/{pid}/ns/net"));
+    let id = namespace
+        .ok()
+        .and_then(|namespace| link::namespace_id(namespace.as_fd()).ok()?);
+    id.is_some() && links.iter().any(|link| link.bound_namespace == id)
 }
 
 /// Why nothing is known of an interface that did not stay between two moments. It was renamed, or

@@ -25,6 +25,19 @@ pub(crate) fn holders_elsewhere(root: &Root, port: u16) -> Vec<UdpHolder> {
     all.collect()
 }
 
+/// The threads of this process that are in another network namespace than its first one: a thread may enter one by
+/// setns(2), and its sockets are there.
+pub(crate) fn strayed_threads(root: &Root, pid: u32) -> Vec<u32> {
+    let own = root.link(&format!("proc/{pid}/ns/net"));
+    let names = root.names(&format!("proc/{pid}/task")).into_iter();
+    let threads = names.filter_map(|name| name.parse().ok());
+    let strayed = threads.filter(|tid| {
+        let namespace = root.link(&format!("proc/{pid}/task/{tid}/ns/net"));
+        namespace.is_some() && namespace != own
+    });
+    strayed.collect()
+}
+
 /// The process of this number or thread, and its descendants with UDP sockets in any network namespace.
 pub(crate) fn family(root: &Root, pid: u32) -> (u32, Vec<UdpHolder>) {
     let main = status(root, pid, "Tgid").and_then(|ids| ids.parse().ok());
@@ -135,6 +148,8 @@ mod tests {
             ("102/fd/3", "socket:[4711]"),
             ("7/fd/3", "socket:[10]"),
             ("8/fd/3", "socket:[9]"),
+            ("7/task/7/ns/net", "net:[2]"),
+            ("7/task/9/ns/net", "net:[1]"),
         ] {
             tree.root.set_link(&format!("proc/{path}"), target);
         }
@@ -148,6 +163,13 @@ mod tests {
         assert_eq!(holders_elsewhere(&tree.root, 53), [unbound]);
         assert_eq!(holders_elsewhere(&tree.root, 54).len(), 1);
         assert_eq!(holders_elsewhere(&tree.root, 55), []);
+    }
+
+    #[test]
+    fn a_thread_in_another_namespace_is_found() {
+        let tree = tree();
+        assert_eq!(strayed_threads(&tree.root, 7), [9]);
+        assert_eq!(strayed_threads(&tree.root, 8), [] as [u32; 0]);
     }
 
     #[test]
