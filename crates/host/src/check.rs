@@ -25,12 +25,14 @@ mod interrupts_moved;
 mod ip_discards;
 mod ledger;
 mod link_bounced;
+mod link_fault;
 mod listen_queue;
 mod listener_elsewhere;
 mod nic_no_memory;
 pub(crate) mod nic_no_room;
 mod nic_refused;
 mod no_listener;
+mod not_asked;
 mod nothing_arrives;
 mod one_queue;
 mod overrun;
@@ -44,6 +46,7 @@ mod reader;
 mod reading_times;
 mod reason_counts;
 mod refusal;
+mod refused_sends;
 mod reuseport_uneven;
 mod reverse_path;
 mod seen;
@@ -69,7 +72,7 @@ mod way_out;
 mod xdp_drop;
 mod xdp_socket;
 
-pub use ledger::{between_reads, ledger};
+pub use ledger::{between_reads, ledger, passed};
 use mpps_os::text::Foreign;
 pub use seen::{DoctorRequest, Observed, SeenSocket};
 pub use way_out::WayOut;
@@ -93,7 +96,7 @@ pub struct Check {
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
-pub const CHECKS: [Check; 48] = [
+pub const CHECKS: [Check; 51] = [
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     far_end::CHECK,
@@ -139,10 +142,12 @@ pub const CHECKS: [Check; 48] = [
     ports_used_up::CHECK,
     drop_reason::CHECK,
     way_out::CHECK,
+    refused_sends::CHECK,
     unaccounted::CHECK,
     far_node::CHECK,
     interrupts_moved::CHECK,
     steal::CHECK,
+    not_asked::CHECK,
 ];
 
 /// A problem, and how to fix it.

@@ -6,7 +6,7 @@ use super::refusal::{RefusalCause, at_sockets, by_ipsec};
 use super::unspecified::{self, Unspecified};
 use super::vanished::is_udp_silent;
 use super::virtual_device;
-use super::{Check, Confidence, Evidence, Finding, Observed, filter_queue};
+use super::{Check, Confidence, Evidence, Finding, Observed, filter_queue, link_fault};
 use crate::Station;
 
 pub(super) const CHECK: Check = Check {
@@ -111,10 +111,10 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         "XFRM_POLICY" => by_ipsec(seen, count),
         "SOCKET_FILTER" => at_sockets(seen, count, None),
         QUEUE => filter_queue::cause(seen),
-        unspecified::REASON => match unspecified::functions(seen).is_empty() {
-            true => filter_queue::cause(seen),
-            false => by_function(seen),
-        },
+        unspecified::REASON => by_place(seen),
+        _ if name.starts_with("QDISC_") => {
+            link_fault::of_queue(seen).map(|fault| by_link(fault, Confidence::Likely))
+        }
         _ => None,
     };
     let RefusalCause {
@@ -141,6 +141,19 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     Some(found.with(confidence))
 }
 
+/// The cause of drops without a reason, by the function that dropped if it is known.
+fn by_place(seen: &Observed) -> Option<RefusalCause> {
+    let of_bridge =
+        || link_fault::of_bridge(seen).map(|fault| by_link(fault, Confidence::Possible));
+    let functions = unspecified::functions(seen);
+    if functions.is_empty() {
+        return filter_queue::cause(seen).or_else(of_bridge);
+    }
+    let is_bridge = functions.iter().any(|name| name.starts_with("br_"));
+    let bridge = is_bridge.then(of_bridge).flatten();
+    bridge.or_else(|| by_function(seen))
+}
+
 /// The functions that dropped without a reason; none if they are not known, or one of them may be a veth's.
 fn by_function(seen: &Observed) -> Option<RefusalCause> {
     let functions = unspecified::functions(seen);
@@ -155,6 +168,15 @@ fn by_function(seen: &Observed) -> Option<RefusalCause> {
         ),
         ..by_table("")
     })
+}
+
+fn by_link(fault: link_fault::LinkFault, confidence: Confidence) -> RefusalCause {
+    RefusalCause {
+        what: fault.what,
+        remedy: fault.remedy,
+        evidence: Vec::new(),
+        confidence,
+    }
 }
 
 /// The causes of a reason, with nothing that shows which it is.

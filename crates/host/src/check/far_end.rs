@@ -1,17 +1,20 @@
 //! Packets lost at the other end of a veth, on the way into a container.
 
-use super::{Check, Confidence, Evidence, Finding, Observed, backlog};
+use super::{Check, Confidence, Evidence, Finding, Observed, backlog, link_fault};
 use crate::Station;
 use crate::facts::far_end::FarEnd;
 use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "far_end",
-    reads: "`tx_dropped`, and drops of the queueing discipline and of tc filters (`clsact`), of the other end \
-            of a veth, in its namespace, less backlog drops; drop reason `TC_EGRESS`",
+    reads: "`tx_dropped`, MTU, and drops of the queueing discipline and of tc filters (`clsact`), of the other \
+            end of a veth, in its namespace, less backlog drops; drop reason `TC_EGRESS`",
     speaks: "a veth's other end, as on the node of a container, dropped packets to this namespace",
     run,
 };
+
+const RING: &str = "the ring of a veth holds 256 packets: more CPU time for the soft interrupts of this container's CPU; \
+                    receive queues with a CPU each (ethtool -L, threaded NAPI); slower bursts from the sender";
 
 /// The ends at both moments, each with the interface here.
 fn ends<'a>(seen: &Observed<'a>) -> impl Iterator<Item = (&'a str, &'a FarEnd, &'a FarEnd)> {
@@ -79,12 +82,15 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let way = way(now);
         let (refused, count) = refused(seen, here, then, now);
         let refused = (count > 0).then(|| {
-            let what = format!(
-                "{place} tx_dropped {count}: the receive ring of {here} was full, or {here} was down; {way}"
-            );
-            let remedy = "the ring of a veth holds 256 packets: more CPU time for the soft interrupts of this \
-                          container's CPU; receive queues with a CPU each (ethtool -L, threaded NAPI); slower \
-                          bursts from the sender";
+            let own = seen.after.links.iter().find(|link| link.name == here);
+            let fault = own.and_then(|own| {
+                link_fault::of_veth((&now.name, now.mtu, now.up), (here, own.mtu, own.up))
+            });
+            let (cause, remedy) = match fault {
+                Some(fault) => (fault.what, fault.remedy),
+                None => (format!("the receive ring of {here} was full"), RING.to_owned()),
+            };
+            let what = format!("{place} tx_dropped {count}: {cause}; {way}");
             let found = Finding::noticed(seen, &CHECK, Station::Wire, vec![refused]);
             found.of(count, seen).says(what, remedy).with(Confidence::Likely)
         });

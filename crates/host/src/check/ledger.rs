@@ -12,6 +12,47 @@ use crate::ledger::loss::{
     FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
 };
 use crate::{Ledger, Loss, Scope, Station};
+use mpps_os::netlink::link::NetlinkLink;
+
+/// Kinds of tunnels whose datagrams UDP counts as delivered, as it counts what they carried.
+pub(super) const TUNNELS: [&str; 4] = ["vxlan", "geneve", "wireguard", "bareudp"];
+
+/// Packets that tunnels took out of datagrams.
+fn tunnelled(seen: &Observed) -> u64 {
+    let tunnels = seen
+        .after
+        .links
+        .iter()
+        .filter(|link| TUNNELS.contains(&&*link.kind));
+    let counts =
+        tunnels.filter_map(|link| seen.link(&link.name, "rx_packets", |link| link.rx_packets));
+    counts.fold(0, |sum: u64, one| sum.saturating_add(one.grown()))
+}
+
+/// Packets of any kind that this namespace forwarded, or that its bridges sent on, which are none of the ledger.
+pub fn passed(seen: &Observed) -> u64 {
+    let tx = |name: &str| {
+        seen.link(name, "tx_packets", |link| link.tx_packets)
+            .map_or(0, |one| one.grown())
+    };
+    let links = &seen.after.links;
+    let bridged = links
+        .iter()
+        .filter(|link| link.kind == "bridge")
+        .map(|bridge| {
+            let ports = links
+                .iter()
+                .filter(|port| port.controller == Some(bridge.index));
+            let sent: u64 = ports.map(|port| tx(&port.name)).sum();
+            sent.saturating_sub(tx(&bridge.name))
+        });
+    let forwarded = seen.grown(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]);
+    // Of those that were dropped later none left.
+    let is_way = |link: &&NetlinkLink| link.kind != "bridge" && link.name != "lo";
+    let left = links.iter().filter(is_way).map(|link| tx(&link.name));
+    let forwarded = forwarded.min(left.fold(0, u64::saturating_add));
+    bridged.fold(forwarded, u64::saturating_add)
+}
 
 /// Packets that come to IP and are not UDP for this host.
 const OTHERS: [&str; 7] = [
@@ -129,16 +170,21 @@ pub fn ledger(seen: &Observed) -> Ledger {
     let counted: Vec<Loss> = by_counter.map(|kind| counted(seen, kind)).collect();
     let (reasoned, taken_back) = reasoned(seen);
     // Datagrams to groups are no listener reports. The kernel's drop reason distinguishes them.
+    let unspecified = Unspecified::of(seen);
     let to_groups = to_strange_groups(seen)
-        .saturating_sub(Unspecified::of(seen).unrouted_v6)
+        .saturating_sub(unspecified.unrouted_v6)
         .saturating_add(unrouted::for_others(seen));
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
     let known = came
         .saturating_sub(seen.grown(&OTHERS))
         .saturating_sub(to_groups)
+        .saturating_sub(unspecified.bridged)
         .saturating_add(sum(&early));
     let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
     let delivered = delivered.saturating_sub(taken_back);
+    // A datagram around another one is not read by a program.
+    let around = tunnelled(seen).min(delivered);
+    let (known, delivered) = (known.saturating_sub(around), delivered - around);
     // A rule may stand before IP, which then did not receive what it drops.
     let counted_sum = delivered
         .saturating_add(sum(&early))
@@ -159,6 +205,18 @@ pub fn ledger(seen: &Observed) -> Ledger {
         ledger.lose(loss);
     }
     note(&mut ledger, seen, to_groups);
+    if around > 0 {
+        ledger.note(format!(
+            "{around} datagrams around packets of tunnels are left out: those inside are counted"
+        ));
+    }
+    if unspecified.bridged > 0 {
+        ledger.note(format!(
+            "{} multicast packets that bridges pass on came to this host too, which has not joined their groups: \
+             they are left out",
+            unspecified.bridged
+        ));
+    }
     ledger
 }
 
@@ -194,6 +252,13 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     far_end::ways(seen)
         .into_iter()
         .for_each(|said| ledger.note(said));
+    if let (Some(port), Some(to)) = (seen.asked.port, seen.after.translated) {
+        ledger.note(format!(
+            "a rule of NAT translates datagrams for port {port}: the last ones go to {to} (nf_conntrack); mpps doctor \
+             --port {}, where that is",
+            to.port()
+        ));
+    }
     unhandled::note(seen)
         .into_iter()
         .for_each(|said| ledger.note(said));
@@ -251,6 +316,7 @@ fn unseen(seen: &Observed, unaccounted: u64) -> Option<String> {
     let told = Unspecified::of(seen);
     let unseen = vanished(seen)
         .saturating_sub(told.unrouted)
+        .saturating_sub(told.bridged)
         .saturating_sub(others.max(told.placed))
         .saturating_sub(seen.others(GROUPS_V4))
         .min(unaccounted);

@@ -1,7 +1,7 @@
 //! Datagrams for a port without a listener.
 
 use super::seen::takes_all;
-use super::{Check, Confidence, Finding, Observed, firewall, port_owner, unspecified};
+use super::{Check, Confidence, Finding, Observed, firewall, not_asked, port_owner, unspecified};
 use crate::Station;
 use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
 use mpps_os::netlink::sock_diag::UdpEntry;
@@ -175,10 +175,13 @@ fn short(mut all: Vec<String>) -> Vec<String> {
 pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
         let found = Finding::counted(seen, check, &NO_SOCKET)?;
+        let (tunnel, shows) = not_asked::tunnels(seen, Station::Udp);
         return Some(found.says(
-            format!("datagrams came to UDP, and no socket took them{}", some(seen)),
-            "mpps doctor --port PORT shows whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
-             refusals, and in them the port",
+            format!("datagrams came to UDP, and no socket took them{}{tunnel}", some(seen)),
+            format!(
+                "mpps doctor --port PORT shows whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
+                 refusals, and in them the port{shows}"
+            ),
         ));
     };
     let (evidence, confidence) = match seen.reason("NO_SOCKET") {

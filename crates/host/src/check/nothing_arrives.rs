@@ -6,6 +6,7 @@ use super::{
     Check, Confidence, Evidence, Finding, Observed, far_end, firewall, fragments, port_owner,
 };
 use crate::Station;
+use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use mpps_os::text::ShellWord;
 
@@ -165,9 +166,13 @@ fn no_packet(came: &Arrivals) -> Option<LastStation> {
     };
     let beyond = far_end::beyond(came.seen, came.port).filter(|_| carrier.is_empty());
     let (way, look) = beyond.unwrap_or_else(|| {
-        let look = "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the route, \
-                    its table of neighbours?";
-        (String::new(), look.to_owned())
+        let look = match down(came.seen) {
+            Some(name) => format!("ip link set dev {} up", ShellWord::new(name)),
+            None => "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the \
+                     route, its table of neighbours?"
+                .to_owned(),
+        };
+        (String::new(), look)
     });
     let what = format!("no interface received any packet{besides}{carrier}{way}");
     let stop = came.stop(Station::Wire, what, look);
@@ -369,6 +374,16 @@ fn other_protocol(came: &Arrivals) -> Option<LastStation> {
         is_remark: is_tcp && came.seen.grown(&["Tcp.InSegs"]) > 0,
         ..came.stop(Station::Udp, what, remedy)
     })
+}
+
+/// The only interface here, if it is down.
+fn down<'a>(seen: &Observed<'a>) -> Option<&'a str> {
+    let links: &'a [NetlinkLink] = &seen.after.links;
+    let mut links = links.iter().filter(|link| link.name != "lo");
+    let link = links
+        .next()
+        .filter(|link| !link.up && links.next().is_none());
+    link.map(|link| &*link.name)
 }
 
 /// Which of the interfaces that were looked at cannot receive.

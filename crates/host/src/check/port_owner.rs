@@ -4,7 +4,7 @@ use super::overrun::may_share;
 use super::reader::named;
 use super::seen::takes_all;
 use super::vanished::{UDP, is_udp_silent};
-use super::{Check, Confidence, Evidence, Finding, Observed, xdp_socket};
+use super::{Check, Confidence, Evidence, Finding, Observed, refused_sends, xdp_socket};
 use crate::Station;
 use crate::facts::Process;
 use mpps_os::netlink::sock_diag::UdpEntry;
@@ -95,7 +95,10 @@ fn nobody(seen: &Observed, port: u16) -> Option<Finding> {
         true => drops.into_iter().any(|drop| drop.datagrams > 0),
         false => seen.grown(&["Udp.NoPorts", "Udp6.NoPorts"]) > 0,
     };
-    let is_unknown = seen.after.are_sockets_unknown || seen.asked.pid.is_some();
+    // A rule of NAT may translate it to a port that has a socket: a note of the ledger says so.
+    let is_unknown = seen.after.translated.is_some()
+        || seen.after.are_sockets_unknown
+        || seen.asked.pid.is_some();
     if is_unknown || is_told || is_udp_silent(seen) || !seen.sockets.is_empty() {
         return None;
     }
@@ -246,14 +249,23 @@ fn refused(seen: &Observed, port: u16) -> Option<Finding> {
     let evidence = seen.counters(&["Icmp.InDestUnreachs", "Udp.OutDatagrams"]);
     let addresses = &seen.after.addresses;
     let mut entries = seen.sockets.iter().map(|socket| socket.entry);
-    let can = addresses.len() > 1 && entries.any(takes_all);
+    // A program that passes on what it gets has a socket for that.
+    let onward = refused_sends::remotes(seen.after.sockets.iter());
+    let can = (addresses.len() > 1 || !onward.is_empty()) && entries.any(takes_all);
     if !can || evidence.len() < 2 || evidence.iter().any(|one| one.grown() == 0) {
         return None;
     }
+    let onward = match onward.is_empty() {
+        true => String::new(),
+        false => format!(
+            "no program has the port that a socket here sends to ({}); or ",
+            onward.join(", ")
+        ),
+    };
     let all: Vec<String> = addresses.iter().take(4).map(ToString::to_string).collect();
     let what = format!(
-        "datagrams of this host were refused (ICMP destination unreachable): the client closed its port, or it \
-         asked another address of this host than the one that answered: {}",
+        "datagrams of this host were refused (ICMP destination unreachable): {onward}the client closed its port, or \
+         it asked another address of this host than the one that answered: {}",
         all.join(", ")
     );
     let remedy = "tcpdump -ni any 'icmp[0] == 3' shows the refused ones: if their source is not the address that the \

@@ -13,6 +13,7 @@ mod places;
 mod reads;
 mod refusals;
 mod sockets;
+mod ways;
 
 use self::sockets::starved;
 use super::*;

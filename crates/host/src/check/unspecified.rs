@@ -81,6 +81,8 @@ pub(super) struct Unspecified {
     pub(super) placed: u64,
     /// The same of IPv6, which counts what comes to groups.
     pub(super) unrouted_v6: u64,
+    /// Copies for this host of multicast that a bridge of it passes on: no loss.
+    pub(super) bridged: u64,
     pub(super) rest: u64,
 }
 
@@ -128,12 +130,26 @@ impl Unspecified {
             .saturating_add(filtered);
         let unrouted = seen.grown(&["Ip.InReceives"]).saturating_sub(given);
         let unrouted = unrouted.min(left);
+        let bridged = bridged(seen).min(unrouted);
         Self {
-            unrouted,
+            bridged,
+            unrouted: unrouted - bridged,
             groups_v4: count(seen, GROUPS_V4),
             placed,
             unrouted_v6: unrouted_v6.saturating_add(placed_v6),
             rest: left - unrouted,
         }
     }
+}
+
+/// Multicast packets that bridges gave to their own host too, as a multicast router gets them (`br_handle_frame_finish`,
+/// net/bridge/br_input.c). A port that has a socket here and was asked for may miss them.
+fn bridged(seen: &Observed) -> u64 {
+    if seen.asked.port.is_some() && !seen.sockets.is_empty() {
+        return 0;
+    }
+    let bridges = seen.after.links.iter().filter(|link| link.kind == "bridge");
+    let counts =
+        bridges.filter_map(|link| seen.link(&link.name, "multicast", |link| link.multicast));
+    counts.fold(0, |sum: u64, one| sum.saturating_add(one.grown()))
 }

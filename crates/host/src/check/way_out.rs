@@ -1,6 +1,6 @@
 //! Datagrams that this host sent, and lost on their way out.
 
-use super::{Check, Confidence, Evidence, Finding, Observed};
+use super::{Check, Confidence, Evidence, Finding, Observed, link_fault};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::Grouped;
 use crate::ledger::loss::{
@@ -16,7 +16,7 @@ use std::fmt;
 pub(super) const CHECK: Check = Check {
     name: "way_out",
     reads: "`OutNoRoutes`, `OutDiscards`, `FragFails` (IP, IPv6), `SndbufErrors` (UDP); `tc -s qdisc` and \
-            `tx_dropped` of each interface; the neighbour table; drop reasons of what is sent",
+            `tx_dropped` of each interface, its kind, MTU and other end; the neighbour table; drop reasons of what is sent",
     speaks: "this host dropped datagrams on their way out, or refused to send them",
     run,
 };
@@ -24,7 +24,7 @@ pub(super) const CHECK: Check = Check {
 /// A loss, its description and its remedy.
 type Words = (&'static LossKind, &'static str, &'static str);
 
-const TOLD: [Words; 11] = [
+const TOLD: [Words; 10] = [
     (
         &NO_ROUTE_OUT,
         "this host has no route to where a program sends (ENETUNREACH)",
@@ -65,12 +65,6 @@ const TOLD: [Words; 11] = [
         &FILTER_OUT,
         "a filter or BPF program of tc at an interface's egress dropped what this host sends (ENOBUFS)",
         "tc -s filter show dev IF egress, and bpftool net list, show which; narrow or delete it",
-    ),
-    (
-        &INTERFACE_OUT,
-        "an interface dropped what this host sends: its transmit ring was full, or its driver could not send",
-        "a lower rate, a longer ring (ethtool -G IF tx N), or a queue in front of it (tc qdisc replace dev IF root \
-         fq_codel); of a veth, the other end does not keep up",
     ),
     (
         &ALLOWANCE_OUT,
@@ -225,10 +219,18 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let rest = if rest <= answered / 50 { 0 } else { rest };
     let most = full.saturating_add(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]));
     let (ring, ring_by) = in_rings(seen);
+    // A tun drops packets of any sender, and forgets who sent them (`skb_orphan` in tun_net_xmit).
+    let (ringed, ringed_by) = by_reason(&INTERFACE_OUT);
     let (held, held_by) = counted(seen.losses(Meaning::AllowanceOut));
-    let (ring, held) = (ring.min(most), held.min(most));
+    let (unringed, held) = (ring.min(most).saturating_sub(ringed), held.min(most));
+    let is_of_port = ringed > 0 && seen.asked.port.is_some();
+    let ring = if is_of_port {
+        ringed
+    } else {
+        ringed.saturating_add(unringed)
+    };
     // Neither the driver nor IP name a reason for packets that they count.
-    let named = too_long.saturating_add(unnamed).saturating_add(ring);
+    let named = too_long.saturating_add(unnamed).saturating_add(unringed);
     let other = other.saturating_sub(named);
     // IPv6 drops packets that wait in vain without a reason (`ndisc_error_report` in net/ipv6/ndisc.c).
     let is_v6 = other > 0 && seen.after.unanswered.iter().any(|host| host.contains(':'));
@@ -250,6 +252,7 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     };
     let unnamed_by = discards_by.into_iter().filter(|_| unnamed > 0);
     let ruled_by = unnamed_by.chain(ruled_by).collect();
+    let ring_by = ringed_by.into_iter().chain(ring_by).collect();
     let too_long_by = too_long_by.into_iter().chain(long_by).collect();
     let rows = [
         row(&NO_ROUTE_OUT, unrouted, 0, unrouted_by),
@@ -290,14 +293,18 @@ fn in_queues(seen: &Observed, full: u64) -> (u64, Vec<Evidence>) {
     )
 }
 
+/// What this interface could not send.
+fn refused_by(seen: &Observed, name: &str) -> Vec<Evidence> {
+    let dropped = seen.link(name, "tx_dropped", |link| link.tx_dropped);
+    let errors = seen.link(name, "tx_errors", |link| link.tx_errors);
+    dropped.into_iter().chain(errors).collect()
+}
+
 /// Packets that interfaces could not send.
 fn in_rings(seen: &Observed) -> (u64, Vec<Evidence>) {
-    let of = |name| {
-        let dropped = seen.link(name, "tx_dropped", |link| link.tx_dropped);
-        let errors = seen.link(name, "tx_errors", |link| link.tx_errors);
-        dropped.into_iter().chain(errors)
-    };
-    let all = seen.counting_interfaces().flat_map(of);
+    let all = seen
+        .counting_interfaces()
+        .flat_map(|name| refused_by(seen, name));
     counted(all.filter(|one| one.grown() > 0).collect())
 }
 
@@ -313,12 +320,16 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
     let confidence = match kind {
         // The same counter has the answers of BPF programs and of policies.
         _ if kind == &FIREWALL_OUT && !loss.evidence.iter().all(is_reason) => Possible,
+        _ if kind == &INTERFACE_OUT => Likely,
         _ if kind == &NO_NEIGHBOUR && loss.evidence != reasons(seen, kind) => Likely,
         _ if [&NO_ROUTE_OUT, &TOO_LONG_OUT].contains(&kind) => Certain,
         _ if loss.evidence.iter().any(is_reason) => Certain,
         _ => Likely,
     };
-    let is_of_port = loss.evidence.iter().all(is_reason);
+    let is_of_port = match kind == &INTERFACE_OUT {
+        true => loss.evidence.iter().any(is_reason),
+        false => loss.evidence.iter().all(is_reason),
+    };
     let interfaces = loss.evidence.iter().filter(|one| !is_reason(one));
     let mut interfaces: Vec<&str> = interfaces
         .filter_map(|one| {
@@ -332,9 +343,9 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
         _ if kind.scope == Scope::Interface => interfaces.join(", "),
         _ => String::new(),
     };
+    let (mut what, remedy, is_open) = words(seen, kind, &loss.evidence)?;
+    let confidence = if is_open { Likely } else { confidence };
     let found = Finding::lost(seen, &CHECK, kind.station, loss.evidence)?;
-    let &(_, what, remedy) = TOLD.iter().find(|(told, ..)| *told == kind)?;
-    let mut what = what.to_owned();
     if !named.is_empty() {
         what = format!("{what}: {named}");
     }
@@ -352,6 +363,52 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
     }
     Some(found.of(count, seen).says(what, remedy).with(confidence))
 }
+
+/// The words for a loss, its remedy, and whether its cause is inferred.
+fn words(
+    seen: &Observed,
+    kind: &LossKind,
+    evidence: &[Evidence],
+) -> Option<(String, String, bool)> {
+    if kind == &INTERFACE_OUT {
+        let refused = |name: &&str| Evidence::sum(&refused_by(seen, name));
+        let most = seen.counting_interfaces().max_by_key(refused);
+        // Only a tun or tap has these reasons.
+        let mut taps = seen
+            .interfaces()
+            .filter(|name| seen.driver_of(name) == "tun");
+        let name = most.filter(|name| refused(name) > 0);
+        let name = name.or_else(|| taps.next()).unwrap_or("tun");
+        let fault = link_fault::of_sender(seen, name);
+        return Some((fault.what, fault.remedy, !fault.is_seen));
+    }
+    let &(_, what, remedy) = TOLD.iter().find(|(of, ..)| *of == kind)?;
+    if kind != &NO_NEIGHBOUR {
+        return Some((what.to_owned(), remedy.to_owned(), false));
+    }
+    let is_full = evidence
+        .iter()
+        .all(|one| one.source.contains("NEIGH_QUEUEFULL"));
+    let silent = &seen.after.unanswered;
+    if is_full && silent.is_empty() {
+        return Some((FULL_QUEUE.0.to_owned(), FULL_QUEUE.1.to_owned(), true));
+    }
+    let ways = silent.iter().filter_map(|host| host.rsplit_once(" on "));
+    let mut faults = ways.filter_map(|(_, name)| link_fault::of_way(seen, name));
+    Some(match faults.next() {
+        Some(fault) => (format!("{what}, and {}", fault.what), fault.remedy, is_full),
+        None => (what.to_owned(), remedy.to_owned(), is_full),
+    })
+}
+
+/// Said where no neighbour is silent, and only the queue of packets that wait for its answer was full
+/// (`__neigh_event_send`, net/core/neighbour.c).
+const FULL_QUEUE: (&str, &str) = (
+    "datagrams waited for the answer of ARP or neighbour discovery, and the queue for them was full; the next host \
+     answered, but later than the burst",
+    "a longer queue: sysctl -w net.ipv4.neigh.IF.unres_qlen_bytes=8000000 (of IPv6 net.ipv6.neigh.IF); or an entry \
+     that stays: ip neigh replace ADDRESS lladdr MAC dev IF nud permanent; or a first datagram before the burst",
+);
 
 /// Without drop reasons nothing counts the datagrams that wait for an answer in vain. The kernel informs the
 /// sender, but not for each datagram (`arp_error_report` in net/ipv4/arp.c).

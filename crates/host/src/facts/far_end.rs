@@ -31,6 +31,10 @@ pub struct FarEnd {
     /// The other interfaces of that namespace that are ports of the bridge and no veth, or have the
     /// default route.
     pub cards: Vec<String>,
+    /// The longest packet that it sends, in bytes.
+    pub mtu: u32,
+    /// Whether it was set up (`IFF_UP`).
+    pub up: bool,
     /// Its counters.
     pub counters: LinkCounters<u64>,
     /// Drops of the queues in front of it (`tc -s qdisc`); none if it has no queue.
@@ -62,13 +66,16 @@ pub(super) fn hidden(
     links: &[link::NetlinkLink],
     found: &BTreeMap<String, FarEnd>,
 ) -> Option<String> {
-    let far = links.iter().filter(|link| link.bound_namespace.is_some());
+    // The lower interface of a macvlan is no such end.
+    let far = links
+        .iter()
+        .filter(|link| link.bound_namespace.is_some() && link.kind == "veth");
     let missing = far.filter(|link| !found.contains_key(&link.name));
     let missing: Vec<&str> = missing.map(|link| &*link.name).take(MOST).collect();
     let may_not = !missing.is_empty() && NetNamespace::open(FIRST).is_err();
     may_not.then(|| {
         format!(
-            "the other end of {} is in a network namespace that is not seen: root of the machine sees it",
+            "the other end of {} is in a network namespace that this user may not enter",
             missing.join(", ")
         )
     })
@@ -143,6 +150,8 @@ fn look(ends: &[(&str, u32, u32)]) -> CallResult<Vec<(String, FarEnd)>> {
             name: own.name.clone(),
             bridge: bridge.map(|bridge| bridge.name.clone()),
             cards,
+            mtu: own.mtu,
+            up: own.up,
             counters: own.statistics?.into(),
             qdisc_drops: drops.get(&index).copied().map(u64::from),
             filter_drops: filtered.get(&index).copied().map(u64::from),

@@ -261,8 +261,9 @@ pub const FILTER_OUT: LossKind = LossKind::new(At::Sender, "tc_filter_out", "fil
     .of(Interface)
     .dropped_for(&["TC_*"]);
 /// The driver of an interface: its transmit ring was full, or it could not send.
-pub const INTERFACE_OUT: LossKind =
-    LossKind::new(At::Sender, "interface_out", "sending interface").of(Interface);
+pub const INTERFACE_OUT: LossKind = LossKind::new(At::Sender, "interface_out", "sending interface")
+    .of(Interface)
+    .dropped_for(&["FULL_RING", "TAP_*"]);
 /// Beyond what a cloud's machine may send.
 pub const ALLOWANCE_OUT: LossKind = LossKind::new(
     At::Sender,

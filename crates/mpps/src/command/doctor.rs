@@ -16,7 +16,7 @@ use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Result, ensure};
 use clap::Args;
-use mpps_host::check::{findings, ledger};
+use mpps_host::check::{findings, ledger, passed};
 use mpps_host::{Finding, Fingerprint, Ledger, Watch, WayOut};
 use mpps_report::Quantity;
 use schemars::JsonSchema;
@@ -73,6 +73,9 @@ pub struct Diagnosis {
     /// True if no UDP socket of the namespace has another port than the port in question.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_only_this_port: bool,
+    /// Packets of any kind that the namespace forwarded or bridged; they are not in the ledger.
+    #[serde(default)]
+    passed: u64,
     /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
@@ -125,6 +128,7 @@ impl DoctorArgs {
                 let mut all = facts.into_iter().flat_map(|one| &one.sockets);
                 !seen.sockets.is_empty() && all.all(|one| one.local.port() == port)
             }),
+            passed: passed(&seen),
             notes,
             interfaces,
         };

@@ -35,6 +35,8 @@ fn container(
                 tx_dropped: tx_dropped * times,
                 ..LinkCounters::default()
             },
+            mtu: 1500,
+            up: true,
             qdisc_drops: qdisc.map(|drops| drops * times),
             filter_drops: None,
         };

@@ -93,6 +93,16 @@ fn answer(result: &DoctorResult) -> Text {
             count(beside)
         ),
     };
+    // Their losses are in the ledger, and those that passed are not.
+    if lost > 0 && result.passed > lost / 10 {
+        let said = format!(
+            "{} UDP packets were lost in {time} ({}), and {} packets of any kind were forwarded or bridged{rest}",
+            count(lost),
+            per_second(lost),
+            count(result.passed),
+        );
+        return Text::styled(Style::Bad, said);
+    }
     if lost > 0 {
         let share = Quantity::Share(lost as f64 / came.max(1) as f64);
         let said = format!(

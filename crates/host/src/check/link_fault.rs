@@ -1,0 +1,197 @@
+//! Why an interface could not send, or its other end could not receive, by their kinds and states.
+
+use super::Observed;
+use mpps_os::netlink::link::NetlinkLink;
+use mpps_os::text::ShellWord;
+
+/// A cause and its remedy.
+pub(super) struct LinkFault {
+    pub(super) what: String,
+    pub(super) remedy: String,
+    /// True if a state of the link shows the cause.
+    pub(super) is_seen: bool,
+}
+
+impl LinkFault {
+    fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            remedy: remedy.into(),
+            is_seen: false,
+        }
+    }
+}
+
+/// One end of a veth: its name, its MTU, and whether it is up.
+type VethEnd<'a> = (&'a str, u32, bool);
+
+/// Why the end of a veth that packets are for refuses them (`__is_skb_forwardable`, net/core/dev.c); none if its
+/// state shows no cause.
+pub(super) fn of_veth(sender: VethEnd<'_>, receiver: VethEnd<'_>) -> Option<LinkFault> {
+    let (name, word) = (receiver.0, ShellWord::new(receiver.0));
+    let fault = match receiver {
+        (.., false) => LinkFault::new(
+            format!("{name} is down"),
+            format!("ip link set dev {word} up"),
+        ),
+        (_, mtu, _) if mtu < sender.1 => LinkFault::new(
+            format!(
+                "packets were longer than the MTU of {name}, {mtu} bytes, and {} has {}",
+                sender.0, sender.1
+            ),
+            format!(
+                "the same MTU at both ends: ip link set dev {word} mtu {}; or ip link set dev {} mtu {mtu}, where \
+                 that is, and shorter datagrams",
+                sender.1,
+                ShellWord::new(sender.0)
+            ),
+        ),
+        _ => return None,
+    };
+    Some(LinkFault {
+        is_seen: true,
+        ..fault
+    })
+}
+
+/// Why this interface could not send what it was given (`tx_dropped`, `tx_errors`).
+pub(super) fn of_sender(seen: &Observed, name: &str) -> LinkFault {
+    let word = ShellWord::new(name);
+    match seen.driver_of(name) {
+        "tun" | "tap" | "macvtap" => LinkFault::new(
+            "the program at the other end of a tun or tap (a VPN, QEMU) does not read its packets fast enough",
+            format!(
+                "that program needs more CPU time, or more queues; or a longer queue for bursts: ip link set dev \
+                 {word} txqueuelen 10000"
+            ),
+        ),
+        "vxlan" | "geneve" => LinkFault::new(
+            "a tunnel knows no remote for what this host sends, or has no route to the remote",
+            format!(
+                "bridge fdb show dev {word}: bridge fdb append MAC dev {word} dst REMOTE (the MAC 00:00:00:00:00:00 \
+                 is for all others); ip -d link show dev {word}; ip route get REMOTE"
+            ),
+        ),
+        "veth" => veth_peer(seen, name).unwrap_or_else(|| {
+            LinkFault::new(
+                "the other end of a veth refuses what this host sends: its ring of 256 packets is full, it is down, \
+                 or its MTU is smaller",
+                "ip link show dev PEER, in the namespace of the other end: the same MTU, and up; more CPU time for \
+                 the soft interrupts there",
+            )
+        }),
+        _ => LinkFault::new(
+            "an interface dropped what this host sends: its transmit ring was full, or its driver could not send",
+            "a lower rate, a longer ring (ethtool -G IF tx N), or a queue in front of it (tc qdisc replace dev IF \
+             root fq_codel)",
+        ),
+    }
+}
+
+fn veth_peer(seen: &Observed, name: &str) -> Option<LinkFault> {
+    let mut links = seen.after.links.iter();
+    let own = links.find(|link| link.name == name)?;
+    let sender = (name, own.mtu, own.up);
+    if let Some(end) = seen.after.far_ends.get(name) {
+        return of_veth(sender, (&end.name, end.mtu, end.up));
+    }
+    let mut links = seen.after.links.iter();
+    let is_peer =
+        |link: &&NetlinkLink| own.bound_namespace.is_none() && Some(link.index) == own.bound_to;
+    let peer = links.find(is_peer)?;
+    of_veth(sender, (&peer.name, peer.mtu, peer.up))
+}
+
+/// What is wrong with an interface that a packet would leave by: it cannot send at all.
+pub(super) fn of_way(seen: &Observed, name: &str) -> Option<LinkFault> {
+    let mut links = seen.after.links.iter();
+    let link = links.find(|link| link.name == name)?;
+    let has_port = seen
+        .after
+        .links
+        .iter()
+        .any(|port| port.controller == Some(link.index));
+    if link.kind == "bridge" && !has_port {
+        let what = format!("the bridge {name} has no port");
+        return Some(LinkFault::new(
+            what,
+            format!(
+                "ip link set dev PORT master {}: of a container, PORT is the end of its veth here",
+                ShellWord::new(name)
+            ),
+        ));
+    }
+    (!link.carrier).then(|| {
+        LinkFault::new(
+            format!("{name} has no carrier"),
+            "ip link set dev PEER up at the other end of the veth or cable",
+        )
+    })
+}
+
+/// Ports of one bridge with different MTUs: a bridge drops what is longer than that of the port it leaves by, and
+/// sends no answer (`br_dev_queue_push_xmit`, net/bridge/br_forward.c).
+pub(super) fn of_bridge(seen: &Observed) -> Option<LinkFault> {
+    let links = &seen.after.links;
+    let bridges = links.iter().filter(|link| link.kind == "bridge");
+    let mut ports = bridges.flat_map(|bridge| {
+        let ports = links
+            .iter()
+            .filter(|port| port.controller == Some(bridge.index));
+        let least = ports.clone().min_by_key(|port| port.mtu);
+        least.zip(ports.max_by_key(|port| port.mtu))
+    });
+    let (least, most) = ports.find(|(least, most)| least.mtu < most.mtu)?;
+    Some(LinkFault::new(
+        format!(
+            "ports of one bridge have different MTUs, {} {} bytes and {} {}, and a bridge drops what is too long \
+             for the port that it leaves by",
+            least.name, least.mtu, most.name, most.mtu
+        ),
+        format!(
+            "one MTU for the whole way: ip link set dev {} mtu {} if the link takes it, or {} at the senders",
+            ShellWord::new(&least.name),
+            most.mtu,
+            least.mtu
+        ),
+    ))
+}
+
+/// What the queueing discipline of an interface dropped, where `tc -s qdisc` counts it, or where an interface
+/// without carrier has none.
+pub(super) fn of_queue(seen: &Observed) -> Option<LinkFault> {
+    let links = seen.delta.links.iter();
+    let dropping = links.filter(|(_, link)| link.qdisc_drops.is_some_and(|drops| drops > 0));
+    if let Some((name, _)) = dropping.max_by_key(|(_, link)| link.qdisc_drops) {
+        return Some(LinkFault::new(
+            format!("the queueing discipline of {name} dropped them, as a limit of bandwidth does"),
+            format!(
+                "tc -s qdisc show dev {}: a higher rate or limit",
+                ShellWord::new(name)
+            ),
+        ));
+    }
+    let mut links = seen.after.links.iter();
+    let silent =
+        links.find(|link| link.up && !link.carrier && !["bridge", "tun"].contains(&&*link.kind))?;
+    let name = &silent.name;
+    let end = seen.after.far_ends.get(name).filter(|end| !end.up);
+    let (what, remedy) = match end {
+        Some(end) => (
+            format!(
+                "{name} has no carrier: its other end, {} in namespace {}, is down",
+                end.name, end.namespace
+            ),
+            format!(
+                "in namespace {}: ip link set dev {} up",
+                end.namespace,
+                ShellWord::new(&end.name)
+            ),
+        ),
+        None => (
+            format!("{name} is up and has no carrier, so that the kernel drops what is sent by it"),
+            "the other end of the veth or cable has to be up: ip link set dev PEER up".to_owned(),
+        ),
+    };
+    Some(LinkFault::new(what, remedy))
+}
