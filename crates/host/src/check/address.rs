@@ -28,7 +28,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
 const ADD: &str = "ip address show: add the address that the senders use, or correct the route or the table of \
                    neighbours that leads here";
 
-/// What is said where packets may have been to be forwarded. The kernel counts them only if the interface that they
+/// The words for packets that may have been to be forwarded. The kernel counts them only if the interface that they
 /// came by does not forward (`ip_error`, net/ipv4/route.c), after rules of NAT have changed them.
 fn not_forwarded(seen: &Observed) -> Option<(String, String, Confidence)> {
     let all = &seen.after.forwarding;

@@ -102,7 +102,7 @@ fn veth_peer(seen: &Observed, name: &str) -> Option<LinkFault> {
     of_veth(sender, (&peer.name, peer.mtu, peer.up))
 }
 
-/// What is wrong with an interface that a packet would leave by: it cannot send at all.
+/// The fault of an interface that cannot send at all.
 pub(super) fn of_way(seen: &Observed, name: &str) -> Option<LinkFault> {
     let mut links = seen.after.links.iter();
     let link = links.find(|link| link.name == name)?;
@@ -157,7 +157,7 @@ pub(super) fn of_bridge(seen: &Observed) -> Option<LinkFault> {
     ))
 }
 
-/// What the queueing discipline of an interface dropped, where `tc -s qdisc` counts it, or where an interface
+/// The interface whose queueing discipline dropped packets, where `tc -s qdisc` counts it, or where an interface
 /// without carrier has none.
 pub(super) fn of_queue(seen: &Observed) -> Option<LinkFault> {
     let links = seen.delta.links.iter();

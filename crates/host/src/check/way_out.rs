@@ -219,7 +219,7 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let rest = if rest <= answered / 50 { 0 } else { rest };
     let most = full.saturating_add(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]));
     let (ring, ring_by) = in_rings(seen);
-    // A tun drops packets of any sender, and forgets who sent them (`skb_orphan` in tun_net_xmit).
+    // A tun drops packets of any sender, and forgets their sender (`skb_orphan` in tun_net_xmit).
     let (ringed, ringed_by) = by_reason(&INTERFACE_OUT);
     let (held, held_by) = counted(seen.losses(Meaning::AllowanceOut));
     let (unringed, held) = (ring.min(most).saturating_sub(ringed), held.min(most));
@@ -293,7 +293,7 @@ fn in_queues(seen: &Observed, full: u64) -> (u64, Vec<Evidence>) {
     )
 }
 
-/// What this interface could not send.
+/// Packets that this interface could not send.
 fn refused_by(seen: &Observed, name: &str) -> Vec<Evidence> {
     let dropped = seen.link(name, "tx_dropped", |link| link.tx_dropped);
     let errors = seen.link(name, "tx_errors", |link| link.tx_errors);

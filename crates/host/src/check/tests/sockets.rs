@@ -380,7 +380,7 @@ fn what_found_no_socket_is_told_with_the_sockets_there_are() {
     assert_eq!(ask(vec![bound]), is(&[("listener_elsewhere", 40)]));
     let elsewhere = socket("10.0.0.1:54", 3, 0);
     assert_eq!(ask(vec![elsewhere]), is(&[("no_listener", 40)]));
-    // Without drop reasons the count is of all ports. It may be of others than one that has a socket.
+    // Without drop reasons the count is of all ports. It may be of other ports.
     for (sockets, expected) in [
         (vec![], Some((90, Confidence::Possible))),
         (vec![both], Some((90, Confidence::Possible))),

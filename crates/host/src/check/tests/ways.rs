@@ -179,7 +179,7 @@ fn the_kind_of_an_interface_explains_what_it_did_not_send() {
         );
         assert_eq!((out.lost(), out.left), (LOST, LOST));
     }
-    // The kernel forgets who sent what a tun refuses: it did not come.
+    // The kernel forgets the sender of packets that a tun refuses: they did not come.
     for (counter, port) in [(LOST, None), (2 * LOST, Some(53)), (0, None)] {
         let drops = [dropped("FULL_RING", LOST)];
         let (found, ledger) = seen_with(
