@@ -134,8 +134,6 @@ pub struct Observation {
     pub client_ports: Option<RangeInclusive<u16>>,
     /// Whether each interface with a route forwards IPv4 packets; empty if none came for a strange address.
     pub forwarding: BTreeMap<String, bool>,
-    /// Where a rule of NAT sends the datagrams for the port in question, if no socket has it; none at a first moment.
-    pub translated: Option<SocketAddr>,
     /// The connection tracker; none where the kernel has none.
     pub conntrack: Option<Conntrack>,
     /// The packet filter; at a first moment without flows.
@@ -154,9 +152,6 @@ pub struct Observation {
     pub addresses: Vec<Ipv4Addr>,
     /// The XDP program of each interface that has one; none at a first moment.
     pub xdp_programs: Vec<String>,
-    /// The queues of NFQUEUE rules that have a program, each with the packets that it dropped; none if the
-    /// kernel does not list them.
-    pub packet_queues: BTreeMap<u32, u64>,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -262,7 +257,6 @@ impl Observation {
         facts.cpus = ProcStat::read()?;
         facts.conntrack = Conntrack::read_from(&root);
         facts.reassembling = reassembling(&root);
-        facts.packet_queues = packet_queues(&root);
         facts.unanswered = unanswered(&facts.links);
         if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
             facts.reverse_path = reverse_path(&root, &facts.links);
@@ -487,21 +481,6 @@ fn xdp_programs(links: &[NetlinkLink]) -> Vec<String> {
         )
     });
     programs.collect()
-}
-
-/// A line for each queue that a program has (`seq_show` of net/netfilter/nfnetlink_queue.c): its number first,
-/// and drops by a full queue and by a full socket.
-fn packet_queues(root: &Root) -> BTreeMap<u32, u64> {
-    let text = root.read_if_possible("proc/thread-self/net/netfilter/nfnetlink_queue");
-    let text = text.unwrap_or_default();
-    let queues = text.lines().filter_map(|line| {
-        let columns = line.split_ascii_whitespace();
-        let columns: Vec<u64> = columns.filter_map(|one| one.parse().ok()).collect();
-        let (full, refused) = (columns.get(5)?, columns.get(6)?);
-        let number = u32::try_from(*columns.first()?).ok()?;
-        Some((number, full.saturating_add(*refused)))
-    });
-    queues.collect()
 }
 
 /// The `inuse` counts of both versions of IP (`net/ipv4/proc.c`, `net/ipv6/proc.c`).

@@ -110,7 +110,7 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     let shown = match name {
         "XFRM_POLICY" => by_ipsec(seen, count),
         "SOCKET_FILTER" => at_sockets(seen, count, None),
-        QUEUE => filter_queue::cause(seen),
+        QUEUE => at_queue(seen),
         unspecified::REASON => by_place(seen),
         _ if name.starts_with("QDISC_") => {
             link_fault::of_queue(seen).map(|fault| by_link(fault, Confidence::Likely))
@@ -139,6 +139,20 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     );
     let found = found.says(what, remedy).because(&[hidden.to_owned()]);
     Some(found.with(confidence))
+}
+
+/// The cause of drops in front of a queue of the packet filter.
+fn at_queue(seen: &Observed) -> Option<RefusalCause> {
+    let cause = filter_queue::cause(seen).filter(|cause| cause.confidence == Confidence::Likely);
+    let row = drop_reasons::row(QUEUE)?;
+    let queues = seen.after.packet_filter.queues.as_ref();
+    let no_program = || RefusalCause {
+        what: row.causes.first().copied().unwrap_or_default().to_owned(),
+        remedy: row.remedies.first().copied().unwrap_or_default().to_owned(),
+        confidence: Confidence::Certain,
+        ..by_table(QUEUE)
+    };
+    cause.or_else(|| queues?.is_empty().then(no_program))
 }
 
 /// The cause of drops without a reason, by the function that dropped if it is known.

@@ -252,7 +252,7 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     far_end::ways(seen)
         .into_iter()
         .for_each(|said| ledger.note(said));
-    if let (Some(port), Some(to)) = (seen.asked.port, seen.after.translated) {
+    if let (Some(port), Some(to)) = (seen.asked.port, seen.translated()) {
         ledger.note(format!(
             "a rule of NAT translates datagrams for port {port}: the last ones go to {to} (nf_conntrack); mpps doctor \
              --port {}, where that is",

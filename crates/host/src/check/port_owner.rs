@@ -96,9 +96,8 @@ fn nobody(seen: &Observed, port: u16) -> Option<Finding> {
         false => seen.grown(&["Udp.NoPorts", "Udp6.NoPorts"]) > 0,
     };
     // A rule of NAT may translate it to a port that has a socket: a note of the ledger says so.
-    let is_unknown = seen.after.translated.is_some()
-        || seen.after.are_sockets_unknown
-        || seen.asked.pid.is_some();
+    let is_unknown =
+        seen.translated().is_some() || seen.after.are_sockets_unknown || seen.asked.pid.is_some();
     if is_unknown || is_told || is_udp_silent(seen) || !seen.sockets.is_empty() {
         return None;
     }

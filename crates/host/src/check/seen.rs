@@ -323,6 +323,19 @@ impl<'a> Observed<'a> {
         }
     }
 
+    /// Where a rule of NAT sends datagrams for the port in question, by a tracked flow; none if a socket
+    /// has the port.
+    pub(crate) fn translated(&self) -> Option<SocketAddr> {
+        let port = self.asked.port?;
+        let mut sockets = self.after.sockets.iter();
+        if sockets.any(|one| one.local.port() == port) {
+            return None;
+        }
+        let mut flows = self.after.packet_filter.flows.iter();
+        let flow = flows.find(|flow| flow.to.port() == port && flow.is_translated())?;
+        Some(flow.answers)
+    }
+
     /// The drops for this reason, if drops could be watched.
     pub fn reason(&self, name: &str) -> Option<Evidence> {
         let count = datagrams(self.drops.as_ref()?, name);

@@ -103,18 +103,23 @@ fn a_function_or_a_mark_tells_the_cause() {
 
 #[test]
 fn a_queue_of_nfqueue_has_no_program_or_is_full() {
-    use Confidence::{Certain, Possible};
+    use Confidence::{Certain, Likely, Possible};
     let drops = [drop_at("NOT_SPECIFIED", "nf_queue", 0)];
     // The drops of a queue at both moments.
     for (queue, sure, says, says_not) in [
         (None, Certain, "no program takes that queue", "too slow"),
-        (Some([7, 7 + LOST]), Certain, "too slow", "no program takes"),
+        (Some([7, 7 + LOST]), Likely, "too slow", "no program takes"),
         (Some([7, 7]), Possible, "too slow", "joined"),
     ] {
         let (mut before, mut after) =
             (host(&AT_IP.map(|(name, _)| (name, 0))), later(host(&AT_IP)));
         for (facts, at) in [(&mut before, 0), (&mut after, 1)] {
-            facts.packet_queues = queue.map(|drops| (3, drops[at])).into_iter().collect();
+            let of = |drops: [u64; 2]| FilterQueue {
+                full: drops[at],
+                no_room: 0,
+            };
+            let queues = queue.map(|drops| (3, of(drops)));
+            facts.packet_filter.queues = Some(queues.into_iter().collect());
         }
         let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(Some(53)));
         let found = findings(&seen);

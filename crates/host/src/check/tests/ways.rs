@@ -4,6 +4,14 @@ use super::counts::LOST;
 use super::*;
 use crate::facts::far_end::FarEnd;
 
+/// Which interfaces forward, whether there is a bridge, and the words and confidence that follow.
+type ForwardingCase = (
+    &'static [(&'static str, bool)],
+    bool,
+    &'static str,
+    Confidence,
+);
+
 /// An interface of this kind, up, whose counters grew by this.
 fn add(facts: &mut Observation, name: &str, kind: &str, grown: LinkCounters<u64>) {
     let index = u32::try_from(facts.links.len()).expect("few") + 1;
@@ -59,7 +67,7 @@ fn first(found: &[Finding]) -> (String, Confidence, bool) {
 #[test]
 fn what_is_not_forwarded_is_not_said_to_be_for_a_strange_address() {
     use Confidence::{Certain, Likely, Possible};
-    let cases: [(&[(&str, bool)], bool, &str, Confidence); 5] = [
+    let cases: [ForwardingCase; 5] = [
         (
             &[("eth0", false), ("br0", true)],
             true,
@@ -351,7 +359,13 @@ fn a_port_that_nat_translates_needs_no_socket() {
     let counters = ["Ip.InReceives", "Ip.InDelivers", "Udp.InDatagrams"].map(|name| (name, LOST));
     for (to, expected) in [(Some("10.0.0.2:5353"), 0), (None, 1)] {
         let set = |facts: &mut Observation| {
-            facts.translated = to.map(|to| to.parse().expect("an address"));
+            let flow = |to: &str| TrackedFlow {
+                from: "10.0.0.1:999".parse().expect("an address"),
+                to: "10.0.0.2:53".parse().expect("an address"),
+                answers: to.parse().expect("an address"),
+                is_answered: true,
+            };
+            facts.packet_filter.flows = to.map(flow).into_iter().collect();
         };
         let (found, ledger) = seen_with(&counters, &[], asked(Some(53)), set, |seen| {
             (findings(seen), ledger(seen))
