@@ -29,7 +29,7 @@ fn tunnelled(seen: &Observed) -> u64 {
     counts.fold(0, |sum: u64, one| sum.saturating_add(one.grown()))
 }
 
-/// Packets of any kind that this namespace forwarded, or that its bridges sent on, which are none of the ledger.
+/// Packets of any kind that this namespace forwarded, or that its bridges sent on. The ledger has none of them.
 pub fn passed(seen: &Observed) -> u64 {
     let tx = |name: &str| {
         seen.link(name, "tx_packets", |link| link.tx_packets)
