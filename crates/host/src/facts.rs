@@ -55,7 +55,7 @@ use mpps_os::netlink::neighbour;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.

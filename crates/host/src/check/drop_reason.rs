@@ -112,9 +112,6 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         "SOCKET_FILTER" => at_sockets(seen, count, None),
         QUEUE => at_queue(seen),
         unspecified::REASON => by_place(seen),
-        _ if name.starts_with("QDISC_") => {
-            link_fault::of_queue(seen).map(|fault| by_link(fault, Confidence::Likely))
-        }
         _ => None,
     };
     let RefusalCause {
@@ -157,8 +154,13 @@ fn at_queue(seen: &Observed) -> Option<RefusalCause> {
 
 /// The cause of drops without a reason, by the function that dropped if it is known.
 fn by_place(seen: &Observed) -> Option<RefusalCause> {
-    let of_bridge =
-        || link_fault::of_bridge(seen).map(|fault| by_link(fault, Confidence::Possible));
+    let of_bridge = || {
+        link_fault::of_bridge(seen).map(|fault| RefusalCause {
+            what: fault.what,
+            remedy: fault.remedy,
+            ..by_table("")
+        })
+    };
     let functions = unspecified::functions(seen);
     if functions.is_empty() {
         return filter_queue::cause(seen).or_else(of_bridge);
@@ -182,15 +184,6 @@ fn by_function(seen: &Observed) -> Option<RefusalCause> {
         ),
         ..by_table("")
     })
-}
-
-fn by_link(fault: link_fault::LinkFault, confidence: Confidence) -> RefusalCause {
-    RefusalCause {
-        what: fault.what,
-        remedy: fault.remedy,
-        evidence: Vec::new(),
-        confidence,
-    }
 }
 
 /// The causes of a reason, with nothing that shows which it is.

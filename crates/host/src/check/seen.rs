@@ -8,6 +8,7 @@ use crate::facts::{Busy, Observation, Process, QueueCourse, is_full};
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// Drivers of interfaces that count again what others of the namespace have counted.
 const AGGREGATES: [&str; 2] = ["bonding", "team"];

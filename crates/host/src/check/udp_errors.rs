@@ -1,7 +1,6 @@
 //! Datagrams that UDP refused, and counts only as errors.
 
 use super::full_buffers::FullBuffers;
-use super::ledger::during_reads;
 use super::reason_counts::told_by_reason;
 use super::refusal::{RefusalCause, at_sockets, by_ipsec};
 use super::{Check, Confidence, Finding, Observed, reading_times};
@@ -15,8 +14,6 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// As many may come in a burst while counters are read.
-const FEW: u64 = 4;
 const SHORT: &str = "PKT_TOO_SMALL";
 const LENGTH: (&str, &str) = (
     "their UDP header says that they are longer",
@@ -57,15 +54,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
         };
         found.of(left, seen).says(what, remedy).with(confidence)
     });
-    // A datagram between the readings of a counter and of its reasons is no loss of its own.
-    let slack = match told_by_reason(seen, &REFUSED_BY_UDP) {
-        0 => 0,
-        _ => during_reads(seen).max(FEW),
-    };
-    found
-        .into_iter()
-        .filter(|found| found.count > slack)
-        .collect()
+    found.into_iter().filter(|found| found.count > 0).collect()
 }
 
 fn cause(seen: &Observed, left: u64) -> RefusalCause {

@@ -384,7 +384,15 @@ fn words(
     }
     let &(_, what, remedy) = TOLD.iter().find(|(of, ..)| *of == kind)?;
     if kind != &NO_NEIGHBOUR {
-        return Some((what.to_owned(), remedy.to_owned(), false));
+        let is_named = evidence
+            .iter()
+            .any(|one| one.source.ends_with(QDISC_DROPPED));
+        let is_unnamed = kind == &QDISC_OUT && !is_named;
+        let fault = is_unnamed.then(|| link_fault::of_queue(seen)).flatten();
+        return Some(match fault {
+            Some(fault) => (format!("{what}: {}", fault.what), fault.remedy, true),
+            None => (what.to_owned(), remedy.to_owned(), false),
+        });
     }
     let is_full = evidence
         .iter()

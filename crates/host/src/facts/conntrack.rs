@@ -1,7 +1,6 @@
 //! The kernel's table of connections.
 
 use crate::root::Root;
-use std::net::SocketAddr;
 
 /// How full the table is, and what it refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

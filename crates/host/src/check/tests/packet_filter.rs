@@ -427,7 +427,7 @@ fn a_queue_for_a_program_is_named_where_the_kernel_names_no_reason() {
     };
     let rule = [queues(0..=1, false)];
     let lost = |confidence| ("unrouted", false, confidence);
-    let causes = "three causes look alike";
+    let causes = "shows a blackhole";
     let words = ["queue 1 (NFQUEUE), and no program", "--queue-bypass"];
     says(
         &look(&rule, Some(&[0]), 0, 0),
@@ -559,7 +559,7 @@ fn an_idle_interface_points_to_its_other_end() {
     says(
         &look("node", false),
         said,
-        &["eth0 is down", switch],
+        &["eth0 is down", "ip link set dev eth0 up"],
         &["--netns node"],
     );
 }

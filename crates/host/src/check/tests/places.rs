@@ -5,7 +5,7 @@ use crate::counters::drop_probe::{
     MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
 };
 use crate::facts::far_end::FarEnd;
-use crate::facts::{CaptureSocket, JoinedGroup};
+use crate::facts::{CaptureSocket, FilterQueue, JoinedGroup};
 
 const LOST: u64 = 1000;
 

@@ -2,6 +2,7 @@
 
 use super::counts::LOST;
 use super::*;
+use crate::facts::TrackedFlow;
 use crate::facts::far_end::FarEnd;
 
 /// Which interfaces forward, whether there is a bridge, and the words and confidence that follow.
@@ -129,6 +130,7 @@ fn ports_of_a_source_nat_are_no_full_table() {
                 entries_max: 100,
                 dropped: 5 * times,
                 insert_failed: failed * times,
+                ..Conntrack::default()
             }),
             ..host(&[])
         };
