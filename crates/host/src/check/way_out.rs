@@ -223,12 +223,11 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let (ringed, ringed_by) = by_reason(&INTERFACE_OUT);
     let (held, held_by) = counted(seen.losses(Meaning::AllowanceOut));
     let (unringed, held) = (ring.min(most).saturating_sub(ringed), held.min(most));
-    let is_of_port = ringed > 0 && seen.asked.port.is_some();
-    let ring = if is_of_port {
-        ringed
-    } else {
-        ringed.saturating_add(unringed)
+    let others_ring = match ringed > 0 && seen.asked.port.is_some() {
+        true => 0,
+        false => unringed,
     };
+    let ring = ringed.saturating_add(others_ring);
     // Neither the driver nor IP name a reason for packets that they count.
     let named = too_long.saturating_add(unnamed).saturating_add(unringed);
     let other = other.saturating_sub(named);
@@ -236,10 +235,8 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let is_v6 = other > 0 && seen.after.unanswered.iter().any(|host| host.contains(':'));
     let (in_vain, other) = if is_v6 { (other, 0) } else { (0, other) };
     let silent = silent.saturating_add(in_vain);
-    let silent_by = match is_v6 {
-        true => [silent_by, other_by.clone()].concat(),
-        false => silent_by,
-    };
+    let in_vain_by = other_by.iter().filter(|_| is_v6).cloned();
+    let silent_by = silent_by.into_iter().chain(in_vain_by).collect();
     let row = |kind, count, behind: u64, evidence| {
         let forwarded = Evidence::sum(&forwarded(seen, kind)).min(count);
         LossOut {

@@ -172,7 +172,7 @@ fn a_queue_without_a_program() {
         match flag {
             None => expect(
                 &found,
-                &[("unrouted", SENT, "no program has that queue open")],
+                &[("drop_reason", SENT, "no program has that queue open")],
             ),
             Some(_) => healthy(&found, SENT),
         }
