@@ -337,7 +337,7 @@ pub fn findings(seen: &Observed) -> Vec<Finding> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| (check.run)(seen)).collect();
     for finding in &mut findings {
         let may_be_meant = MAY_BE_MEANT.contains(&&*finding.check);
-        // What cost an unknown number of packets decides by itself.
+        // A finding of an unknown number of packets decides by itself.
         let is_counted = finding.count > 0;
         finding.is_remark |= may_be_meant && is_counted && is_little(seen, finding.count);
     }

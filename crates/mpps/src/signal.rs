@@ -27,7 +27,7 @@ pub(crate) fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
 
-/// Set by the first signal of [`ending`]; the second one ends the process at once. What must not stay behind is to be undone before anything is waited for that the second one is meant to
+/// Set by the first signal of [`ending`]; the second one ends the process at once. Changes must be undone before anything is waited for that the second one is meant to
 /// cut short. What changes the host is safer with [`EndSignal::listen_held`]: between the first
 /// signal and the moment at which it is seen, there is time for the second.
 #[derive(Debug, Clone, Default)]

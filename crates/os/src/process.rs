@@ -271,7 +271,7 @@ impl ContainedChild {
         }
     }
 
-    /// Passes a signal on to the command, one of [`crate::signal::ending`]. One that shares the
+    /// Passes a signal on to the command, one of [`crate::signal::ending`]. A signal that shares the
     /// keyboard with this program has had all but SIGTERM from there, and does not get it again.
     ///
     /// # Errors

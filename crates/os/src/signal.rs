@@ -9,7 +9,7 @@ use std::mem::{MaybeUninit, zeroed};
 use std::sync::OnceLock;
 use std::{io, ptr};
 
-/// What ends a program that does not handle it (signal(7)), except [`FAULTS`]. Those without a name are
+/// Signals that end a program that does not handle them (signal(7)), except [`FAULTS`]. Those without a name are
 /// the real-time signals that the C library leaves to programs.
 pub fn ending() -> impl Iterator<Item = i32> {
     let named = [

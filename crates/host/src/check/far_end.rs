@@ -139,7 +139,7 @@ fn way(end: &FarEnd) -> String {
     )
 }
 
-/// What the other ends sent while nothing came here, as a half sentence, and where to look; none if no other
+/// The packets that the other ends sent while nothing came here, as a half sentence, and where to look; none if no other
 /// end is seen.
 pub(super) fn beyond(seen: &Observed, port: u16) -> Option<(String, String)> {
     let (here, then, now) = ends(seen).next()?;

@@ -25,7 +25,7 @@ pub(super) fn rules(seen: &Observed) -> String {
     commands.join("; ")
 }
 
-/// What made a rule drop them, if that is seen: why, what fixes it, and the counter that shows it.
+/// The reason why a rule dropped them, if that is seen: why, what fixes it, and the counter that shows it.
 struct RuleCause {
     what: String,
     remedy: String,

@@ -27,7 +27,7 @@ const PASSING: f64 = 0.02;
 fn run(seen: &Observed) -> Vec<Finding> {
     let failed = failed(seen).into_iter();
     let all = failed.chain(earlier(seen));
-    // What waits is then a part of the same, and every fragment came.
+    // Waiting fragments are then a part of the same, and every fragment came.
     let waiting = waiting(seen).filter(|_| too_far(seen) == 0);
     all.chain(waiting).collect()
 }
@@ -62,7 +62,7 @@ pub(super) fn too_far(seen: &Observed) -> u64 {
     known.saturating_add(of_unknown(seen))
 }
 
-/// What waited has another thing where its device was, so that its namespace is not known. They are this one's
+/// A packet that waited has another thing where its device was, so that its namespace is not known. They are this one's
 /// at most as far as it counts them.
 fn of_unknown(seen: &Observed) -> u64 {
     let drops = seen.drops_unknown.iter();

@@ -6,7 +6,7 @@ use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
 use super::{
     CHECKS, Evidence, Observed, drop_reason, far_end, firewall, fragments, reading_times,
-    udp_memory, unhandled, unrouted,
+    udp_memory, unhandled, unrouted, virtual_device,
 };
 use crate::ledger::loss::{
     FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
@@ -14,16 +14,13 @@ use crate::ledger::loss::{
 use crate::{Ledger, Loss, Scope, Station};
 use mpps_os::netlink::link::NetlinkLink;
 
-/// Kinds of tunnels whose datagrams UDP counts as delivered, as it counts what they carried.
-pub(super) const TUNNELS: [&str; 4] = ["vxlan", "geneve", "wireguard", "bareudp"];
-
 /// Packets that tunnels took out of datagrams.
 fn tunnelled(seen: &Observed) -> u64 {
     let tunnels = seen
         .after
         .links
         .iter()
-        .filter(|link| TUNNELS.contains(&&*link.kind));
+        .filter(|link| virtual_device::TUNNELS.contains(&&*link.kind));
     let counts =
         tunnels.filter_map(|link| seen.link(&link.name, "rx_packets", |link| link.rx_packets));
     counts.fold(0, |sum: u64, one| sum.saturating_add(one.grown()))
@@ -80,7 +77,7 @@ fn found(seen: &Observed, kind: &LossKind) -> Loss {
     let checks = CHECKS.iter();
     let checks = checks.filter(|check| kind.checks.contains(&check.name));
     let found = checks.flat_map(|check| (check.run)(seen));
-    // What was for others is no loss.
+    // Packets for other hosts are no loss.
     let found = found.filter(|finding| kind != &UNROUTED || !finding.is_remark);
     let (mut count, mut evidence) = (0_u64, Vec::new());
     for finding in found {

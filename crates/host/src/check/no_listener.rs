@@ -1,7 +1,9 @@
 //! Datagrams for a port without a listener.
 
 use super::seen::takes_all;
-use super::{Check, Confidence, Finding, Observed, firewall, not_asked, port_owner, unspecified};
+use super::{
+    Check, Confidence, Finding, Observed, firewall, port_owner, unspecified, virtual_device,
+};
 use crate::Station;
 use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
 use mpps_os::netlink::sock_diag::UdpEntry;
@@ -175,7 +177,7 @@ fn short(mut all: Vec<String>) -> Vec<String> {
 pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
         let found = Finding::counted(seen, check, &NO_SOCKET)?;
-        let (tunnel, shows) = not_asked::tunnels(seen, Station::Udp);
+        let (tunnel, shows) = virtual_device::tunnels(seen, Station::Udp);
         return Some(found.says(
             format!("datagrams came to UDP, and no socket took them{}{tunnel}", some(seen)),
             format!(

@@ -1,6 +1,6 @@
 //! Losses of other ports and other programs, where one was asked for.
 
-use super::{CHECKS, Check, Confidence, Evidence, Finding, Observed, ledger};
+use super::{CHECKS, Check, Confidence, Evidence, Finding, Observed, ledger, virtual_device};
 use crate::Station;
 use mpps_os::netlink::sock_diag::UdpEntry;
 
@@ -52,7 +52,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
     }
     let mut found = found;
     found.is_remark = ledger.delivered > 0;
-    let (tunnel, shows) = tunnels(seen, row.station);
+    let (tunnel, shows) = virtual_device::tunnels(seen, row.station);
     let what = format!(
         "datagrams were lost ({}), and none of them is known to be for {asked}{tunnel}",
         row.reason
@@ -87,20 +87,4 @@ fn sharer(seen: &Observed) -> Option<String> {
         .next()
         .map_or_else(String::new, |owner| format!(" of process {owner}"));
     Some(format!("the socket {}{name}", other.local))
-}
-
-/// Tunnels that get their datagrams at a port of their own, if datagrams found no socket: half a sentence, and a
-/// remedy.
-pub(super) fn tunnels(seen: &Observed, station: Station) -> (String, String) {
-    let links = seen.after.links.iter();
-    let names = links.filter(|link| super::ledger::TUNNELS.contains(&&*link.kind));
-    let names: Vec<&str> = names.map(|link| &*link.name).collect();
-    match names.is_empty() || station != Station::Udp {
-        true => Default::default(),
-        false => (
-            format!("; they may be of a tunnel whose other end sends to another port than {} has", names.join(", ")),
-            "; tcpdump -ni any 'icmp[0] == 3' shows the port, which dstport has to be: ip -d link show type vxlan"
-                .to_owned(),
-        ),
-    }
 }

@@ -177,7 +177,7 @@ fn several(seen: &Observed) -> Option<Finding> {
     Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
-/// The address that a client asked, and the other one that answers came from, where both are tracked.
+/// The address that a client asked, and the other address of the answers, where both are tracked.
 fn answers_elsewhere(seen: &Observed, port: u16) -> Option<(SocketAddr, SocketAddr)> {
     let flows = &seen.after.packet_filter.flows;
     let unanswered = flows.iter().filter(|flow| !flow.is_answered);

@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
-/// So many a second come and go with the load.
+/// Fewer a second come and go with the load.
 const MIN_PER_SECOND: f64 = 10.0;
 
 fn run(seen: &Observed) -> Vec<Finding> {

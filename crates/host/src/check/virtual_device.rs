@@ -60,3 +60,22 @@ fn run(seen: &Observed) -> Vec<Finding> {
     });
     found.collect()
 }
+
+/// Kinds of tunnels whose datagrams UDP counts as delivered, as it counts what they carried.
+pub(super) const TUNNELS: [&str; 4] = ["vxlan", "geneve", "wireguard", "bareudp"];
+
+/// Tunnels that get their datagrams at a port of their own, if datagrams found no socket: half a sentence, and a
+/// remedy.
+pub(super) fn tunnels(seen: &Observed, station: Station) -> (String, String) {
+    let links = seen.after.links.iter();
+    let names = links.filter(|link| TUNNELS.contains(&&*link.kind));
+    let names: Vec<&str> = names.map(|link| &*link.name).collect();
+    match names.is_empty() || station != Station::Udp {
+        true => Default::default(),
+        false => (
+            format!("; they may be of a tunnel whose other end sends to another port than {} has", names.join(", ")),
+            "; tcpdump -ni any 'icmp[0] == 3' shows the port, which dstport has to be: ip -d link show type vxlan"
+                .to_owned(),
+        ),
+    }
+}

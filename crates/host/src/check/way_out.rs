@@ -215,7 +215,7 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let behind_filter = filtered.saturating_sub(full.saturating_sub(queued));
     let answered = queued.saturating_add(filtered);
     let rest = full.saturating_sub(answered);
-    // What was dropped between two readings.
+    // These were dropped between two readings.
     let rest = if rest <= answered / 50 { 0 } else { rest };
     let most = full.saturating_add(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]));
     let (ring, ring_by) = in_rings(seen);

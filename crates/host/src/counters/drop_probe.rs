@@ -95,7 +95,7 @@ pub struct DropCount {
     /// The kernel function that dropped them, if the reason is NOT_SPECIFIED; otherwise empty, as for other
     /// namespaces than that of [`DropFilter::details_of`].
     pub place: String,
-    /// What the packets have in common, as far as it decides between causes of their reason: a sum of
+    /// Marks that the packets have in common, as far as they decide between causes of their reason: a sum of
     /// [`MARK_OPTIONS`] and its like.
     pub marks: u32,
     /// Packets as the kernel handles them: a train of merged or unsplit datagrams is one.

@@ -51,7 +51,7 @@ impl TrackedFlow {
     }
 }
 
-/// What a queue for a program dropped.
+/// The drops of a queue for a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilterQueue {
     /// It was full (`queue_dropped`).

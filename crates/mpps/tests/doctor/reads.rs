@@ -1,5 +1,5 @@
 //! Servers that read with too small a buffer, in each way to read, and their healthy twins. On a kernel
-//! whose functions cannot be watched the doctor says so, and says nothing else. So these have no line
+//! whose functions cannot be watched the doctor says so, and nothing more. So these have no line
 //! in the gallery.
 
 use super::scenario::{Found, PORT, PYTHON, SENT, Scenario, Traffic, at};
@@ -16,7 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What the doctor says where it cannot watch reads.
+/// The note where the doctor cannot watch reads.
 const UNKNOWN: &str = "whether programs read with too small a buffer is not known";
 /// The bytes of each datagram.
 const BYTES: usize = 1000;
@@ -80,7 +80,7 @@ fn trains_to_loopback(scenario: &Scenario) {
     scenario.on_receiver(|| run(Command::new("python3").args(["-c", &text])).fine());
 }
 
-/// The one finding: all these reads cut, and what else it says.
+/// The one finding: all these reads cut, and its further words.
 fn cuts(found: &Found, count: u64, words: &str, remedy: &str) {
     assert_eq!(found.told(), [("truncated_reads", count)], "{found:#?}");
     let said = |key: &str| found.first()[key].as_str().unwrap_or_default().to_owned();

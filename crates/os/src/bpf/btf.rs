@@ -223,7 +223,7 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// No such function, as in a module, or one that the compiler has inlined everywhere.
+    /// No such function, as in a module, or because the compiler has inlined it everywhere.
     pub fn function(&self, name: &str) -> CallResult<(u32, usize), BtfError> {
         let missing = || BtfError::NoType(format!("function {name}"));
         let id = self.find(name, &[kind::FUNCTION]).ok_or_else(missing)?;

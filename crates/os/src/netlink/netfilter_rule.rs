@@ -34,7 +34,7 @@ pub struct NetfilterRule {
     pub ports: Option<RangeInclusive<u16>>,
     /// It has further conditions: an address, an interface, a state.
     pub is_narrow: bool,
-    /// What it does.
+    /// Its action.
     pub action: NetfilterAction,
 }
 
@@ -78,7 +78,7 @@ pub fn list() -> CallResult<Vec<NetfilterRule>> {
         .collect())
 }
 
-/// What the last expression loaded, for the comparison that follows.
+/// The value that the last expression loaded, for the comparison that follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loaded {
     Protocol,

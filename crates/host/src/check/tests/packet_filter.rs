@@ -1,4 +1,4 @@
-//! What rules, tracked flows and queues of the packet filter do to packets.
+//! Packets that meet rules, tracked flows and queues of the packet filter.
 
 use super::*;
 use crate::facts::far_end::FarEnd;
@@ -7,7 +7,7 @@ use Confidence::{Certain, Likely, Possible};
 use mpps_os::netlink::netfilter_rule::{NetfilterAction, NetfilterRule};
 use std::net::Ipv4Addr;
 
-/// What a host's look finds: by what its counters grew by, drops, the packet filter, the question, and
+/// The findings of a look at a host: by the growth of its counters, drops, the packet filter, the question, and
 /// further facts.
 fn looked(
     grown: &[(&str, u64)],

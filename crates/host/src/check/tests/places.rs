@@ -255,7 +255,7 @@ fn fragments_too_far_apart_all_came() {
         ours: false,
         ..drop_at("FRAG_TOO_FAR", "", 0)
     };
-    // What waited no longer knows its namespace.
+    // Waiting fragments no longer know their namespace.
     let unknown = DropCount {
         netns: crate::counters::drop_probe::UNKNOWN_NAMESPACE,
         ..other.clone()
@@ -304,7 +304,7 @@ fn a_wrong_length_is_told_though_reasons_are_read_earlier() {
         words.contains("UDP header") && !words.contains("root"),
         "{words}"
     );
-    // What a filter dropped is not reported twice.
+    // The drops of a filter are not reported twice.
     let filter = DropCount {
         datagrams: LOST - 15,
         ..drop_at("SOCKET_FILTER", "", 0)

@@ -86,7 +86,7 @@ fn only_reads_that_cut_count() {
     let whole = reading(0, (0, 0), true);
     let seen = Observed::new(&before, &whole, None, asked(Some(53)));
     assert_eq!(findings(&seen), []);
-    // What was counted before the first moment, and sockets of other ports.
+    // Reads before the first moment, and sockets of other ports.
     let seen = Observed::new(&after, &after, None, asked(Some(53)));
     assert_eq!(
         findings(&seen)

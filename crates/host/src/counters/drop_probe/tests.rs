@@ -509,7 +509,7 @@ fn detail_rows() -> Vec<DetailRow> {
     ]
 }
 
-/// What a packet of this namespace has in its key, by what decides between causes.
+/// The key of a packet of this namespace, by what decides between causes.
 #[test]
 fn details_are_kept_only_where_they_decide() {
     let here = OWNERS[0].2;
