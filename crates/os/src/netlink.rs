@@ -139,12 +139,17 @@ impl Replies {
     fn take(&mut self, mut datagram: &[u8]) -> io::Result<bool> {
         while !datagram.is_empty() {
             let parse = NetlinkMessage::<RouteNetlinkMessage>::deserialize;
-            let reply = parse(datagram)
-                .or_else(|error| {
-                    lossy::with_text_names(datagram).map_or(Err(error), |it| parse(&it))
-                })
-                .map_err(foreign_answer)?;
             let length = lossy::length_of(datagram).unwrap_or(datagram.len());
+            let whole = datagram.get(..length).unwrap_or(datagram);
+            let as_text = || lossy::with_text_names(datagram);
+            let reply = match parse(datagram) {
+                Ok(_) if lossy::has_bytes_as_text(whole) => {
+                    as_text().map_or_else(|| parse(datagram), |it| parse(&it))
+                }
+                Err(error) => as_text().map_or(Err(error), |it| parse(&it)),
+                reply => reply,
+            };
+            let reply = reply.map_err(foreign_answer)?;
             self.torn |= reply.header.flags & NLM_F_DUMP_INTR != 0;
             match reply.payload {
                 NetlinkPayload::Done(_) => return Ok(true),

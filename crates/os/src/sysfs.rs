@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use crate::error::On;
-use crate::{CallError, CallResult};
+use crate::{CallError, CallResult, text};
 
 /// The full name of a file, for messages.
 fn name(path: &str) -> String {
@@ -75,8 +75,13 @@ impl Sysfs {
     }
 
     fn open(&self, path: &str, flags: OFlags) -> CallResult<File> {
-        rustix::fs::openat(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty())
-            .map(File::from)
-            .on("openat", name(path))
+        rustix::fs::openat(
+            &self.root,
+            text::to_bytes(path),
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map(File::from)
+        .on("openat", name(path))
     }
 }

@@ -7,7 +7,7 @@ use crate::facts::FilterQueue;
 /// The cause of drops without a reason by a queue of the packet filter; none if it has no such queue.
 pub(super) fn cause(seen: &Observed) -> Option<RefusalCause> {
     let filter = &seen.after.packet_filter;
-    if let Some(number) = filter.unread_queues().first() {
+    if let Some(number) = filter.unread_queue() {
         return Some(RefusalCause {
             what: format!(
                 "a rule hands packets to queue {number} (NFQUEUE), and no program has that queue open"

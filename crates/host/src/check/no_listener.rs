@@ -243,14 +243,10 @@ fn unpublished(seen: &Observed, port: u16) -> Option<(String, String, Confidence
     let mut flows = filter.flows.iter();
     let is_tracked = flows.any(|flow| flow.to.port() == port && !flow.is_translated());
     Some(match (udp.first(), is_tracked) {
-        (Some(_), true) if udp.iter().any(|rule| !rule.is_narrow) => (
-            "; their flow was tracked before the rule was there, and keeps its way".to_owned(),
-            delete,
-            Confidence::Likely,
-        ),
+        // Whether packets come to the rule's chain is not read.
         (Some(_), true) => (
             "; their flow was tracked before the rule was there, and keeps its way, or the rule is for another \
-             address or interface"
+             address or interface, or in a chain that they do not pass"
                 .to_owned(),
             format!("{delete}; or {rules} shows the conditions of the rule"),
             Confidence::Possible,

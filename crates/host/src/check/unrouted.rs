@@ -1,6 +1,7 @@
 //! Packets that IP delivers nowhere, such as packets for a group without members here.
 
-use super::unspecified::{self, GROUPS_V4, GROUPS_V6, REASON, Unspecified};
+use super::unspecified::{self, GROUPS_V4, REASON, Unspecified};
+use super::vanished::GROUPS_V6;
 use super::{
     Check, Confidence, Evidence, Finding, Observed, drop_reasons, filter_queue, no_listener,
 };

@@ -2,7 +2,7 @@
 
 use super::drop_reasons::{self, NOT_SPECIFIED, VIRTUAL};
 use super::reason_counts::nameless;
-use super::vanished::{datagrams_to_strange_groups, vanished};
+use super::vanished::{GROUPS_V6, datagrams_to_strange_groups, vanished};
 use super::{Evidence, Observed, far_end, firewall, virtual_device};
 use crate::Station;
 use crate::counters::driver_counters::Meaning;
@@ -16,7 +16,6 @@ pub(super) const REASON: &str = NOT_SPECIFIED;
 
 /// Packets to groups that nothing here has joined, by the function that drops them.
 pub(super) const GROUPS_V4: &str = "NOT_SPECIFIED@ip_rcv_finish_core+group";
-pub(super) const GROUPS_V6: &str = "NOT_SPECIFIED@ip6_mc_input";
 
 fn count(seen: &Observed, reason: &str) -> u64 {
     seen.reason(reason).map_or(0, |one| one.grown())

@@ -56,15 +56,20 @@ fn not_delivered(seen: &Observed, (received, counted): &Fates) -> u64 {
     seen.grown(received).saturating_sub(seen.grown(counted))
 }
 
+/// The drops of `ip6_mc_input`, which names no reason.
+pub(super) const GROUPS_V6: &str = "NOT_SPECIFIED@ip6_mc_input";
+
 /// Packets to IPv6 groups that no program here has joined. IP counts them as multicast and drops
 /// them (`ip6_mc_input` in net/ipv6/ip6_input.c). A packet dropped by a firewall may have been to a
 /// joined group.
 ///
-/// Zero if the firewall's drops are not seen, or only those of one port.
+/// Zero if the firewall's drops are not seen. With a port those that the kernel dropped there.
 pub(super) fn to_strange_groups(seen: &Observed) -> u64 {
-    match seen.drops.is_none() || seen.asked.port.is_some() {
-        true => 0,
-        false => packets_to_strange_groups(seen),
+    let all = packets_to_strange_groups(seen);
+    match (seen.drops.is_some(), seen.asked.port) {
+        (false, _) => 0,
+        (true, None) => all,
+        (true, Some(_)) => all.min(seen.others(GROUPS_V6)),
     }
 }
 

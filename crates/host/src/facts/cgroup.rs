@@ -3,6 +3,7 @@
 use super::cgroup_mounts::{CgroupFolder, CgroupMounts};
 use crate::root::Root;
 use mpps_os::bpf::cgroup::{ingress_programs, program_name};
+use mpps_os::text;
 use std::fs::File;
 
 /// A program that sees each packet for the sockets of a cgroup, and may drop it.
@@ -21,7 +22,7 @@ impl IngressProgram {
     /// nearest first. None if the kernel does not answer. A container sees only its own root.
     pub(super) fn above(root: &Root, mounts: &CgroupMounts, text: &str) -> Option<Vec<Self>> {
         let open = |folder: &CgroupFolder| {
-            let file = File::open(root.path().join(&folder.path)).ok()?;
+            let file = File::open(root.path().join(text::to_bytes(&folder.path))).ok()?;
             let own = ingress_programs(&file, false).ok()?;
             Some((own, ingress_programs(&file, true).ok()?))
         };

@@ -70,6 +70,10 @@ impl CgroupMounts {
         let (Some(group), Some((place, _))) = (group, mount) else {
             return Vec::new();
         };
+        // A group beside the root of this view (cgroup_namespaces(7)): no group of this view is above it.
+        if group == ".." || group.starts_with("../") {
+            return Vec::new();
+        }
         let above = group.rmatch_indices('/').map(|(at, _)| &group[..at]);
         let all = std::iter::once(group).chain(above);
         let all = all.chain((!group.is_empty()).then_some(""));
@@ -165,6 +169,13 @@ mod tests {
             assert_eq!(paths(text, "cpu"), cpu, "{pid}");
             assert_eq!(paths(text, ""), [place("mnt/two/c"), place("mnt/two")]);
             assert_eq!(paths(text, "cpuset"), []);
+            let beside = "2:cpu,cpuacct:/../target/a\n0::/..\n";
+            assert_eq!(
+                paths(beside, "cpu"),
+                [],
+                "the root of the view is no ancestor"
+            );
+            assert_eq!(paths(beside, ""), []);
             let thaw = "echo THAWED > /sys/fs/cgroup/freezer/a/freezer.state";
             assert_eq!(mounts.thaw(&tree.root, text).as_deref(), Some(thaw));
             assert_eq!(mounts.thaw(&tree.root, "0::/c"), None);

@@ -177,11 +177,10 @@ impl PacketFilter {
         old.filter(|_| is_ruled).map(|flow| flow.answers)
     }
 
-    /// The queues of rules that no program reads, and whose packets are dropped therefore.
-    pub(crate) fn unread_queues(&self) -> Vec<u16> {
-        let Some(open) = &self.queues else {
-            return Vec::new();
-        };
+    /// The first queue of a rule that no program reads, and whose packets are dropped therefore. A rule may
+    /// name 65 536 queues.
+    pub(crate) fn unread_queue(&self) -> Option<u16> {
+        let open = self.queues.as_ref()?;
         let rules = self.rules.iter().flatten();
         let numbers = rules.filter_map(|rule| match &rule.action {
             NetfilterAction::Queue {
@@ -190,13 +189,8 @@ impl PacketFilter {
             } => Some(numbers.clone()),
             _ => None,
         });
-        let mut numbers: Vec<u16> = numbers
-            .flatten()
-            .filter(|at| !open.contains_key(at))
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
+        let unread = numbers.filter_map(|mut of_rule| of_rule.find(|at| !open.contains_key(at)));
+        unread.min()
     }
 }
 
@@ -295,7 +289,6 @@ mod tests {
         let rule = |numbers, bypasses| NetfilterRule {
             protocol: Some(UDP),
             ports: None,
-            is_narrow: false,
             action: NetfilterAction::Queue { numbers, bypasses },
         };
         let mut filter = PacketFilter {
@@ -303,11 +296,11 @@ mod tests {
             ..PacketFilter::default()
         };
         assert!(
-            filter.unread_queues().is_empty(),
+            filter.unread_queue().is_none(),
             "the kernel has no list of them"
         );
         filter.queues = Some([(7, FilterQueue::default())].into());
-        assert_eq!(filter.unread_queues(), [6, 8]);
+        assert_eq!(filter.unread_queue(), Some(6));
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use mpps_os::text::Foreign;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -84,10 +84,13 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
         }
     }
     // A pod has several containers, and one namespace.
-    let is_ambiguous = found.len() > 1 && wanted.iter().any(|wanted| wanted.len() < ID[1]);
+    let namespace = |pid: &u32| root.join(format!("proc/{pid}/ns/net")).read_link().ok();
+    let namespaces: BTreeSet<_> = found.values().map(namespace).collect();
+    let is_short = wanted.iter().any(|wanted| wanted.len() < ID[1]);
+    let is_ambiguous = found.len() > 1 && (is_short || namespaces.len() > 1);
     ensure!(
         !is_ambiguous,
-        "--container {}: several IDs begin so: {}; write more of it",
+        "--container {}: several containers are called so: {}; write more of an ID",
         Foreign(name),
         found.into_keys().collect::<Vec<_>>().join(", ")
     );
@@ -276,7 +279,7 @@ mod tests {
             ("nothing", "no file of"),
             ("99", "no file of"),
             ("dead00", "no process is in it"),
-            ("c1000", "several IDs begin so: c1000"),
+            ("c1000", "several containers are called so: c1000"),
             ("c\u{1b}[2J", "c\u{fffd}[2J: no file"),
         ] {
             let error = process_of(root.path(), name).expect_err(name).to_string();

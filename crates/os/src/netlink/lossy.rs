@@ -51,6 +51,13 @@ pub(super) fn with_text_names(datagram: &[u8]) -> Option<Vec<u8>> {
     Some(message)
 }
 
+/// True if these bytes may have a character that stands for a byte ([`text::of_bytes`]): such a name is
+/// text, and differs from the name with that byte all the same.
+pub(super) fn has_bytes_as_text(message: &[u8]) -> bool {
+    let mut characters = message.windows(3);
+    characters.any(|bytes| bytes[..2] == [0xf4, 0x8f] && bytes[2] >= 0xbe)
+}
+
 /// The length of the first message, as its header has it.
 pub(super) fn length_of(datagram: &[u8]) -> Option<usize> {
     let length = u32::from_ne_bytes(datagram.get(..4)?.try_into().ok()?);
@@ -110,6 +117,20 @@ mod tests {
         let told = with_text_names(&bytes).expect("it is about an address");
         let address = NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address));
         assert_eq!(parse(&told), Some(address));
+    }
+
+    #[test]
+    fn a_name_of_a_character_for_a_byte_is_known() {
+        for (name, expected) in [
+            ("eth0", false),
+            ("x\u{10ffff}", true),
+            ("x\u{10ff80}", true),
+        ] {
+            let mut link = LinkMessage::default();
+            link.attributes = vec![LinkAttribute::IfName(name.into())];
+            let bytes = bytes_of(RouteNetlinkMessage::NewLink(link));
+            assert_eq!(has_bytes_as_text(&bytes), expected, "{name:?}");
+        }
     }
 
     proptest! {

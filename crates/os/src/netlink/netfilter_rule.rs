@@ -32,8 +32,6 @@ pub struct NetfilterRule {
     pub protocol: Option<u8>,
     /// The only destination ports that it is for; none too if they are in a set, which is not read.
     pub ports: Option<RangeInclusive<u16>>,
-    /// It has further conditions: an address, an interface, a state.
-    pub is_narrow: bool,
     /// Its action.
     pub action: NetfilterAction,
 }
@@ -101,7 +99,6 @@ impl NetfilterRule {
             action: found.action?,
             protocol: found.protocol,
             ports: found.ports.filter(|ports| !ports.is_empty()),
-            is_narrow: found.is_narrow,
         })
     }
 }
@@ -113,7 +110,6 @@ struct RuleParts {
     port: Option<u16>,
     protocol: Option<u8>,
     ports: Option<RangeInclusive<u16>>,
-    is_narrow: bool,
     action: Option<NetfilterAction>,
 }
 
@@ -125,7 +121,6 @@ impl Default for RuleParts {
             port: None,
             protocol: None,
             ports: None,
-            is_narrow: false,
             action: None,
         }
     }
@@ -147,7 +142,6 @@ impl RuleParts {
             }
             "meta" | "ct" | "fib" | "bitwise" => self.loaded = Loaded::Other,
             "cmp" => self.compare(number(2).unwrap_or_default(), data),
-            "lookup" | "range" => self.is_narrow = true,
             "match" => self.xt_match(data),
             "immediate" => self.immediate(data),
             "nat" if number(1) == Some(DESTINATION_NAT) => self.translate(),
@@ -180,7 +174,7 @@ impl RuleParts {
                 };
                 self.ports = Some(first..=last);
             }
-            _ => self.is_narrow = true,
+            _ => {}
         }
     }
 
@@ -191,14 +185,10 @@ impl RuleParts {
             let bytes = info.get(at..at + 2)?;
             Some(u16::from_ne_bytes(bytes.try_into().ok()?))
         };
-        match text(data, 1) {
-            Some(name @ ("udp" | "tcp")) => {
-                self.protocol = Some(if name == "udp" { 17 } else { 6 });
-                let ports = port(4).zip(port(6)).map(|(first, last)| first..=last);
-                self.ports = ports.filter(|ports| *ports != (0..=u16::MAX));
-            }
-            Some("comment") => {}
-            _ => self.is_narrow = true,
+        if let Some(name @ ("udp" | "tcp")) = text(data, 1) {
+            self.protocol = Some(if name == "udp" { 17 } else { 6 });
+            let ports = port(4).zip(port(6)).map(|(first, last)| first..=last);
+            self.ports = ports.filter(|ports| *ports != (0..=u16::MAX));
         }
     }
 
@@ -332,7 +322,6 @@ mod tests {
         let expected = NetfilterRule {
             protocol: Some(17),
             ports: Some(514..=514),
-            is_narrow: false,
             action: NetfilterAction::Translate {
                 address: Some(Ipv4Addr::new(172, 17, 0, 2).into()),
                 port: Some(47051),
@@ -351,7 +340,7 @@ mod tests {
         ]
         .concat();
         let found = parsed(&narrow).expect("it translates");
-        assert!(found.is_narrow && found.action == expected.action);
+        assert_eq!(found.action, expected.action);
         let between = [
             load,
             compared(5, &5_u16.to_be_bytes()),

@@ -25,11 +25,10 @@ fn looked(
     findings(&Observed::new(&before, &after, drops, asked))
 }
 
-fn rule(protocol: u8, is_narrow: bool) -> NetfilterRule {
+fn rule(protocol: u8) -> NetfilterRule {
     NetfilterRule {
         protocol: Some(protocol),
         ports: Some(53..=53),
-        is_narrow,
         action: NetfilterAction::Translate {
             address: Some(Ipv4Addr::new(172, 17, 0, 2).into()),
             port: Some(5353),
@@ -40,7 +39,7 @@ fn rule(protocol: u8, is_narrow: bool) -> NetfilterRule {
 fn queues(numbers: std::ops::RangeInclusive<u16>, bypasses: bool) -> NetfilterRule {
     NetfilterRule {
         action: NetfilterAction::Queue { numbers, bypasses },
-        ..rule(17, true)
+        ..rule(17)
     }
 }
 
@@ -142,7 +141,7 @@ fn forwarded_packets_are_a_loss_only_where_a_rule_dropped_them() {
         (early(600), true, [WENT, to], "dropped"),
         (early(1900), false, ["1900 packets were dropped", to], WENT),
     ] {
-        let found = forwards(&[drop], filter(&[rule(17, false)], &[]), false);
+        let found = forwards(&[drop], filter(&[rule(17)], &[]), false);
         let said = ("nothing_arrives", is_remark, Likely);
         says(&found, said, &[&words[..], &[to]].concat(), &[never]);
     }
@@ -151,7 +150,7 @@ fn forwarded_packets_are_a_loss_only_where_a_rule_dropped_them() {
 #[test]
 fn forwarded_packets_are_a_remark_where_no_socket_waits_for_them() {
     let by_flow = |rules| filter(rules, &[flow(CLIENT, HERE, "172.17.0.3:99")]);
-    let (none, new) = (PacketFilter::default, [rule(17, false)]);
+    let (none, new) = (PacketFilter::default, [rule(17)]);
     let (to, old) = ("port 53 to 172.17.0.3:99", "still go to 172.17.0.3:99");
     for (filter, serves, is_remark, words, never) in [
         (by_flow(&[]), false, true, [WENT, to], "conntrack"),
@@ -174,14 +173,14 @@ fn a_published_port_beside_other_traffic_is_a_remark() {
         let asked = asked(Some(53));
         looked(&grown, &[], filter, asked, &arrives)
     };
-    let translated = look(filter(&[rule(17, true)], &[]));
+    let translated = look(filter(&[rule(17)], &[]));
     says(
         &translated,
         ("port_owner", true, Certain),
         &["to 172.17.0.2:5353"],
         &[],
     );
-    let tcp = look(filter(&[rule(6, true)], &[]));
+    let tcp = look(filter(&[rule(6)], &[]));
     says(
         &tcp,
         ("port_owner", false, Certain),
@@ -257,28 +256,25 @@ fn a_port_that_is_not_published_is_not_a_program_to_start() {
     let publish = "docker run -p 53:53/udp";
     let stale = || [flow(CLIENT, HERE, HERE)];
     let said = |confidence| ("no_listener", false, confidence);
-    let old = look(filter(&[rule(17, false)], &stale()), elsewhere());
+    let old = look(filter(&[rule(17)], &stale()), elsewhere());
     says(
         &old,
-        said(Likely),
-        &[delete, "before the rule was there"],
+        said(Possible),
+        &[
+            delete,
+            "before the rule was there",
+            "another address or interface",
+        ],
         &[start, publish],
     );
-    let narrow = look(filter(&[rule(17, true)], &stale()), elsewhere());
-    says(
-        &narrow,
-        said(Possible),
-        &[delete, "another address or interface"],
-        &[start],
-    );
-    let unmatched = look(filter(&[rule(17, false)], &[]), elsewhere());
+    let unmatched = look(filter(&[rule(17)], &[]), elsewhere());
     says(
         &unmatched,
         said(Possible),
         &["another address or interface"],
         &[start, delete],
     );
-    let tcp = look(filter(&[rule(6, true)], &stale()), asked(Some(53)));
+    let tcp = look(filter(&[rule(6)], &stale()), asked(Some(53)));
     says(
         &tcp,
         said(Likely),
