@@ -26,10 +26,16 @@ fn run(seen: &Observed) -> Vec<Finding> {
             true => {
                 "bpftool net list, or ip link show, shows which program: a program that receives by AF_XDP \
                  needs it"
+                    .to_owned()
             }
             false => {
-                "bpftool net list, or ip link show, shows which program: if it is not meant to, detach it: \
-                 ip link set dev IF xdp off"
+                let programs = &seen.after.xdp_programs;
+                let is_generic = programs.iter().any(|one| one.ends_with("generic mode"));
+                let off = if is_generic { "xdpgeneric" } else { "xdp" };
+                format!(
+                    "bpftool net list, or ip link show, shows which program: if it is not meant to, detach it: ip \
+                     link set dev IF {off} off"
+                )
             }
         };
         let mut what =

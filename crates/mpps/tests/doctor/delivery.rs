@@ -155,7 +155,8 @@ fn a_flow_older_than_its_rule() {
         &[("no_listener", SENT, "tracked before the rule was there")],
     );
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
-    assert_eq!(remedy, format!("conntrack -D -p udp --dport {PORT}"));
+    let delete = format!("conntrack -D -p udp --dport {PORT}; or ");
+    assert!(remedy.starts_with(&delete), "{remedy}");
 }
 
 /// By iptables over nftables: few kernels have nftables' own queues.
