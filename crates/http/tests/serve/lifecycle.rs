@@ -45,11 +45,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         expect: anything,
     },
     Scenario {
-        name: "files_are_served_whole_and_in_part",
+        name: "files_are_served_whole",
         switches: &[Switch::Buffers],
         configure: |config| config.content = ServedContent::Root(directory()),
         act: files,
-        expect: |counters| check(counters.statuses == [0, 4, 0, 1, 0], "statuses"),
+        expect: |counters| check(counters.statuses == [0, 3, 0, 1, 0], "statuses"),
     },
     Scenario {
         name: "a_file_that_vanishes_is_still_sent",
