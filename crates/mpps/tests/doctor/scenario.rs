@@ -243,8 +243,13 @@ impl Scenario {
         let ended = running.interrupt();
         let later = self.on_receiver(netstat);
         let value = serde_json::from_str(&ended.out);
+        let mut value: Value = value.unwrap_or_else(|error| panic!("{error}: {ended:#?}"));
+        // The hypervisor of this machine is no part of a scenario.
+        if let Some(findings) = value["findings"].as_array_mut() {
+            findings.retain(|one| one["check"] != "steal");
+        }
         Found {
-            value: value.unwrap_or_else(|error| panic!("{error}: {ended:#?}")),
+            value,
             ended,
             counters: [before, after, later],
             drops: RefCell::default(),
