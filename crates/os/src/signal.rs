@@ -9,7 +9,7 @@ use std::mem::{MaybeUninit, zeroed};
 use std::sync::OnceLock;
 use std::{io, ptr};
 
-/// Signals that end a program that does not handle them (signal(7)), except [`FAULTS`]. Those without a name are
+/// Signals that end a program that does not handle them (signal(7)), except `FAULTS`. Those without a name are
 /// the real-time signals that the C library leaves to programs.
 pub fn ending() -> impl Iterator<Item = i32> {
     let named = [
@@ -25,7 +25,7 @@ const FAULTS: [i32; 5] = [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV];
 /// The terminal's mode and the bytes that [`restore_terminal_on_fault`] was given.
 static TERMINAL: OnceLock<(libc::termios, &'static [u8])> = OnceLock::new();
 
-/// From now on, a signal of [`FAULTS`] gives the terminal on standard input the mode that it has at the
+/// From now on, a signal of `FAULTS` gives the terminal on standard input the mode that it has at the
 /// first call, and writes the bytes to standard output, before it ends the process. A fault runs no
 /// other code.
 ///

@@ -96,7 +96,7 @@ pub struct DropCount {
     /// namespaces than that of [`DropFilter::details_of`].
     pub place: String,
     /// Marks that the packets have in common, as far as they decide between causes of their reason: a sum of
-    /// [`MARK_OPTIONS`] and its like.
+    /// `MARK_OPTIONS` and its like.
     pub marks: u32,
     /// Packets as the kernel handles them: a train of merged or unsplit datagrams is one.
     pub skbs: u64,
