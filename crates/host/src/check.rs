@@ -335,6 +335,7 @@ fn is_little(seen: &Observed, count: u64) -> bool {
 /// All that is wrong, what cost most packets first; remarks last.
 pub fn findings(seen: &Observed) -> Vec<Finding> {
     let mut findings: Vec<_> = CHECKS.iter().flat_map(|check| (check.run)(seen)).collect();
+    findings.extend(not_asked::beside(seen, &findings));
     for finding in &mut findings {
         let may_be_meant = MAY_BE_MEANT.contains(&&*finding.check);
         // A finding of an unknown number of packets decides by itself.

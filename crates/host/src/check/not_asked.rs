@@ -1,6 +1,6 @@
 //! Losses of other ports and other programs, where one was asked for.
 
-use super::{CHECKS, Check, Confidence, Evidence, Finding, Observed, ledger, virtual_device};
+use super::{Check, Confidence, Evidence, Finding, Observed, ledger, virtual_device};
 use crate::Station;
 use mpps_os::netlink::sock_diag::UdpEntry;
 
@@ -10,22 +10,20 @@ pub(super) const CHECK: Check = Check {
             the same port (sock_diag)",
     speaks: "with `--port` or `--pid`: losses of other ports or programs. A remark, unless UDP delivered nothing, or \
              the socket that lost them shares the process's port",
-    run,
+    // It has to know what all others found.
+    run: |_| Vec::new(),
 };
 
-fn run(seen: &Observed) -> Vec<Finding> {
+/// The finding beside those of all other checks.
+pub(super) fn beside(seen: &Observed, others: &[Finding]) -> Vec<Finding> {
     let asked = match (seen.asked.port, seen.asked.pid) {
         (Some(port), _) => format!("port {port}"),
         (None, Some(pid)) => format!("process {pid}"),
         (None, None) => return Vec::new(),
     };
     let ledger = ledger(seen);
-    let others = CHECKS.iter().filter(|check| check.name != CHECK.name);
-    let others = others
-        .flat_map(|check| (check.run)(seen))
-        .filter(|one| one.station != Station::Sender)
-        .map(|one| one.count);
-    let known = others.fold(0, u64::saturating_add);
+    let others = others.iter().filter(|one| one.station != Station::Sender);
+    let known = others.fold(0, |sum: u64, one| sum.saturating_add(one.count));
     let rest = ledger.lost().saturating_sub(known);
     // Where other findings have most of the loss, the port or process in question has it.
     let Some(row) = ledger.losses.iter().max_by_key(|row| row.count) else {
