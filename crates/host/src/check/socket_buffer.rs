@@ -136,6 +136,10 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
                 ask_for(seen, socket, u64::from(largest) / 2)
             ),
         ),
+        // It reads, though it hardly runs: it sleeps longer between two reads.
+        (Late::NotRead, busy) if rates(seen, socket).is_some_and(|(read, _)| read >= 1.0) => {
+            too_slow(seen, overrun, busy.is_some())
+        }
         (Late::NotRead, _) => leftover(seen, socket).unwrap_or_else(|| not_read(socket, pid)),
         (Late::Rate, busy) => too_slow(seen, overrun, busy.is_some()),
         (Late::NeverSlept, _) => (
