@@ -39,12 +39,12 @@ fn run(seen: &Observed) -> Vec<Finding> {
     };
     let what = format!(
         "other hosts refused datagrams of this one (ICMP destination unreachable), of a socket that is connected to \
-         {}{whose}: no program has that port, and after each refusal the next send fails (ECONNREFUSED) and its \
-         datagram is lost too",
+         {}{whose}: no program has that port, or the way there is closed or takes only shorter packets; after a \
+         refusal of the port the next send fails (ECONNREFUSED) and its datagram is lost too",
         remotes.join(", ")
     );
-    let remedy = "tcpdump -ni any 'icmp[0] == 3' shows the refused ones: start the program there, or correct the \
-                  address; after ECONNREFUSED the sender has to send again";
+    let remedy = "tcpdump -ni any 'icmp[0] == 3' shows which and why: start the program there, or correct the \
+                  address, the route or the size; after ECONNREFUSED the sender has to send again";
     let confidence = match found.is_remark {
         true => Confidence::Possible,
         false => Confidence::Likely,
