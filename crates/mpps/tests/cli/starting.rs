@@ -35,9 +35,10 @@ pub(crate) fn a_file_at_its_limit_is_told_and_removed() {
     assert_eq!(left(), 1);
 }
 
-/// The soft limit is raised, and a hard one is an error.
+/// The soft limit is raised, and a hard one is an error. With less than 32 KiB the dynamic linker may end before
+/// `main` begins: it has what arguments, environment and a random offset leave.
 pub(crate) fn a_small_stack_is_raised_or_told() {
-    for limit in [16, 64, 256] {
+    for limit in [64, 128, 256] {
         let ended = run(&mut shell(&format!(
             "ulimit -s {limit}; $MPPS report $RESULT"
         )));
