@@ -87,7 +87,12 @@ fn run(seen: &Observed) -> Vec<Finding> {
             Some(elsewhere) => format!("no socket has UDP port {port} here ({elsewhere}), and "),
             None => format!("no socket has UDP port {port}, and "),
         },
-        _ => String::new(),
+        // Of an engine's proxy, where a rule passes it by.
+        _ => seen
+            .asked
+            .elsewhere
+            .as_ref()
+            .map_or_else(String::new, |elsewhere| format!("{elsewhere}; ")),
     };
     let evidence = stop.evidence.into_iter();
     let evidence = evidence.chain(seen.counter("Udp.InDatagrams"));
@@ -304,6 +309,12 @@ fn forwarded(came: &Arrivals) -> Option<LastStation> {
         false => "; root sees whether the packet filter dropped them",
     };
     let is_remark = seen.sockets.is_empty() || !translated.is_empty();
+    let look = match seen.asked.elsewhere {
+        Some(_) => "look there with that command",
+        None => {
+            "for a published port of a container look in its network namespace: mpps doctor --netns PID"
+        }
+    };
     Some(LastStation {
         is_remark,
         lead: match is_remark {
@@ -315,8 +326,7 @@ fn forwarded(came: &Arrivals) -> Option<LastStation> {
             Station::Ip,
             format!("{count} packets were forwarded to another network namespace or host{translated}{unseen}"),
             format!(
-                "for a published port of a container look in its network namespace: mpps doctor --netns PID; {} shows \
-                 whereto a rule translates the port (DNAT)",
+                "{look}; {} shows whereto a rule translates the port (DNAT)",
                 firewall::rules(seen)
             ),
         )

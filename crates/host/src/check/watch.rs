@@ -5,7 +5,7 @@ use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 use crate::counters::read_probe::ReadProbe;
-use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, strayed_threads};
+use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of, strayed_threads};
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
 };
@@ -155,30 +155,38 @@ impl Watch {
             let note = format!("process {pid} has no UDP socket{port} here; {said}");
             self.notes.push(Foreign(note).to_string());
         }
-        let is_missing = |port: &u16| facts.sockets.iter().all(|one| one.local.port() != *port);
-        if let Some(port) = self.asked.port.filter(is_missing) {
-            let all = holders_elsewhere(root, port);
-            let (holders, strangers): (Vec<_>, Vec<_>) = all
-                .into_iter()
-                .partition(|one| is_joined(one.0, &facts.links));
-            if let (true, [_]) = (holders.is_empty(), &strangers[..]) {
-                let note = format!(
-                    "{} has port {port} in a network namespace that no veth joins to this one",
-                    list(&strangers)
-                );
-                self.notes.push(Foreign(note).to_string());
-            }
-            self.asked.elsewhere = holders.first().map(|first| {
-                let pid = first.0;
-                let holders = list(&holders);
-                let said = format!(
-                    "{holders} has port {port} in another network namespace: mpps doctor --pid {pid} --port \
-                     {port}"
-                );
-                Foreign(said).to_string()
-            });
-            self.notes.extend(self.asked.elsewhere.clone());
+        let Some(port) = self.asked.port else {
+            return;
+        };
+        // With a container's published port, a proxy of the engine may have it here.
+        let to = facts.packet_filter.translated_to(port);
+        let served = to.map_or_else(Vec::new, |to| holders_of(root, to));
+        let is_missing = facts.sockets.iter().all(|one| one.local.port() != port);
+        let (port, all) = match to.filter(|_| !served.is_empty()) {
+            Some(to) => (to.port(), served),
+            None if is_missing => (port, holders_elsewhere(root, port)),
+            None => return,
+        };
+        let (holders, strangers): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|one| is_joined(one.0, &facts.links));
+        if let (true, [_]) = (holders.is_empty(), &strangers[..]) {
+            let note = format!(
+                "{} has port {port} in a network namespace that no veth joins to this one",
+                list(&strangers)
+            );
+            self.notes.push(Foreign(note).to_string());
         }
+        self.asked.elsewhere = holders.first().map(|first| {
+            let pid = first.0;
+            let holders = list(&holders);
+            let said = format!(
+                "{holders} has port {port} in another network namespace: mpps doctor --pid {pid} --port \
+                 {port}"
+            );
+            Foreign(said).to_string()
+        });
+        self.notes.extend(self.asked.elsewhere.clone());
     }
 
     /// Looks at the queues of sockets, if that is due again: a check then knows whether a queue was full

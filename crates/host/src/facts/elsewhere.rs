@@ -4,9 +4,17 @@ use super::process::has_socket;
 use super::stat::{PARENT, field};
 use crate::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 /// A process with UDP sockets: its number, and name and number in words.
 pub(crate) type UdpHolder = (u32, String);
+
+/// The processes that have what a rule translates a UDP port to, in a network namespace with that address.
+pub(crate) fn holders_of(root: &Root, to: SocketAddr) -> Vec<UdpHolder> {
+    let mut all = holders_elsewhere(root, to.port());
+    all.retain(|one| has_address(root, one.0, to.ip()));
+    all
+}
 
 /// The processes in other network namespaces than the calling thread's that have this UDP port, as far
 /// as this user may see them.
@@ -23,6 +31,24 @@ pub(crate) fn holders_elsewhere(root: &Root, port: u16) -> Vec<UdpHolder> {
         holder(root, pid, table)
     });
     all.collect()
+}
+
+/// True if the network namespace of this process has the address (`fib_trie` and `if_inet6` in `/proc/PID/net`).
+fn has_address(root: &Root, pid: u32, address: IpAddr) -> bool {
+    let read = |file| root.read_if_possible(&format!("proc/{pid}/net/{file}"));
+    match address {
+        IpAddr::V4(address) => {
+            let row = format!("|-- {address}");
+            let text = read("fib_trie").unwrap_or_default();
+            let lines = text.lines().map(str::trim_start);
+            let mut pairs = lines.clone().zip(lines.skip(1));
+            pairs.any(|(at, route)| at == row && route == "/32 host LOCAL")
+        }
+        IpAddr::V6(address) => {
+            let digits = format!("{:032x}", address.to_bits());
+            read("if_inet6").is_some_and(|text| text.lines().any(|line| line.starts_with(&digits)))
+        }
+    }
 }
 
 /// The threads of this process that are in another network namespace than its first one: a thread may enter one by

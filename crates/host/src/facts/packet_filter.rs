@@ -137,22 +137,32 @@ impl PacketFilter {
 
     /// Where datagrams to this port go, by a flow or a rule: `172.17.0.2:47051`.
     pub(crate) fn destination(&self, port: u16) -> Option<String> {
-        let mut flows = self.flows.iter();
-        if let Some(flow) = flows.find(|flow| flow.to.port() == port && flow.is_translated()) {
-            return Some(flow.answers.to_string());
+        if let Some(to) = self.translated_to(port) {
+            return Some(to.to_string());
         }
         self.translations(UDP, port)
             .first()
             .map(|rule| match rule.action {
-                NetfilterAction::Translate {
-                    address: Some(address),
-                    port: to,
-                } => SocketAddr::new(address, to.unwrap_or(port)).to_string(),
                 NetfilterAction::Translate { port: Some(to), .. } => {
                     format!("port {to} of this host")
                 }
                 _ => "another address".to_owned(),
             })
+    }
+
+    /// The address that a flow or a rule translates this port to, if they say it.
+    pub(crate) fn translated_to(&self, port: u16) -> Option<SocketAddr> {
+        let mut flows = self.flows.iter();
+        if let Some(flow) = flows.find(|flow| flow.to.port() == port && flow.is_translated()) {
+            return Some(flow.answers);
+        }
+        match self.translations(UDP, port).first()?.action {
+            NetfilterAction::Translate {
+                address: Some(address),
+                port: to,
+            } => Some(SocketAddr::new(address, to.unwrap_or(port))),
+            _ => None,
+        }
     }
 
     /// A tracked flow of this port to a destination that no rule has any more; none where a rule's own port

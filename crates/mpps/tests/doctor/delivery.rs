@@ -29,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_flow_older_than_its_rule,
             a_port_published_for_tcp_only,
             a_published_port,
+            a_published_port_with_a_proxy,
             a_published_port_refused,
             a_port_translated_to_loopback,
             later_fragments_refused;
@@ -87,6 +88,27 @@ fn a_published_port() {
         &look(),
         &format!("has port {PUBLISHED} in another network namespace"),
     );
+}
+
+/// A container engine's proxy has the published port here, and the container serves another one.
+fn a_published_port_with_a_proxy() {
+    const INNER: u16 = 4342;
+    let scenario = Scenario::new();
+    scenario.on_receiver(|| {
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
+    });
+    let container = Group::on_sender(&scenario, &format!("0.0.0.0:{INNER}"));
+    let command = format!("mpps doctor --pid {} --port {INNER}", container.pid());
+    // No host has the address 31.
+    for (published, last, is_its) in [(4340, 31, false), (4341, 30, true)] {
+        let _proxy = Group::start(&scenario, Way::Read, 1, &format!("0.0.0.0:{published}"));
+        translate(&scenario, published, &format!("192.168.254.{last}:{INNER}"));
+        let traffic = Traffic::to(&format!("192.168.254.1:{published}"), SENT);
+        let found = scenario.doctor(Some(published), || scenario.send(traffic));
+        remarks(&found, "nothing_arrives", 0);
+        let what = found.first()["what"].as_str().unwrap_or_default();
+        assert_eq!(what.contains(&command), is_its, "{what}");
+    }
 }
 
 /// The same behind a policy that forwards nothing.
