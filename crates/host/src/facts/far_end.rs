@@ -66,10 +66,11 @@ pub(super) fn hidden(
     links: &[link::NetlinkLink],
     found: &BTreeMap<String, FarEnd>,
 ) -> Option<String> {
-    // The lower interface of a macvlan is no such end.
-    let far = links
-        .iter()
-        .filter(|link| link.bound_namespace.is_some() && link.kind == "veth");
+    // The lower interface of a macvlan is no such end, and that of a bridge's port is a container's, whose
+    // namespace is not searched.
+    let far = links.iter().filter(|link| {
+        link.bound_namespace.is_some() && link.kind == "veth" && link.controller.is_none()
+    });
     let missing = far.filter(|link| !found.contains_key(&link.name));
     let missing: Vec<&str> = missing.map(|link| &*link.name).take(MOST).collect();
     let may_not = !missing.is_empty() && NetNamespace::open(FIRST).is_err();
