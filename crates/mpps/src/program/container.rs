@@ -28,12 +28,21 @@ const ANNOTATIONS: &[&str] = &[
     "/hostname",
 ];
 
-const FILES: [RuntimeFiles; 5] = [
+/// The files of docker below its data directory.
+const DOCKER: &str = "/containers/*/config.v2.json";
+
+const fn docker(path: &'static str) -> RuntimeFiles {
     RuntimeFiles {
-        path: "/var/lib/docker/containers/*/config.v2.json",
+        path,
         id: Some("/ID"),
         names: &["/Name"],
-    },
+    }
+}
+
+/// Not those of ordinary users, in their home directories: root would believe what they write.
+const FILES: [RuntimeFiles; 6] = [
+    docker("/var/lib/docker/containers/*/config.v2.json"),
+    docker("/var/snap/docker/common/var-lib-docker/containers/*/config.v2.json"),
     RuntimeFiles {
         path: "/var/lib/containers/storage/overlay-containers/containers.json",
         id: Some("/id"),
@@ -68,9 +77,12 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
     if let Some(pid) = name.parse().ok().filter(is_there) {
         return Ok(pid);
     }
-    let named: Vec<String> = FILES
-        .iter()
-        .flat_map(|files| files.ids(root, name))
+    let usual = FILES.iter().map(|files| (files, files.path.to_owned()));
+    let other = docker_directories(root).into_iter();
+    let other = other.map(|directory| (&FILES[0], directory + DOCKER));
+    let named = usual.chain(other);
+    let named: Vec<String> = named
+        .flat_map(|(files, path)| files.ids(root, &path, name))
         .collect();
     let is_id = name.len() >= ID[0] && name.chars().all(|digit| digit.is_ascii_hexdigit());
     let wanted = match named.is_empty() && is_id {
@@ -111,6 +123,29 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
     })
 }
 
+/// The data directories that docker was given, by its configuration or on its command line (dockerd(8)).
+fn docker_directories(root: &Path) -> Vec<String> {
+    const OPTIONS: [&str; 3] = ["--data-root", "--graph", "-g"];
+    let text = fs::read_to_string(root.join("etc/docker/daemon.json")).unwrap_or_default();
+    let configured: Value = serde_json::from_str(&text).unwrap_or_default();
+    let configured = configured["data-root"].as_str().map(str::to_owned);
+    let pids = names(&root.join("proc")).into_iter();
+    let pids = pids.filter(|name| name.parse::<u32>().is_ok());
+    let lines =
+        pids.filter_map(|pid| fs::read_to_string(root.join(format!("proc/{pid}/cmdline"))).ok());
+    let given = lines.filter_map(|line| {
+        let words: Vec<&str> = line.split('\0').collect();
+        words.first()?.ends_with("dockerd").then_some(())?;
+        let mut pairs = words.windows(2);
+        let directory = pairs.find_map(|pair| match pair[0].split_once('=') {
+            Some((name, value)) => OPTIONS.contains(&name).then_some(value),
+            None => OPTIONS.contains(&pair[0]).then_some(pair[1]),
+        });
+        directory.map(str::to_owned)
+    });
+    given.chain(configured).collect()
+}
+
 /// The processes in containers with the ID of theirs, in the order of their numbers.
 fn containers(root: &Path) -> Vec<(u32, String)> {
     let pids = names(&root.join("proc")).into_iter();
@@ -135,9 +170,9 @@ fn ids_in(text: &str) -> Option<String> {
 
 impl RuntimeFiles {
     /// The IDs of the containers with this name.
-    fn ids(&self, root: &Path, name: &str) -> Vec<String> {
+    fn ids(&self, root: &Path, path: &str, name: &str) -> Vec<String> {
         let mut ids = Vec::new();
-        for path in expand(root, self.path) {
+        for path in expand(root, path) {
             let text = fs::read_to_string(&path).unwrap_or_default();
             let all = match serde_json::from_str(&text) {
                 Ok(Value::Array(all)) => all,
@@ -228,6 +263,27 @@ mod tests {
             &format!("{{\"ID\": \"{}\", \"Name\": \"/web\"}}", id(WEB)),
         );
         write("var/lib/docker/containers/broken/config.v2.json", "{");
+        for (pid, line, directory, name) in [
+            (
+                90,
+                "/usr/bin/dockerd\0-H\0fd://\0--data-root\0/data/a\0",
+                "data/a",
+                "moved",
+            ),
+            (91, "dockerd\0--data-root=/data/b\0", "data/b", "second"),
+            (92, "vi\0--data-root=/data/c\0", "data/c", "not docker's"),
+            (93, "sh\0", "data/d", "configured"),
+            (94, "sh\0", "home/kim/.local/share/docker", "own"),
+        ] {
+            write(&format!("proc/{pid}/cmdline"), line);
+            let id = id(&format!("d{pid}"));
+            process(pid + 100, &format!("/docker/{id}"));
+            write(
+                &format!("{directory}/containers/{id}/config.v2.json"),
+                &format!("{{\"ID\": \"{id}\", \"Name\": \"/{name}\"}}"),
+            );
+        }
+        write("etc/docker/daemon.json", "{\"data-root\": \"/data/d\"}");
         write(
             "var/lib/containers/storage/overlay-containers/containers.json",
             &format!("[{{\"id\": \"{}\", \"names\": [\"mail\"]}}]", id("b")),
@@ -258,6 +314,9 @@ mod tests {
             ("a200", 7),
             ("A200", 7),
             ("mail", 60),
+            ("moved", 190),
+            ("second", 191),
+            ("configured", 193),
             ("resolver", 71),
             // A pod has one namespace: any of its containers will do.
             ("dns-0", 70),
@@ -278,6 +337,8 @@ mod tests {
             ("a", "no file of"),
             ("nothing", "no file of"),
             ("99", "no file of"),
+            ("not docker's", "no file of"),
+            ("own", "no file of"),
             ("dead00", "no process is in it"),
             ("c1000", "several containers are called so: c1000"),
             ("c\u{1b}[2J", "c\u{fffd}[2J: no file"),
