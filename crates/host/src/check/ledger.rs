@@ -1,6 +1,7 @@
 //! The ledger of UDP on one host, whichever program receives.
 
 use super::drop_reasons::{self, NOT_SPECIFIED};
+use super::ip_discards::without_ipv6;
 use super::unspecified::{GROUPS_V4, Unspecified};
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
@@ -9,7 +10,7 @@ use super::{
     udp_memory, unhandled, unrouted, virtual_device,
 };
 use crate::ledger::loss::{
-    FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
+    DISCARDED, FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
 };
 use crate::{Ledger, Loss, Scope, Station};
 use mpps_os::netlink::link::NetlinkLink;
@@ -99,14 +100,18 @@ fn counted(seen: &Observed, kind: &LossKind) -> Loss {
         evidence.extend(udp_memory::uncounted(seen));
     }
     let row = row(kind, &evidence);
-    match kind == &FRAGMENTS {
+    match kind {
         // Its counters are of whole datagrams, where IP counts fragments.
-        true => Loss {
+        _ if kind == &FRAGMENTS => Loss {
             count: fragments::lost(seen),
             exact: false,
             ..row
         },
-        false => row,
+        _ if kind == &DISCARDED => Loss {
+            count: row.count.saturating_sub(without_ipv6(seen)),
+            ..row
+        },
+        _ => row,
     }
 }
 
@@ -176,6 +181,7 @@ pub fn ledger(seen: &Observed) -> Ledger {
         .saturating_sub(seen.grown(&OTHERS))
         .saturating_sub(to_groups)
         .saturating_sub(unspecified.bridged)
+        .saturating_sub(without_ipv6(seen))
         .saturating_add(sum(&early));
     let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
     let delivered = delivered.saturating_sub(taken_back);
@@ -244,6 +250,12 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
         ledger.note(format!(
             "{to_groups} packets came to groups that no program here has joined (Ip6.InMcastPkts, drop reasons), \
              as mDNS and listener reports of other hosts do: they are left out"
+        ));
+    }
+    if without_ipv6(seen) > 0 {
+        ledger.note(format!(
+            "{} packets of other protocols or ports came by an interface where IPv6 is off: they are left out",
+            without_ipv6(seen)
         ));
     }
     far_end::ways(seen)

@@ -2,7 +2,8 @@
 
 use super::program::{Group, Way};
 use super::scenario::{
-    Found, IP, IPTABLES, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, large, remarks,
+    Found, IP, IPTABLES, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, large,
+    remarks,
 };
 use crate::common::run;
 use mpps_lab::{EarlyDrop, address};
@@ -31,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_wrong_checksum,
             a_wrong_checksum_found_late,
             a_checksum_of_zero_over_ipv6,
+            an_interface_without_ipv6,
             a_wrong_ip_checksum,
             a_wrong_udp_length,
             packets_cut_short,
@@ -415,6 +417,30 @@ fn a_checksum_of_zero_over_ipv6() {
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(!remedy.contains("ethtool"), "{remedy}");
     found.balances();
+}
+
+/// As container engines make it. Other hosts' neighbour discovery comes there all the same, and is no loss.
+fn an_interface_without_ipv6() {
+    const OTHERS: &str = "import socket\n\
+        link = [i for i, name in socket.if_nameindex() if name != 'lo'][0]\n\
+        s = socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58)\n\
+        for _ in range(5): s.sendto(bytes([128, 0, 0, 0, 0, 0, 0, 0]), ('ff02::1', 0, 0, link))";
+    const UDP: &str = "import socket\n\
+        s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
+        for _ in range(1000): s.sendto(b'mpps', ('fd00:254::1', 4321))";
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    scenario.neighbour(address::v6(1).into(), &scenario.hardware_address());
+    scenario.on_receiver(|| {
+        fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("it is this namespace's");
+    });
+    let found = scenario.doctor(None, || {
+        scenario.python(OTHERS);
+        scenario.send(Traffic::to(&at(1), SENT));
+    });
+    healthy(&found, SENT);
+    let found = scenario.doctor(None, || scenario.python(UDP));
+    expect(&found, &[("ip_discards", SENT, "IPv6 is off")]);
 }
 
 fn nothing_at_all() {
