@@ -525,6 +525,9 @@ fn a_queue_that_was_full_goes_on() -> Result<(), Failed> {
     for thread in lab.napi_threads() {
         sched::set_nice(thread.pid, 19)?;
     }
+    // The kernel's listener reports, on a busy machine.
+    lab.settle()?;
+    let unasked = queue_packets(&lab)?.get(&1).copied().unwrap_or(0);
     let sent = lab.sender().run(|| -> Result<u64, String> {
         sched::pin_current(&[cpu]).map_err(|error| error.to_string())?;
         let socket = UdpSocket::bind("0.0.0.0:0").map_err(|error| error.to_string())?;
@@ -536,8 +539,8 @@ fn a_queue_that_was_full_goes_on() -> Result<(), Failed> {
     })??;
     lab.settle()?;
     let arrived = queue_packets(&lab)?;
-    check(arrived.get(&1) == Some(&sent), || {
-        format!("{arrived:?} of {sent}")
+    check(arrived.get(&1) == Some(&(unasked + sent)), || {
+        format!("{arrived:?} of {sent}; before {unasked}")
     })
 }
 
