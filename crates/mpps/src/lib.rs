@@ -1,4 +1,4 @@
-//! The `mpps` command as a library: the modules that its tests, fuzzers and benchmarks reach.
+//! The `mpps` command as a library: the modules that its tests and fuzzers reach.
 //!
 //! Programs that want to receive packets use the `mpps-io` crate; this one is the instrument.
 #![forbid(unsafe_code)]
