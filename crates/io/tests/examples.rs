@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(built(), row("af_xdp"), Need::probe(has_lab)): the_readme_has_an_echo_server;
         waits(built()): reflector_wants_frames;
     ];
-    let tests = named![fn(&Place); echo, counter, dns, dns_dig, dns_dnsperf];
+    let tests = named![fn(&Place); counter, dns, dns_dig, dns_dnsperf];
     for backend in ["recv", "recvmmsg", "io_uring", "af_xdp"] {
         for (name, test) in tests {
             for version in [4, 6] {
@@ -62,7 +62,7 @@ fn needs(name: &str, backend: &'static str, version: u8) -> Vec<Need> {
 /// `cargo test` builds examples, `cargo test --test trials` does not.
 fn built() -> Need {
     let build = "the examples are not built: cargo build -p mpps-io --examples";
-    Need::probe(move || match example("echo").exists() {
+    Need::probe(move || match example("dns").exists() {
         true => Ok(()),
         false => Err(build.to_owned()),
     })
@@ -191,19 +191,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn echo(place: &Place) {
-    let server = place.start("echo", 1_000);
-    let client = place.client(&server);
-    for number in 0..1_000_u32 {
-        let question = vec![number as u8; number as usize];
-        client.send(&question).expect("it is sent");
-        let mut came = [0; 2048];
-        let bytes = client.recv(&mut came).expect("it is answered");
-        assert_eq!(came[..bytes], question);
-    }
-    assert_eq!(server.ended(), "answered 1000\n");
 }
 
 /// The program in the README is the example, and it also answers packets of the second queue.
