@@ -22,14 +22,9 @@ pub(crate) enum Sleep {
 
 /// A receiver, as far as it is waited for.
 pub(crate) trait Awaited {
-    /// The state of its waits.
-    fn waiting(&mut self) -> &mut ReceiverWait;
-
-    /// The counters after the waits before this one.
-    fn counters(&self) -> &RxCounters;
-
-    /// How many packets, or trains, one look takes at most.
-    fn batch(&self) -> usize;
+    /// The state of its waits, the counters after the waits before this one, and how many packets, or
+    /// trains, one look takes at most.
+    fn state(&mut self) -> (&mut ReceiverWait, &RxCounters, usize);
 
     /// Takes what is there, without waiting for more; true if that is something.
     fn look(&mut self) -> io::Result<bool>;
@@ -76,9 +71,9 @@ pub(crate) struct ReceiverWait {
 /// as the time does.
 pub(crate) fn until(awaited: &mut impl Awaited, wait: Wait) -> io::Result<bool> {
     // Both are needed at the same time.
-    let mut waiting = mem::take(awaited.waiting());
+    let mut waiting = mem::take(awaited.state().0);
     let looked = waiting.look(wait, awaited);
-    *awaited.waiting() = waiting;
+    *awaited.state().0 = waiting;
     match looked {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         looked => looked,
@@ -152,12 +147,12 @@ impl ReceiverWait {
     /// was taken.
     #[inline]
     fn poll(&mut self, time: Duration, awaited: &mut impl Awaited) -> io::Result<Option<Duration>> {
-        let counters = awaited.counters();
+        let (_, counters, batch) = awaited.state();
         let (datagrams, buffers) = (counters.datagrams, counters.buffers);
         if !self.adaptive.begin(datagrams, || awaited.now_ns()) {
             return Ok(Some(time));
         }
-        let rests_first = self.adaptive.rests_after(buffers, awaited.batch());
+        let rests_first = self.adaptive.rests_after(buffers, batch);
         if !rests_first && awaited.look()? {
             return Ok(None);
         }

@@ -110,6 +110,13 @@ impl Scripted {
         }));
     }
 
+    fn batch(&self) -> usize {
+        match self.batch {
+            0 => usize::MAX,
+            batch => batch,
+        }
+    }
+
     fn slumber(&mut self, time: Duration) -> bool {
         self.sleeps += 1;
         if self.false_wakes > 0 {
@@ -130,19 +137,9 @@ impl Scripted {
 }
 
 impl Awaited for Scripted {
-    fn waiting(&mut self) -> &mut ReceiverWait {
-        &mut self.waiting
-    }
-
-    fn counters(&self) -> &RxCounters {
-        &self.counters
-    }
-
-    fn batch(&self) -> usize {
-        match self.batch {
-            0 => usize::MAX,
-            batch => batch,
-        }
+    fn state(&mut self) -> (&mut ReceiverWait, &RxCounters, usize) {
+        let batch = self.batch();
+        (&mut self.waiting, &self.counters, batch)
     }
 
     fn look(&mut self) -> io::Result<bool> {

@@ -141,16 +141,8 @@ impl UringRx {
 }
 
 impl Awaited for UringRx {
-    fn waiting(&mut self) -> &mut ReceiverWait {
-        &mut self.waiting
-    }
-
-    fn counters(&self) -> &RxCounters {
-        &self.counters
-    }
-
-    fn batch(&self) -> usize {
-        self.caps.batch
+    fn state(&mut self) -> (&mut ReceiverWait, &RxCounters, usize) {
+        (&mut self.waiting, &self.counters, self.caps.batch)
     }
 
     fn look(&mut self) -> io::Result<bool> {
