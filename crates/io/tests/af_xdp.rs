@@ -29,7 +29,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits(Need::probe(open_one)):
             nothing_is_lost_uncounted,
-            every_way_of_waiting_brings_packets,
             polling_that_cannot_be_is_refused,
             a_small_ring_goes_round,
             the_kernel_has_few_frames_and_all_after_silence,
@@ -37,7 +36,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_queue_without_a_receiver_is_counted,
             long_packets_come_in_one_piece,
             senders_are_told,
-            other_flows_are_the_kernels,
             several_destinations_are_one_receivers,
             another_program_feeds_the_receivers,
             frames_leave_by_another_interface,
@@ -162,29 +160,6 @@ fn nothing_is_lost_uncounted() -> Result<(), Failed> {
         check(rows, rx.counters().dropped, "the sum of the reasons")?;
     }
     Ok(())
-}
-
-fn every_way_of_waiting_brings_packets() -> Result<(), Failed> {
-    let lab = lab(1500)?;
-    let waits = [
-        Wait::Block(PATIENCE),
-        Wait::Spin(PATIENCE),
-        Wait::Epoll(PATIENCE),
-    ];
-    let mut rx = receiver(&lab, &RxConfig::new(target(1, false)))?;
-    let polls = rx.caps().mode.properties.contains(&Property::BusyPoll);
-    check(polls, false, "busy polling in the mode")?;
-    let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, false)))?;
-    let expected: Vec<u8> = (0..200).collect();
-    for wait in waits {
-        check(receive(&mut *rx, wait)?, vec![], "packets that nobody sent")?;
-        send(&mut *tx, 0, 200)?;
-        check(receive(&mut *rx, wait)?, expected.clone(), "packets")?;
-    }
-    send(&mut *tx, 0, 200)?;
-    lab.settle()?;
-    check(receive(&mut *rx, Wait::Poll)?, expected, "packets")?;
-    check(rx.counters().datagrams, 800, "datagrams counted")
 }
 
 /// The kernel takes the options and never polls: a veth does not say which NAPI context serves its
@@ -340,29 +315,6 @@ fn senders_are_told() -> Result<(), Failed> {
     let batch = rx.recv(Wait::Block(PATIENCE))?;
     let sources: Vec<_> = batch.packets().map(|packet| packet.source).collect();
     check(sources, vec![Some(address)], "senders")
-}
-
-fn other_flows_are_the_kernels() -> Result<(), Failed> {
-    let lab = lab(1500)?;
-    let mut rx = receiver(&lab, &RxConfig::new(target(1, false)))?;
-    let mut other = target(1, false);
-    other.set_port(PORT + 1);
-    let socket = lab.receiver().run(|| UdpSocket::bind(other))??;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    let mut wanted = sender(&lab, "sendmmsg", &TxConfig::new(target(1, false)))?;
-    let mut unwanted = sender(&lab, "sendmmsg", &TxConfig::new(other))?;
-    for _ in 0..10 {
-        send(&mut *wanted, 0, 20)?;
-        send(&mut *unwanted, 0, 10)?;
-    }
-    check(
-        receive(&mut *rx, Wait::Block(PATIENCE))?.len(),
-        200,
-        "wanted",
-    )?;
-    let mut buffer = [0; 64];
-    let others = (0..101).filter(|_| socket.recv(&mut buffer).is_ok());
-    check(others.count(), 100, "unwanted")
 }
 
 /// One address, a range of ports at it, and one of the other version of IP; nothing beside them.

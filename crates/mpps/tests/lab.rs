@@ -11,8 +11,6 @@ use mpps_host::Witness;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -22,8 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         measures(Need::probe(common::lab)):
             every_rung_is_accounted_for_and_shows_its_point,
             a_short_climb_is_written_and_adds_up,
-            rps_delivers_too,
-            killed_it_leaves_nothing;
+            rps_delivers_too;
         waits(Need::probe(common::lab)):
             trains_that_were_asked_for_stay,
             killed_it_keeps_what_it_has,
@@ -492,81 +489,6 @@ fn a_result_that_cannot_be_written_is_named() {
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
     assert!(ended.err.contains("/dev/full"), "{ended:#?}");
-}
-
-/// The things on this machine that a lab could leave: links, kernel threads, processes, mounts.
-fn traces(marker: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
-        let path = entry.path();
-        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        let words = fs::read_to_string(path.join("cmdline")).unwrap_or_default();
-        let environment = fs::read(path.join("environ")).unwrap_or_default();
-        let environment = String::from_utf8_lossy(&environment).into_owned();
-        if name.starts_with("napi/mpps-") || environment.contains(marker) {
-            found.push(format!("{}: {name}{words}", path.display()));
-        }
-    }
-    let links = fs::read_dir("/sys/class/net")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let links = links.map(|link| link.file_name().to_string_lossy().into_owned());
-    found.extend(links.filter(|link| link.starts_with("mpps-")));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
-    found.extend(
-        mounts
-            .lines()
-            .filter(|line| line.contains("mpps"))
-            .map(ToOwned::to_owned),
-    );
-    found
-}
-
-fn killed_it_leaves_nothing() {
-    let directory = directory();
-    let marker = format!("MPPS_TEST_MARKER=killed-{}", std::process::id());
-    let (name, value) = marker.split_once('=').expect("a name and a value");
-    let before = traces(&marker);
-    let climbing = ["lab", "--quick", "--only", "1"].as_slice();
-    // A child in the background and one in a session of its own want to stay.
-    let visiting = [
-        "lab",
-        "--",
-        "sh",
-        "-c",
-        "sleep 600 & setsid sleep 600 & echo ready; sleep 600",
-    ]
-    .as_slice();
-    for (arguments, delay_ms) in [(climbing, 50), (climbing, 700), (visiting, 0)] {
-        let is_new = |trace: &String| !before.contains(trace);
-        let mut command = mpps(arguments);
-        let mut running = Running::start(command.current_dir(&directory).env(name, value));
-        if arguments == visiting {
-            running.line("ready");
-            assert!(traces(&marker).iter().any(is_new), "it leaves no trace");
-        }
-        thread::sleep(Duration::from_millis(delay_ms));
-        running.signal("KILL");
-        drop(running);
-        // Things that were here before may go, and labs of other programs may come later.
-        let ours: Vec<String> = traces(&marker).into_iter().filter(is_new).collect();
-        let still_there = || -> Vec<String> {
-            let there = traces(&marker);
-            ours.iter()
-                .filter(|trace| there.contains(trace))
-                .cloned()
-                .collect()
-        };
-        // The kernel takes a namespace down in its own time.
-        for _ in 0..400 {
-            if still_there().is_empty() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        assert_eq!(still_there(), [""; 0], "{arguments:?}");
-    }
 }
 
 fn an_ordinary_user_has_a_lab() {

@@ -27,7 +27,6 @@ fn of_this_file() -> Vec<Trial> {
             kept_connections_are_few,
             nobody_listens,
             a_server_that_does_not_answer_is_a_failure,
-            every_kind_of_bad_reply_is_told,
             an_interrupt_ends_it_and_everything_is_told,
             several_addresses_and_threads,
             people_and_scripts_are_told,
@@ -206,18 +205,6 @@ fn a_server_that_does_not_answer_is_a_failure() {
     server.interrupt().fine();
 }
 
-/// Answers each connection with these bytes, after it has read a request, and closes it.
-fn scripted(reply: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it has one");
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            answer(stream, reply);
-        }
-    });
-    format!("http://{address}/")
-}
-
 fn answer(mut stream: TcpStream, reply: &str) {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
@@ -229,33 +216,6 @@ fn answer(mut stream: TcpStream, reply: &str) {
     }
     // A client that has gone does not read it.
     let _ = stream.write_all(reply.as_bytes());
-}
-
-fn every_kind_of_bad_reply_is_told() {
-    for (kind, reply) in [
-        (
-            "bad_status",
-            "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        ),
-        (
-            "short_body",
-            "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nshort",
-        ),
-        ("bad_reply", "SSH-2.0-OpenSSH_9.2\r\n\r\n"),
-        ("no_reply", ""),
-    ] {
-        let url = scripted(reply);
-        for engine in ENGINES {
-            let ended = load(engine, &url, &["--json", "-n", "20", "-c", "2"]);
-            assert_eq!(ended.code(), 1, "{kind}: {ended:#?}");
-            let told = result(&ended);
-            assert_eq!(
-                told["ledger"]["requests"]["failed"][kind], 20,
-                "{kind}: {ended:#?}"
-            );
-            assert_eq!(told["ledger"]["requests"]["completed"], 0);
-        }
-    }
 }
 
 fn an_interrupt_ends_it_and_everything_is_told() {

@@ -1,11 +1,10 @@
 //! The command over the backends that read or write an interface, between the two hosts of a lab.
 //! Every sender meets every receiver, with a ledger that balances. Other trials cover what is
-//! granted, what is refused, leftovers of a killed run, and the traffic of other programs.
+//! granted, what is refused, and leftovers of a killed generator.
 
 mod beginning;
 mod choosing;
 mod comparing;
-mod leaving;
 mod refusing;
 mod suspending;
 
@@ -14,7 +13,7 @@ use mpps::udp::traffic::{self, RecvTotal, SendTotal};
 use mpps_host::Ledger;
 use mpps_lab::{Lab, LabConfig, LabHost};
 use mpps_os::netlink::link::NetlinkLink;
-use mpps_trial::{Need, Trial};
+use mpps_trial::{Need, Trial, trials};
 
 /// Each sender meets each receiver, by turns over both versions of IP and with each way of waiting.
 /// A flood of each sender and of each receiver goes over both versions. The conformance suite of
@@ -40,7 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let pairs = trials.into_iter().map(|trial| trial.needs(Need::Root));
     let others = [
         refusing::trials(),
-        leaving::trials(),
+        trials![waits(Need::Root): a_killed_generator_leaves_nothing;],
         comparing::trials(),
         beginning::trials(),
         choosing::trials(),
@@ -234,6 +233,27 @@ fn waiting(backend: &[&str], wait: &str) {
     let each = received.map_or(0.0, |thread| thread.packets_per_call);
     assert!(each < 100.0, "{each} a call: {}", told.people);
     assert!(told.people.contains("thread 0 "), "{}", told.people);
+}
+
+fn a_killed_generator_leaves_nothing() {
+    let lab = lab();
+    let at = address(&lab, 4, PORT);
+    let mut running = start(lab.sender(), &["send", &at, "--backend", "xdp"]);
+    running.line("pps");
+    running.signal("KILL");
+    assert!(running.end().status.code().is_none(), "it was killed");
+    for host in [lab.sender(), lab.receiver()] {
+        assert!(link(host).native_xdp.is_none(), "{}", host.name());
+    }
+    lab.settle().expect("silence comes");
+    let running = receiver(&lab, &at, &["af_xdp"], &[]);
+    let send = ["send", &at, "--json", "--backend", "xdp", "--count", "1000"];
+    let told = exchange(
+        &lab,
+        running,
+        &[send.as_slice(), &["--rate", "10k"]].concat(),
+    );
+    told.balances();
 }
 
 /// A host's interface, as the kernel reports it.

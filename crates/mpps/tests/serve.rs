@@ -30,8 +30,6 @@ fn of_this_file() -> Vec<Trial> {
             every_combination_of_switches_replies,
             every_switch_is_told,
             a_directory_is_served,
-            every_close_reaches_the_client,
-            idle_connections_do_not_hold_up_the_end,
             a_second_signal_ends_it_at_once,
             what_cannot_be_is_one_line,
             a_closed_pipe_ends_it;
@@ -198,51 +196,6 @@ fn a_directory_is_served() {
             assert!(reply.starts_with("HTTP/1.1 4"), "{path}: {reply}");
         }
         server.interrupt().fine();
-    }
-}
-
-fn every_close_reaches_the_client() {
-    for engine in ENGINES {
-        for close in ["server", "client"] {
-            let mut server = serve(&["--json", "--engine", engine, "--close", close]);
-            let address = address_of(&mut server);
-            let mut stream = TcpStream::connect(&address).expect("it listens");
-            let request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-            stream.write_all(request.as_bytes()).expect("it reads");
-            let mut reply = Vec::new();
-            if close == "client" {
-                // The reply has its length, so that this end can close first.
-                let mut piece = [0; 4096];
-                while !reply.ends_with(b"\n") || reply.len() < 1024 {
-                    let read = stream.read(&mut piece).expect("a reply");
-                    assert!(read > 0, "it closed first");
-                    reply.extend(&piece[..read]);
-                }
-            } else {
-                stream.read_to_end(&mut reply).expect("a reply and its end");
-            }
-            drop(stream);
-            assert!(reply.starts_with(b"HTTP/1.1 200 "));
-            totals(&server.interrupt().fine());
-        }
-    }
-}
-
-fn idle_connections_do_not_hold_up_the_end() {
-    for engine in ENGINES {
-        let mut server = serve(&["--json", "--engine", engine, "--drain-time", "60"]);
-        let address = address_of(&mut server);
-        let mut idle = TcpStream::connect(&address).expect("it listens");
-        idle.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            .expect("it reads");
-        let mut some = [0; 16];
-        idle.read_exact(&mut some).expect("a reply");
-        // Far less than the drain time has passed when this ends, or the test would time out.
-        let total = totals(&server.interrupt().fine());
-        assert_eq!(total["accepted"], 1);
-        let mut rest = Vec::new();
-        idle.read_to_end(&mut rest)
-            .expect("the connection was ended properly");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Commands on the receiver host, and how they end.
 
-use super::traces;
 use crate::common::{Running, mpps, run};
 use std::collections::BTreeSet;
+use std::fs;
 
 pub(super) fn commands_run_on_the_receiver() {
     let lab = |command: &[&str]| {
@@ -41,12 +41,16 @@ fn visited(name: &str, script: &str) -> (Running, String) {
     (running, format!("MPPS_TEST_MARKER={value}"))
 }
 
-/// The marked processes that are left. Links go in the kernel's own time, and so do their threads;
-/// some are of labs of other trials.
+/// The marked processes that there are.
 fn processes(marker: &str) -> Vec<String> {
-    let mut left = traces(marker);
-    left.retain(|trace| trace.starts_with("/proc") && !trace.contains(": napi/"));
-    left
+    let all = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let marked = all.filter(|entry| {
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(marker)
+    });
+    marked
+        .map(|entry| entry.path().display().to_string())
+        .collect()
 }
 
 pub(super) fn a_signal_ends_the_command_and_the_lab() {
@@ -54,7 +58,7 @@ pub(super) fn a_signal_ends_the_command_and_the_lab() {
         // One child, in the background, has a session of its own.
         let script = "setsid sleep 1000 & echo ready; sleep 1000";
         let (running, marker) = visited(signal, script);
-        assert!(!traces(&marker).is_empty());
+        assert!(!processes(&marker).is_empty());
         running.signal(signal);
         let ended = running.end();
         assert_eq!(ended.code(), 128 + number, "{signal}: {ended:#?}");

@@ -1,7 +1,7 @@
 //! Runs that are granted, and runs that are refused with a remedy before anything is opened.
 
-use super::{Lab, PORT, address, lab, link, on, receiver, start};
-use crate::common::{Ended, mpps, run};
+use super::{Lab, PORT, address, lab, link, on, receiver};
+use crate::common::{Ended, run};
 use mpps::udp::traffic::RecvTotal;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
@@ -19,8 +19,7 @@ pub(super) fn trials() -> Vec<Trial> {
             a_veth_has_no_queue_to_carve_out,
             a_root_is_told_which_right_it_lacks,
             a_sender_of_two_rings,
-            all_traffic_is_all,
-            a_closed_pipe_ends_it;
+            all_traffic_is_all;
     ]
 }
 
@@ -340,25 +339,4 @@ fn all_traffic_is_all() {
         assert!(total.received >= 900, "{told:#?}");
         assert!(told.err.contains("all traffic"), "{told:#?}");
     }
-}
-
-fn a_closed_pipe_ends_it() {
-    let lab = lab();
-    let at = address(&lab, 4, PORT);
-    let binary = env!("CARGO_BIN_EXE_mpps");
-    for backend in ["af_xdp", "packet_mmap", "io_uring"] {
-        let script = format!("{binary} recv {at} --backend {backend} -v | head -1");
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]);
-        let send = ["send", &at, "--rate", "1k", "--duration", "3s"];
-        let sending = start(lab.sender(), &send);
-        let ended = lab.receiver().run(|| run(&mut command));
-        let ended = ended.expect("it can be entered");
-        assert_eq!(ended.out.lines().count(), 1, "{ended:#?}");
-        assert!(!ended.err.contains("panicked"), "{ended:#?}");
-        drop(sending);
-        recv(&lab, &[&at, "--backend", backend]).fine();
-    }
-    // The command line itself is known.
-    assert_eq!(run(&mut mpps(&["recv", "--help"])).code(), 0);
 }
