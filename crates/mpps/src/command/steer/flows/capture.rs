@@ -19,8 +19,6 @@ pub struct CaptureRead {
     pub records: u64,
     /// Records that hold only the beginning of their frame (`tcpdump -s`).
     pub shortened: u64,
-    /// Records of a link type that is not known, which were left out.
-    pub unknown: u64,
     /// Records of a capture of all interfaces (`tcpdump -i any`).
     pub any: u64,
     /// The byte where an incomplete last record begins.
@@ -45,19 +43,12 @@ impl CaptureRead {
             self.shortened,
             "hold only a part of their frame; they count if it has the ports: capture with `tcpdump -s 0`",
         );
-        let unknown = some(
-            self.unknown,
-            "are of interfaces that are neither Ethernet nor IP, and were left out",
-        );
         let any = some(
             self.any,
             "are of a capture of all interfaces: a packet is there once for each interface that it passed, \
              such as a bond and its port; capture at one with `tcpdump -i IF`",
         );
-        [cut, shortened, unknown, any]
-            .into_iter()
-            .flatten()
-            .collect()
+        [cut, shortened, any].into_iter().flatten().collect()
     }
 }
 
@@ -128,12 +119,17 @@ impl<R: Read, F: FnMut(&[u8], bool)> CaptureReader<R, F> {
             }
             let [caught, sent] = [8, 12].map(|field| word(&packet, field, order) as usize);
             if sent == 0 || caught > sent || caught > FRAME_BYTES_MAX {
-                return Err(self.damaged_frame(caught, sent));
+                let (at, records) = (self.at, self.read.records);
+                return Err(format!(
+                    "record {} at byte {at} is damaged: it says that it holds {caught} bytes of a frame of \
+                     {sent}; `head -c {at}` of the file keeps the {records} records before it",
+                    records + 1
+                ));
             }
             if self.fill(&mut held, caught)? < caught {
                 break;
             }
-            self.record(Some(link), &held, sent);
+            self.record(link, &held, sent);
             self.at += PACKET_BYTES + caught;
         }
         self.read.cut_at = Some(self.at);
@@ -141,31 +137,12 @@ impl<R: Read, F: FnMut(&[u8], bool)> CaptureReader<R, F> {
     }
 
     /// Counts a whole record, and gives its frame on.
-    fn record(&mut self, link: Option<LinkType>, held: &[u8], sent: usize) {
+    fn record(&mut self, link: LinkType, held: &[u8], sent: usize) {
         let is_part = held.len() < sent;
         self.read.records += 1;
         self.read.shortened += u64::from(is_part);
-        let Some(link) = link else {
-            self.read.unknown += 1;
-            return;
-        };
         self.read.any += u64::from(link.is_of_all());
         (self.each)(link.as_ethernet(held, &mut self.frame), is_part);
-    }
-
-    fn damaged_frame(&self, caught: usize, sent: usize) -> String {
-        self.damaged(&format!(
-            "it says that it holds {caught} bytes of a frame of {sent}"
-        ))
-    }
-
-    fn damaged(&self, why: &str) -> String {
-        let (at, records) = (self.at, self.read.records);
-        format!(
-            "record {} at byte {at} is damaged: {why}; `head -c {at}` of the file keeps the {records} records \
-             before it",
-            records + 1
-        )
     }
 
     /// Reads this many bytes, or all that the capture has left. Returns how many.
