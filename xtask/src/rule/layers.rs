@@ -5,64 +5,27 @@ use crate::finding::TidyFinding;
 use crate::tree::RepositoryTree;
 use toml::{Table, Value};
 
-/// One crate of the workspace and the crates of ours that it may use.
-struct CrateLayer {
-    /// Its folder under `crates/`.
-    folder: &'static str,
-    uses: &'static [&'static str],
-    /// The crates that its tests, examples and benchmarks may use besides.
-    tests_use: &'static [&'static str],
-}
-
-/// The crates from the lowest to the highest. Tests of the middle ones may run in a lab.
-const LAYERS: &[CrateLayer] = &[
-    CrateLayer {
-        folder: "trial",
-        uses: &["mpps-os"],
-        tests_use: &[],
-    },
-    CrateLayer {
-        folder: "os",
-        uses: &[],
-        tests_use: &["mpps-trial"],
-    },
-    CrateLayer {
-        folder: "lab",
-        uses: &["mpps-os"],
-        tests_use: &["mpps-trial"],
-    },
-    CrateLayer {
-        folder: "io",
-        uses: &["mpps-os"],
-        tests_use: &["mpps-trial", "mpps-lab"],
-    },
-    CrateLayer {
-        folder: "host",
-        uses: &["mpps-os"],
-        tests_use: &["mpps-trial", "mpps-lab"],
-    },
-    CrateLayer {
-        folder: "http",
-        uses: &["mpps-os"],
-        tests_use: &["mpps-trial", "mpps-lab"],
-    },
-    CrateLayer {
-        folder: "report",
-        uses: &[],
-        tests_use: &[],
-    },
-    CrateLayer {
-        folder: "mpps",
-        uses: &[
-            "mpps-os",
-            "mpps-io",
-            "mpps-host",
-            "mpps-lab",
-            "mpps-http",
-            "mpps-report",
-        ],
-        tests_use: &["mpps-trial"],
-    },
+/// The crates from the lowest to the highest: the folder under `crates/` of each, the crates of ours
+/// that it may use, and those that its tests and examples may use besides. Tests of the middle ones
+/// may run in a lab.
+const LAYERS: &[(&str, &[&str], &[&str])] = &[
+    ("trial", OS, &[]),
+    ("os", &[], &["mpps-trial"]),
+    ("lab", OS, &["mpps-trial"]),
+    ("io", OS, &["mpps-trial", "mpps-lab"]),
+    ("host", OS, &["mpps-trial", "mpps-lab"]),
+    ("http", OS, &["mpps-trial", "mpps-lab"]),
+    ("report", &[], &[]),
+    ("mpps", ALL, &["mpps-trial"]),
+];
+const OS: &[&str] = &["mpps-os"];
+const ALL: &[&str] = &[
+    "mpps-os",
+    "mpps-io",
+    "mpps-host",
+    "mpps-lab",
+    "mpps-http",
+    "mpps-report",
 ];
 
 pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
@@ -72,7 +35,7 @@ pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
             .strip_prefix("crates/")
             .and_then(|rest| rest.strip_suffix("/Cargo.toml"));
         let Some(folder) = folder else { continue };
-        let Some(layer) = LAYERS.iter().find(|layer| layer.folder == folder) else {
+        let Some((_, uses, tests_use)) = LAYERS.iter().find(|(known, ..)| *known == folder) else {
             let message = format!("{folder} has no layer: add a row to LAYERS in {}", file!());
             findings.push(TidyFinding::new(path, 1, message));
             continue;
@@ -85,8 +48,9 @@ pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
             }
         };
         for (used, in_tests) in ours(&manifest) {
-            let allowed = layer.uses.contains(&&*used)
-                || in_tests && (layer.tests_use.contains(&&*used) || used == own_name(layer));
+            let is_own = used.strip_prefix("mpps-") == Some(folder);
+            let allowed =
+                uses.contains(&&*used) || in_tests && (is_own || tests_use.contains(&&*used));
             if !allowed {
                 let line = text.lines().position(|line| line.contains(&used));
                 let message = format!(
@@ -103,10 +67,6 @@ pub(super) fn check(tree: &RepositoryTree) -> Vec<TidyFinding> {
         }
     }
     findings
-}
-
-fn own_name(layer: &CrateLayer) -> String {
-    format!("mpps-{}", layer.folder)
 }
 
 /// The crates of ours that a manifest names, and whether only for its tests.
