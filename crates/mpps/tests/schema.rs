@@ -55,74 +55,34 @@ struct Kind {
     fixture: &'static str,
 }
 
-const LAB: Kind = Kind {
-    name: "lab",
-    schema: "mpps.lab.v2",
-    fixture: include_str!("fixtures/lab.json"),
-};
+macro_rules! kinds {
+    ($($kind:ident: $name:literal $schema:literal;)+) => {
+        $(const $kind: Kind = Kind {
+            name: $name,
+            schema: $schema,
+            fixture: include_str!(concat!("fixtures/", $name, ".json")),
+        };)+
+        /// Every kind.
+        const KINDS: [Kind; 10] = [$($kind),+];
+    };
+}
 
-const BENCH: Kind = Kind {
-    name: "bench",
-    schema: "mpps.bench.v2",
-    fixture: include_str!("fixtures/bench.json"),
-};
-
-const NDR: Kind = Kind {
-    name: "ndr",
-    schema: "mpps.ndr.v1",
-    fixture: include_str!("fixtures/ndr.json"),
-};
-
-const LOAD: Kind = Kind {
-    name: "load",
-    schema: "mpps.load.v2",
-    fixture: include_str!("fixtures/load.json"),
-};
-
-const SERVE: Kind = Kind {
-    name: "serve",
-    schema: "mpps.serve.v2",
-    fixture: include_str!("fixtures/serve.json"),
-};
-
-const RECV: Kind = Kind {
-    name: "recv",
-    schema: "mpps.recv.v1",
-    fixture: include_str!("fixtures/recv.json"),
-};
-
-const SEND: Kind = Kind {
-    name: "send",
-    schema: "mpps.send.v1",
-    fixture: include_str!("fixtures/send.json"),
-};
-
-const PLACEMENT: Kind = Kind {
-    name: "placement",
-    schema: "mpps.placement.v2",
-    fixture: include_str!("fixtures/placement.json"),
-};
-
-const DOCTOR: Kind = Kind {
-    name: "doctor",
-    schema: "mpps.doctor.v1",
-    fixture: include_str!("fixtures/doctor.json"),
-};
-
-const LAB_TCP: Kind = Kind {
-    name: "lab_tcp",
-    schema: "mpps.lab_tcp.v2",
-    fixture: include_str!("fixtures/lab_tcp.json"),
-};
+kinds! {
+    LAB: "lab" "mpps.lab.v2";
+    BENCH: "bench" "mpps.bench.v2";
+    NDR: "ndr" "mpps.ndr.v1";
+    LOAD: "load" "mpps.load.v2";
+    SERVE: "serve" "mpps.serve.v2";
+    RECV: "recv" "mpps.recv.v1";
+    SEND: "send" "mpps.send.v1";
+    PLACEMENT: "placement" "mpps.placement.v2";
+    DOCTOR: "doctor" "mpps.doctor.v1";
+    LAB_TCP: "lab_tcp" "mpps.lab_tcp.v2";
+}
 
 /// Pointers to a measured cell and to a skipped one.
 const CELL: &str = "/cells/0";
 const NO_CELL: &str = "/cells/10";
-
-/// Every kind.
-const KINDS: [Kind; 10] = [
-    LAB, BENCH, NDR, PLACEMENT, DOCTOR, LAB_TCP, LOAD, SERVE, RECV, SEND,
-];
 
 /// Pointers to a measured rung of the fixture and to a skipped one.
 const MEASURED: &str = "/rungs/1";

@@ -135,6 +135,16 @@ impl Ended {
         self
     }
 
+    /// Fails unless the status was 2, and the only line on standard error has each of these in it.
+    #[track_caller]
+    pub(crate) fn refused(&self, parts: &[&str]) {
+        assert_eq!(self.code(), 2, "{self:#?}");
+        assert_eq!(self.err.lines().count(), 1, "{self:#?}");
+        for part in parts {
+            assert!(self.err.contains(part), "`{part}` is missing: {self:#?}");
+        }
+    }
+
     /// The last line of standard output as JSON.
     pub(crate) fn last_json(&self) -> Value {
         let line = self.out.lines().last().unwrap_or_default();

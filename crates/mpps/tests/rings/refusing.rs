@@ -23,15 +23,6 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// One line on standard error, status 2, and each of these in it.
-fn refused(ended: &Ended, parts: &[&str]) {
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
-    for part in parts {
-        assert!(ended.err.contains(part), "`{part}` is missing: {ended:#?}");
-    }
-}
-
 /// A receiver for a moment.
 fn recv(lab: &Lab, arguments: &[&str]) -> Ended {
     let mut all = vec!["recv", "--duration", "100ms"];
@@ -48,26 +39,15 @@ fn what_is_required_is_granted_or_an_error() {
         recv(&lab, &all)
     };
     // A veth copies.
-    refused(
-        &require(&["--require", "zerocopy"]),
-        &["--require zerocopy", "native XDP, copy"],
-    );
-    refused(&require(&["--require", "steered"]), &["--require steered"]);
-    refused(
-        &require(&["--require", "native", "--xdp", "generic"]),
-        &["--require native", "generic XDP"],
-    );
-    refused(&require(&["--require", "busy-poll"]), &["busy-poll"]);
-    refused(&require(&["--copy", "zero"]), &["--copy zero"]);
+    require(&["--require", "zerocopy"]).refused(&["--require zerocopy", "native XDP, copy"]);
+    require(&["--require", "steered"]).refused(&["--require steered"]);
+    require(&["--require", "native", "--xdp", "generic"])
+        .refused(&["--require native", "generic XDP"]);
+    require(&["--require", "busy-poll"]).refused(&["busy-poll"]);
+    require(&["--copy", "zero"]).refused(&["--copy zero"]);
     let generic = |rest: &[&str]| require(&[&["--xdp", "generic"], rest].concat());
-    refused(
-        &generic(&["--copy", "zero"]),
-        &["--copy zero", "generic XDP"],
-    );
-    refused(
-        &generic(&["--require", "zerocopy"]),
-        &["--require zerocopy", "--xdp generic", "copied"],
-    );
+    generic(&["--copy", "zero"]).refused(&["--copy zero", "generic XDP"]);
+    generic(&["--require", "zerocopy"]).refused(&["--require zerocopy", "--xdp generic", "copied"]);
     let granted = generic(&[]).fine();
     assert!(granted.out.contains("generic XDP, copy"), "{granted:#?}");
     let granted = require(&["--require", "native"]).fine();
@@ -76,15 +56,15 @@ fn what_is_required_is_granted_or_an_error() {
     match polling.code() {
         0 => assert!(polling.out.contains("busy polling"), "{polling:#?}"),
         // It is of Linux 5.11.
-        _ if polling.err.contains("too old") => refused(&polling, &["SO_PREFER_BUSY_POLL"]),
+        _ if polling.err.contains("too old") => polling.refused(&["SO_PREFER_BUSY_POLL"]),
         // As of Linux 6.12 a veth does not report its NAPI for polling.
-        _ => refused(&polling, &["--busy-poll 50", "NAPI"]),
+        _ => polling.refused(&["--busy-poll 50", "NAPI"]),
     }
     let other = recv(&lab, &[&at, "--require", "native"]);
-    refused(&other, &["--require native", "recvmmsg"]);
+    other.refused(&["--require native", "recvmmsg"]);
     let send = ["send", &at, "--backend", "af_xdp", "--count", "1"];
     let all = [send.as_slice(), &["--require", "zerocopy"]].concat();
-    refused(&on(lab.sender(), &all), &["--require zerocopy", "copy"]);
+    on(lab.sender(), &all).refused(&["--require zerocopy", "copy"]);
     assert!(link(lab.receiver()).native_xdp.is_none(), "nothing is left");
 }
 
@@ -128,7 +108,7 @@ fn what_cannot_be_is_refused() {
         (&[&at, "--backend", "xdp"], &["only sends"]),
     ];
     for (arguments, parts) in cases {
-        refused(&recv(&lab, arguments), parts);
+        recv(&lab, arguments).refused(parts);
     }
     let cases: &[(&[&str], &[&str])] = &[
         (&["--backend", "xdp", "--gso", "4"], &["xdp", "--gso"]),
@@ -146,7 +126,7 @@ fn what_cannot_be_is_refused() {
     for (arguments, parts) in cases {
         let mut all = vec!["send", &at, "--count", "1"];
         all.extend(*arguments);
-        refused(&on(lab.sender(), &all), parts);
+        on(lab.sender(), &all).refused(parts);
     }
 }
 
@@ -172,21 +152,16 @@ fn a_second_receiver_is_told_of_the_first() {
     let (at, other) = (address(&lab, 4, PORT), address(&lab, 4, PORT + 1));
     let first = receiver(&lab, &at, &["af_xdp"], &[]);
     let name = lab.receiver().interface();
-    refused(
-        &recv(&lab, &[&other, "--backend", "af_xdp"]),
-        &["XDP program is there already", "ip link", name],
-    );
+    recv(&lab, &[&other, "--backend", "af_xdp"]).refused(&[
+        "XDP program is there already",
+        "ip link",
+        name,
+    ]);
     let generic = [&other, "--backend", "af_xdp", "--xdp", "generic"];
-    refused(
-        &recv(&lab, &generic),
-        &["XDP program is there already", "ip link"],
-    );
+    recv(&lab, &generic).refused(&["XDP program is there already", "ip link"]);
     // The port is held, so that no program takes it for free and gets nothing.
     for backend in ["recvmmsg", "af_xdp"] {
-        refused(
-            &recv(&lab, &[&at, "--backend", backend]),
-            &["another program has it", "ss -ulpn"],
-        );
+        recv(&lab, &[&at, "--backend", backend]).refused(&["another program has it", "ss -ulpn"]);
     }
     first.interrupt().fine();
     recv(&lab, &[&other, "--backend", "af_xdp"]).fine();
@@ -217,7 +192,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
         ("send", "xdp", "CAP_BPF"),
     ] {
         let ended = as_nobody(&[direction, &at, "--backend", backend]);
-        refused(&ended, &["root", capability]);
+        ended.refused(&["root", capability]);
     }
     as_nobody(&["recv", &at, "--backend", "io_uring", "--duration", "50ms"]).fine();
 }
@@ -248,7 +223,7 @@ fn a_root_is_told_which_right_it_lacks() {
         ("-sys_admin,-bpf", "af_xdp", "CAP_BPF"),
     ] {
         let ended = within(bounds, &["recv", &at, "--backend", backend]);
-        refused(&ended, &[&format!("root without {lacks} "), "--cap-add"]);
+        ended.refused(&[&format!("root without {lacks} "), "--cap-add"]);
     }
     let locked = "-ipc_lock,-sys_resource";
     let send = [
@@ -262,7 +237,7 @@ fn a_root_is_told_which_right_it_lacks() {
     let recv = ["recv", at.as_str(), "--backend", "af_xdp"];
     for arguments in [&send[..], &recv[..]] {
         let ended = within(locked, arguments);
-        refused(&ended, &["64 KiB", "ulimit -l unlimited", "CAP_IPC_LOCK"]);
+        ended.refused(&["64 KiB", "ulimit -l unlimited", "CAP_IPC_LOCK"]);
     }
     // With the capability the limit does not apply.
     within("-sys_resource", &[&send[..], &["--count", "1"]].concat()).fine();
@@ -293,7 +268,7 @@ fn a_veth_has_no_queue_to_carve_out() {
     ];
     for (options, parts) in cases {
         let arguments = [&[&*at, "--backend", "af_xdp"], options].concat();
-        refused(&recv(&lab, &arguments), parts);
+        recv(&lab, &arguments).refused(parts);
     }
     assert_eq!(link(lab.receiver()), before);
     let undone = on(lab.receiver(), &["undo"]).fine();
