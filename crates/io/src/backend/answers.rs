@@ -78,17 +78,68 @@ impl Answers {
     }
 }
 
-/// Answers to frames in memory that is not the receiver's to change: each is copied, changed there, and
-/// leaves by a packet socket.
+/// Packets in memory that is not the receiver's to change: each is copied to a place of its own, and
+/// changed there into its answer.
+#[derive(Debug)]
+pub(super) struct AnswerCopies {
+    /// The places, one each `stride`.
+    arena: Vec<u8>,
+    /// Bytes of the longest answer.
+    stride: usize,
+    slots: Vec<PacketSlot>,
+}
+
+impl AnswerCopies {
+    /// Room for `batch` packets.
+    pub(super) fn new(batch: usize, stride: usize) -> Self {
+        Self {
+            arena: vec![0; stride * batch],
+            stride,
+            slots: Vec::with_capacity(batch),
+        }
+    }
+
+    /// Has `answer` say what is to be sent of each packet. A frame that is longer than its place, such
+    /// as a train, is cut, and cannot be answered.
+    pub(super) fn ask(
+        &mut self,
+        batch: &Batch<'_>,
+        layer: Layer,
+        answer: &mut dyn FnMut(Requests<'_>),
+    ) {
+        self.slots.clear();
+        let places = self.arena.chunks_exact_mut(self.stride);
+        for (place, (packet, came)) in places.zip(batch.raw()) {
+            let bytes = packet.len().min(place.len());
+            place[..bytes].copy_from_slice(&packet[..bytes]);
+            let has_room = layer == Layer::Payload || bytes == came.wire_bytes as usize;
+            self.slots.push(PacketSlot {
+                bytes: bytes as u32,
+                wire_bytes: came.wire_bytes,
+                room: if has_room { self.stride as u32 } else { 0 },
+                ..PacketSlot::default()
+            });
+        }
+        if !self.slots.is_empty() {
+            let (arena, stride) = (&mut self.arena, self.stride);
+            answer(Requests::new(arena, stride, layer, &mut self.slots));
+        }
+    }
+
+    /// The answer to each packet, if it has one.
+    pub(super) fn answers(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        let places = self.arena.chunks_exact(self.stride);
+        let answered = self.slots.iter().zip(places);
+        answered.map(|(slot, place)| Some(&place[..slot.answer? as usize]))
+    }
+}
+
+/// Answers to frames that leave by a packet socket.
 #[derive(Debug)]
 pub(super) struct FrameAnswers {
     socket: PacketSocket,
     answers: Answers,
-    /// The copies, one each `stride`.
-    arena: Vec<u8>,
-    /// Bytes of the longest frame that may leave.
-    stride: usize,
-    slots: Vec<PacketSlot>,
+    copies: AnswerCopies,
     descriptors: Vec<PacketDescriptor>,
 }
 
@@ -110,9 +161,7 @@ impl FrameAnswers {
         Ok(Self {
             socket,
             answers: Answers::of_frames(batch, stride),
-            arena: vec![0; stride * batch],
-            stride,
-            slots: Vec::with_capacity(batch),
+            copies: AnswerCopies::new(batch, stride),
             descriptors: Vec::with_capacity(batch),
         })
     }
@@ -124,31 +173,13 @@ impl FrameAnswers {
         answer: &mut dyn FnMut(Requests<'_>),
         wait: Wait,
     ) -> io::Result<Served> {
-        self.slots.clear();
-        let places = self.arena.chunks_exact_mut(self.stride);
-        for (place, (frame, came)) in places.zip(batch.raw()) {
-            // A longer packet, such as a train, is cut, and cannot be answered.
-            let bytes = frame.len().min(place.len());
-            place[..bytes].copy_from_slice(&frame[..bytes]);
-            let is_whole = bytes == came.wire_bytes as usize;
-            self.slots.push(PacketSlot {
-                bytes: bytes as u32,
-                wire_bytes: came.wire_bytes,
-                room: if is_whole { self.stride as u32 } else { 0 },
-                ..PacketSlot::default()
-            });
-        }
-        if self.slots.is_empty() {
-            return Ok(Served::default());
-        }
-        let (arena, stride) = (&mut self.arena, self.stride);
-        answer(Requests::new(arena, stride, Layer::Frame, &mut self.slots));
+        self.copies.ask(batch, Layer::Frame, answer);
+        let AnswerCopies { arena, slots, .. } = &self.copies;
         self.descriptors.clear();
-        let answered = self.slots.iter().map(PacketSlot::lying);
-        self.descriptors.extend(answered);
-        let lying = Batch::new(&self.arena, &self.descriptors);
+        self.descriptors.extend(slots.iter().map(PacketSlot::lying));
+        let lying = Batch::new(arena, &self.descriptors);
         let socket = self.socket.as_fd();
-        self.answers.send(socket, &lying, &self.slots, None, wait)
+        self.answers.send(socket, &lying, slots, None, wait)
     }
 }
 

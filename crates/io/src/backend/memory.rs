@@ -4,8 +4,9 @@
 //! payloads to an arena, and the receiver takes the whole arena by swapping it for an empty one.
 //! No packet is copied on the receiving side.
 
+use super::answers::AnswerCopies;
 use super::{Backend, Layer, Support};
-use crate::requests::{PacketSlot, Requests};
+use crate::requests::Requests;
 use crate::rx::not_opened_to_answer;
 use crate::{
     Batch, Error, Frames, Mode, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Sent,
@@ -99,7 +100,7 @@ struct MemoryRx {
     lent: usize,
     counters: RxCounters,
     caps: RxCaps,
-    answering: Option<Answering>,
+    answering: Option<AnswerCopies>,
 }
 
 fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
@@ -142,7 +143,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
 impl MemoryRx {
     fn new(wire: Arc<Wire>, caps: RxCaps, answers: bool) -> Self {
         let (arena, counters) = (Arena::default(), RxCounters::default());
-        let answering = answers.then(|| Answering::new(&caps));
+        let answering = answers.then(|| AnswerCopies::new(caps.batch, caps.buffer_bytes.max(1)));
         Self {
             wire,
             arena,
@@ -219,7 +220,20 @@ impl Rx for MemoryRx {
         let batch = self.arena.batch(lent);
         self.counters.add(&batch);
         let answering = self.answering.as_mut().ok_or_else(not_opened_to_answer)?;
-        Ok(answering.serve(&batch, self.caps.local_address, answer))
+        answering.ask(&batch, Layer::Payload, answer);
+        let mut served = Served::default();
+        for (packet, answer) in batch.packets().zip(answering.answers()) {
+            served.received += 1;
+            match (answer, packet.source) {
+                (Some(answer), Some(source)) => {
+                    deliver(answer, self.caps.local_address, &source);
+                    served.sent += 1;
+                }
+                (Some(_), None) => served.refused += 1,
+                (None, _) => {}
+            }
+        }
+        Ok(served)
     }
 
     fn counters(&self) -> RxCounters {
@@ -247,74 +261,6 @@ impl Rx for MemoryRx {
             self.caps.clone(),
             self.answering.is_some(),
         )))
-    }
-}
-
-/// Questions to be changed into answers, each in a place of its own.
-#[derive(Debug)]
-struct Answering {
-    places: Vec<u8>,
-    place_bytes: usize,
-    slots: Vec<PacketSlot>,
-    sources: Vec<Option<SocketAddr>>,
-}
-
-impl Answering {
-    fn new(caps: &RxCaps) -> Self {
-        let place_bytes = caps.buffer_bytes.max(1);
-        Self {
-            places: vec![0; place_bytes * caps.batch],
-            place_bytes,
-            slots: Vec::with_capacity(caps.batch),
-            sources: Vec::with_capacity(caps.batch),
-        }
-    }
-
-    fn serve(
-        &mut self,
-        batch: &Batch<'_>,
-        own: SocketAddr,
-        answer: &mut dyn FnMut(Requests<'_>),
-    ) -> Served {
-        self.slots.clear();
-        self.sources.clear();
-        let places = self.places.chunks_exact_mut(self.place_bytes);
-        for (place, packet) in places.zip(batch.packets()) {
-            place[..packet.data.len()].copy_from_slice(packet.data);
-            self.sources.push(packet.source);
-            self.slots.push(PacketSlot {
-                bytes: packet.data.len() as u32,
-                wire_bytes: packet.wire_bytes as u32,
-                room: self.place_bytes as u32,
-                ..PacketSlot::default()
-            });
-        }
-        let mut served = Served {
-            received: self.slots.len() as u64,
-            ..Served::default()
-        };
-        if self.slots.is_empty() {
-            return served;
-        }
-        let (places, bytes) = (&mut self.places, self.place_bytes);
-        answer(Requests::new(
-            places,
-            bytes,
-            Layer::Payload,
-            &mut self.slots,
-        ));
-        let places = self.places.chunks_exact(self.place_bytes);
-        for ((slot, source), place) in self.slots.iter().zip(&self.sources).zip(places) {
-            match (slot.answer, source) {
-                (Some(bytes), Some(source)) => {
-                    deliver(&place[..bytes as usize], own, source);
-                    served.sent += 1;
-                }
-                (Some(_), None) => served.refused += 1,
-                (None, _) => {}
-            }
-        }
-        served
     }
 }
 
