@@ -38,7 +38,6 @@ fn of_functions() -> Vec<Trial> {
             files::what_the_shell_has_opened_is_read,
             files::a_pipe_without_a_reader_is_refused_before_any_traffic,
             files::a_pipe_and_a_redirection_take_a_page,
-            files::a_private_file_stays_private,
             files::a_device_that_stands_for_nothing_is_no_pipe,
             an_output_that_cannot_be_written_is_named,
             signals_end_a_receiver_with_totals,

@@ -184,34 +184,6 @@ pub(crate) fn a_pipe_and_a_redirection_take_a_page() {
     assert_eq!(read, expected);
 }
 
-pub(crate) fn a_private_file_stays_private() {
-    let directory = directory();
-    let page = directory.path().join("page.html");
-    let write = || {
-        shell(
-            directory.path(),
-            "umask 022; $MPPS report $RESULT --html page.html",
-        )
-        .fine()
-    };
-    write();
-    assert_eq!(
-        fs::metadata(&page).expect("it is there").mode() & 0o777,
-        0o644
-    );
-    for mode in [0o600, 0o640, 0o666] {
-        set_mode(&page, mode);
-        fs::write(&page, "earlier").expect("it is ours");
-        write();
-        assert_eq!(
-            fs::metadata(&page).expect("it is there").mode() & 0o777,
-            mode
-        );
-        assert!(text(&page).contains(FACT));
-    }
-    assert_eq!(names(directory.path()), ["page.html"]);
-}
-
 /// The page is written at the end only, so that its place can be taken for certain.
 fn a_result_is_kept_if_its_place_is_taken_during_the_run() {
     let directory = directory();

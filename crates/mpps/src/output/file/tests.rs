@@ -82,15 +82,6 @@ fn a_link_that_comes_after_the_trial_stays_too() {
 }
 
 #[test]
-fn links_in_a_circle_are_an_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let link = directory.path().join("link");
-    symlink(&link, &link).unwrap();
-    let error = try_out(&link).unwrap_err();
-    assert!(format!("{error:#}").contains("links"), "{error:#}");
-}
-
-#[test]
 fn an_open_file_without_a_name_is_appended_to() {
     let directory = tempfile::tempdir().unwrap();
     let [path, link] = ["file", "link"].map(|name| directory.path().join(name));
