@@ -12,6 +12,17 @@
 //! * `R_DISABLED`: the first thread that uses a ring owns it, not the thread that opened it.
 //! * `NO_SQARRAY` (Linux 6.6), if the kernel has it.
 
+/// The ring that a test needs; where io_uring is forbidden, the test ends.
+#[cfg(test)]
+macro_rules! granted {
+    ($opened:expr) => {
+        match $opened {
+            Some(opened) => opened,
+            None => return,
+        }
+    };
+}
+
 mod buffer_ring;
 mod header;
 mod receive_ring;

@@ -52,9 +52,7 @@ fn receive(ring: &mut ReceiveRing, most: usize, wait: Option<Duration>, into: &m
 #[test]
 fn buffers_run_out_and_nothing_is_lost() {
     let fixture = Fixture::new();
-    let Some(mut ring) = fixture.ring(2) else {
-        return;
-    };
+    let mut ring = granted!(fixture.ring(2));
     fixture.send(0..100);
     let mut numbers = Vec::new();
     while numbers.len() < 100 {
@@ -73,9 +71,7 @@ fn a_request_that_was_forgotten_is_made_again() {
     const SHORT: Option<Duration> = Some(Duration::from_millis(1));
     let fixture = Fixture::new();
     for wait in [SHORT, None] {
-        let Some(mut ring) = fixture.ring(8) else {
-            return;
-        };
+        let mut ring = granted!(fixture.ring(8));
         ring.armed = true;
         let mut numbers = Vec::new();
         receive(&mut ring, 4, SHORT, &mut numbers);
@@ -97,9 +93,7 @@ fn a_request_that_was_forgotten_is_made_again() {
 #[test]
 fn a_request_is_ended_before_it_is_made_again() {
     let fixture = Fixture::new();
-    let Some(mut ring) = fixture.ring(64) else {
-        return;
-    };
+    let mut ring = granted!(fixture.ring(64));
     let mut numbers = Vec::new();
     for round in 0..50 {
         fixture.send(round * 10..round * 10 + 10);
@@ -114,9 +108,7 @@ fn a_request_is_ended_before_it_is_made_again() {
 #[test]
 fn enough_buffers_never_run_out() {
     let fixture = Fixture::new();
-    let Some(mut ring) = fixture.ring(128) else {
-        return;
-    };
+    let mut ring = granted!(fixture.ring(128));
     let mut numbers = Vec::new();
     for round in 0..200 {
         fixture.send(round * 20..(round + 1) * 20);
@@ -131,9 +123,7 @@ fn enough_buffers_never_run_out() {
 #[test]
 fn an_empty_datagram_ends_the_request_and_the_next_one_comes_all_the_same() {
     let fixture = Fixture::new();
-    let Some(mut ring) = fixture.ring(8) else {
-        return;
-    };
+    let mut ring = granted!(fixture.ring(8));
     fixture.sender.send(&[]).unwrap();
     fixture.sender.send(&[]).unwrap();
     fixture.send([7]);
@@ -147,9 +137,7 @@ fn an_empty_datagram_ends_the_request_and_the_next_one_comes_all_the_same() {
 #[test]
 fn looking_at_an_empty_ring_costs_no_call() {
     let fixture = Fixture::new();
-    let Some(mut ring) = fixture.ring(8) else {
-        return;
-    };
+    let mut ring = granted!(fixture.ring(8));
     let mut numbers = Vec::new();
     receive(&mut ring, 8, None, &mut numbers);
     let before = ring.calls();
@@ -168,9 +156,7 @@ fn looking_at_an_empty_ring_costs_no_call() {
 #[test]
 fn a_batch_costs_a_sleeping_receiver_two_calls_at_most() {
     let fixture = Fixture::new();
-    let Some(mut ring) = fixture.ring(256) else {
-        return;
-    };
+    let mut ring = granted!(fixture.ring(256));
     let mut numbers = Vec::new();
     fixture.send([0]);
     receive(&mut ring, 128, LONG, &mut numbers);
@@ -190,9 +176,7 @@ fn a_batch_costs_a_sleeping_receiver_two_calls_at_most() {
 #[test]
 fn another_thread_takes_over_and_nothing_is_lost() {
     let fixture = Fixture::new();
-    let Some(mut ring) = fixture.ring(64) else {
-        return;
-    };
+    let mut ring = granted!(fixture.ring(64));
     let mut numbers = Vec::new();
     for round in 0..10 {
         // No more than the socket holds.
@@ -256,9 +240,7 @@ fn a_dropped_ring_lets_go_of_the_socket() {
     for used in [false, true] {
         let fixture = Fixture::new();
         let address = fixture.receiver.local_addr().unwrap();
-        let Some(mut ring) = fixture.ring(8) else {
-            return;
-        };
+        let mut ring = granted!(fixture.ring(8));
         if used {
             receive(&mut ring, 8, None, &mut Vec::new());
         }

@@ -124,9 +124,7 @@ fn accept_receive_send_and_close_in_every_kind_of_descriptor() {
 }
 
 fn one_kind(direct: bool, multishot: bool, lent: bool) {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     let placement = |direct| match direct {
         false => DescriptorKind::Ordinary,
         true => DescriptorKind::Chosen,
@@ -167,9 +165,7 @@ fn one_kind(direct: bool, multishot: bool, lent: bool) {
 
 #[test]
 fn an_accept_tells_the_peer() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     let accepting = AcceptRequest {
         multishot: false,
         peer: true,
@@ -184,9 +180,7 @@ fn an_accept_tells_the_peer() {
 
 #[test]
 fn a_failed_send_closes_all_the_same() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
@@ -210,9 +204,7 @@ fn a_failed_send_closes_all_the_same() {
 #[test]
 fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
     for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
-        let Some(mut server) = dialler(&DIRECT) else {
-            return;
-        };
+        let mut server = granted!(dialler(&DIRECT));
         server.accept(placement, AcceptRequest::default());
         let client = TcpStream::connect(server.address).unwrap();
         let socket = server.accepted();
@@ -251,9 +243,7 @@ fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
 #[test]
 fn a_reset_is_no_end() {
     for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
-        let Some(mut server) = dialler(&DIRECT) else {
-            return;
-        };
+        let mut server = granted!(dialler(&DIRECT));
         server.accept(placement, AcceptRequest::default());
         let mut client = TcpStream::connect(server.address).unwrap();
         let socket = server.accepted();
@@ -269,9 +259,7 @@ fn a_reset_is_no_end() {
 
 #[test]
 fn more_requests_than_the_queue_holds_are_all_answered() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
@@ -286,9 +274,7 @@ fn more_requests_than_the_queue_holds_are_all_answered() {
 
 #[test]
 fn buffers_run_out_and_come_back() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let mut client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
@@ -328,9 +314,7 @@ fn buffers_run_out_and_come_back() {
 
 #[test]
 fn a_file_is_read_and_sent_from_one_buffer() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     server.accept(DescriptorKind::Chosen, AcceptRequest::default());
     let client = client(server.address);
     let socket = server.accepted();
@@ -363,9 +347,7 @@ fn a_file_is_read_and_sent_from_one_buffer() {
 #[test]
 fn a_ring_that_ends_in_the_middle_lets_go_of_everything() {
     for used in [false, true] {
-        let Some(mut server) = server(&DIRECT) else {
-            return;
-        };
+        let mut server = granted!(server(&DIRECT));
         let accepting = AcceptRequest {
             multishot: true,
             peer: false,
@@ -415,9 +397,7 @@ fn dialled(server: &mut Server) -> (RingSocket, TcpStream) {
 
 #[test]
 fn an_exchange_is_answered_once_whatever_happens() {
-    let Some(mut server) = dialler(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(dialler(&DIRECT));
     let (socket, mut peer) = dialled(&mut server);
     let question = shared(b"[ping]");
     server
@@ -479,9 +459,7 @@ fn connected(server: &mut Server, placement: DescriptorKind) -> (RingSocket, Tcp
 
 #[test]
 fn an_end_among_many_requests_lets_go_of_every_one() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
     let (other, _second) = connected(&mut server, DescriptorKind::Ordinary);
     let large: Arc<[u8]> = vec![0; 1 << 20].into();
@@ -516,9 +494,7 @@ fn what_was_to_be_closed_is_closed_by_the_end() {
             StreamRing::reset,
             |ring, token, socket| ring.send_and_close(token, socket, shared(b"late"), 0..4),
         ] {
-            let Some(mut server) = server(&DIRECT) else {
-                return;
-            };
+            let mut server = granted!(server(&DIRECT));
             let (first, mut client) = connected(&mut server, DescriptorKind::Ordinary);
             if has_backlog {
                 // As if the kernel had taken no more: what follows waits behind it.
@@ -534,9 +510,7 @@ fn what_was_to_be_closed_is_closed_by_the_end() {
 
 #[test]
 fn the_end_closes_what_a_failed_send_left_open() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     let (socket, mut client) = connected(&mut server, DescriptorKind::Ordinary);
     server.ring.shutdown(0, &socket, Shutdown::Write);
     assert!(matches!(
@@ -557,9 +531,7 @@ fn the_end_closes_what_a_failed_send_left_open() {
 #[test]
 fn a_ring_that_was_cut_short_does_nothing_more() {
     for is_held in [false, true] {
-        let Some(mut server) = server(&DIRECT) else {
-            return;
-        };
+        let mut server = granted!(server(&DIRECT));
         let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
         // As if memory had run out between two requests.
         server.ring.ring.is_cut = true;
@@ -667,9 +639,7 @@ fn error(outcome: CompletedCall) -> Option<i32> {
 
 #[test]
 fn what_one_request_cannot_send_is_refused() {
-    let Some(mut server) = server(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(server(&DIRECT));
     let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
     let ring = &mut server.ring;
     ring.send_bytes_max = 4;

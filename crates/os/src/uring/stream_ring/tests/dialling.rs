@@ -4,9 +4,7 @@ use super::*;
 
 #[test]
 fn dialling_makes_binds_and_connects() {
-    let Some(mut server) = dialler(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(dialler(&DIRECT));
     let accepting = AcceptRequest {
         multishot: true,
         peer: false,
@@ -46,9 +44,7 @@ fn dialling_makes_binds_and_connects() {
 
 #[test]
 fn a_dial_is_read_whole_by_the_call_that_passes_it_on() {
-    let Some(mut server) = dialler(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(dialler(&DIRECT));
     let target = Address::from(server.address);
     let dialling = Dialling {
         target: &target,
@@ -71,12 +67,10 @@ fn a_dial_is_read_whole_by_the_call_that_passes_it_on() {
 #[test]
 fn more_dials_than_the_queue_holds_all_succeed() {
     let dials = 64;
-    let Some(mut server) = dialler(&StreamOptions {
+    let mut server = granted!(dialler(&StreamOptions {
         dial_slots: dials,
         ..DIRECT
-    }) else {
-        return;
-    };
+    }));
     let target = Address::from(server.address);
     let source = Address::from(SocketAddr::from(([127, 0, 0, 77], 0)));
     let dialling = Dialling {
@@ -97,9 +91,7 @@ fn more_dials_than_the_queue_holds_all_succeed() {
 
 #[test]
 fn a_dial_without_a_socket_says_why_there_is_none() {
-    let Some(mut server) = dialler(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(dialler(&DIRECT));
     let dialling = Dialling {
         target: &Address::from(server.address),
         source: None,
@@ -120,9 +112,7 @@ fn a_dial_without_a_socket_says_why_there_is_none() {
 
 #[test]
 fn a_refused_dial_gives_its_slot_back() {
-    let Some(mut server) = dialler(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(dialler(&DIRECT));
     // No program listens at a port that was just given up.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -157,9 +147,7 @@ fn a_refused_dial_gives_its_slot_back() {
 
 #[test]
 fn a_dial_that_nobody_answers_can_be_cancelled() {
-    let Some(mut server) = dialler(&DIRECT) else {
-        return;
-    };
+    let mut server = granted!(dialler(&DIRECT));
     // A listener with room for one connection, which it does not accept: further SYNs are
     // dropped.
     let full = rustix::net::socket(
