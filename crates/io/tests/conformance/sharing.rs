@@ -82,11 +82,15 @@ fn sharers_of_a_link_divide_the_packets(pair: &Pair) {
 
 /// Receives until all sharers together took `enough`; answers the numbers of this one, and what it
 /// counted as received and as dropped.
-fn take_until(mut rx: Box<dyn Rx>, taken: &AtomicU64, enough: u64) -> (Vec<u64>, u64, u64) {
+pub(super) fn take_until(
+    mut rx: Box<dyn Rx>,
+    taken: &AtomicU64,
+    enough: u64,
+) -> (Vec<u64>, u64, u64) {
     let layer = rx.caps().layer;
     let mut numbers = Vec::new();
     let mut idle = 0;
-    while taken.load(Ordering::Acquire) < enough && idle < 300 {
+    while taken.load(Ordering::Acquire) < enough && idle < 1000 {
         let wait = Wait::Block(Duration::from_millis(20));
         let batch = rx.recv(wait).expect("receiving works");
         numbers.extend(datagrams(layer, &batch).map(|packet| number(packet.data)));

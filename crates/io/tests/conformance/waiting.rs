@@ -3,7 +3,8 @@
 use super::pair::{
     PATIENCE, Pair, datagrams, number, open_descriptors, receive, send_numbers, within_patience,
 };
-use mpps_io::{Inspect, Rx, RxTask, RxWorker, Stop, Wait};
+use super::sharing::take_until;
+use mpps_io::{Inspect, RxTask, RxWorker, Stop, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -151,7 +152,7 @@ fn sharers_divide_the_packets(pair: &Pair) {
     let mut seen = BTreeSet::new();
     let mut received = 0;
     for thread in threads {
-        let (numbers, counted) = thread.join().expect("the receiver did not panic");
+        let (numbers, counted, _) = thread.join().expect("the receiver did not panic");
         assert_eq!(numbers.len() as u64, counted, "each counts its own");
         received += counted;
         for number in numbers {
@@ -159,20 +160,6 @@ fn sharers_divide_the_packets(pair: &Pair) {
         }
     }
     assert_eq!((received, seen.len() as u64), (DATAGRAMS, DATAGRAMS));
-}
-
-/// Receives until all sharers together took `enough`; answers what this one took and counted.
-fn take_until(mut rx: Box<dyn Rx>, taken: &AtomicU64, enough: u64) -> (Vec<u64>, u64) {
-    let mut numbers = Vec::new();
-    let mut idle = 0;
-    while taken.load(Ordering::Acquire) < enough && idle < 1000 {
-        let wait = Wait::Block(Duration::from_millis(20));
-        let batch = rx.recv(wait).expect("receiving works");
-        numbers.extend(batch.packets().map(|packet| number(packet.data)));
-        idle = if batch.is_empty() { idle + 1 } else { 0 };
-        taken.fetch_add(batch.datagrams(), Ordering::AcqRel);
-    }
-    (numbers, rx.counters().datagrams)
 }
 
 /// One of them waiting long must not make the other wait as long.
