@@ -4,7 +4,7 @@ use mpps::command::steer::frames_of_capture;
 use mpps_io::{FlowTable, Stamp, wire};
 
 /// Payloads of any content: each begins with its length, in one byte.
-pub(crate) fn stamp(mut data: &[u8]) -> bool {
+pub(crate) fn stamp(mut data: &[u8]) -> Option<()> {
     let mut table = FlowTable::new();
     let (mut payloads, mut stamped) = (0, 0);
     while let Some((length, rest)) = data.split_first() {
@@ -35,11 +35,11 @@ pub(crate) fn stamp(mut data: &[u8]) -> bool {
         let _ = merged.lost();
     }
     assert_eq!(counted, payloads, "every datagram is counted once");
-    stamped > 0
+    (stamped > 0).then_some(())
 }
 
 /// A capture of any content, and the datagrams in its frames.
-pub(crate) fn capture(data: &[u8]) -> bool {
+pub(crate) fn capture(data: &[u8]) -> Option<()> {
     let mut bytes = 0;
     let read = frames_of_capture(data, |frame, _| {
         bytes += frame.len();
@@ -48,5 +48,5 @@ pub(crate) fn capture(data: &[u8]) -> bool {
         assert!(payload <= frame.len(), "a datagram is within its frame");
     });
     assert!(bytes <= data.len(), "frames are within their capture");
-    read.is_ok()
+    read.ok().map(drop)
 }

@@ -7,10 +7,8 @@ const PIECE_BYTES_MAX: usize = 64;
 ///
 /// An error in half a head may be found earlier or later, as its bytes come. So an empty line is
 /// appended, which completes the head. The answers to complete heads must be the same.
-pub(crate) fn http_request(data: &[u8]) -> bool {
-    let Some((piece, stream)) = data.split_first() else {
-        return false;
-    };
+pub(crate) fn http_request(data: &[u8]) -> Option<()> {
+    let (piece, stream) = data.split_first()?;
     let stream = [stream, b"\r\n\r\n"].concat();
     let (statuses, is_closed) = mpps_http::rehearse([&stream[..]]);
     for length in [1, 1 + usize::from(*piece) % PIECE_BYTES_MAX] {
@@ -27,5 +25,5 @@ pub(crate) fn http_request(data: &[u8]) -> bool {
             "{status}"
         );
     }
-    statuses.contains(&200)
+    statuses.contains(&200).then_some(())
 }

@@ -16,10 +16,8 @@ struct Outcome {
 }
 
 /// A reply of any content, whole, in pieces, byte by byte, and once more with its head known.
-pub(crate) fn http_response(data: &[u8]) -> bool {
-    let Some((piece, stream)) = data.split_first() else {
-        return false;
-    };
+pub(crate) fn http_response(data: &[u8]) -> Option<()> {
+    let (piece, stream) = data.split_first()?;
     let mut known = LastHead::default();
     let whole = read([stream], &mut known);
     for length in [1, 1 + usize::from(*piece) % PIECE_BYTES_MAX] {
@@ -27,10 +25,10 @@ pub(crate) fn http_response(data: &[u8]) -> bool {
         assert_eq!(in_pieces, whole, "in pieces of {length}");
     }
     assert_eq!(read([stream], &mut known), whole, "with its head known");
-    let Some(whole) = whole else { return false };
+    let whole = whole?;
     assert!(whole.body_bytes <= stream.len() as u64);
     assert!(whole.received == ReplyState::More || whole.end == ReplyEnd::Whole);
-    whole.end == ReplyEnd::Whole
+    (whole.end == ReplyEnd::Whole).then_some(())
 }
 
 fn read<'a>(
@@ -53,15 +51,10 @@ fn read<'a>(
 
 /// A URL that a user typed. The part that is sent splits no header. Written out, it reads as
 /// before.
-pub(crate) fn url(data: &[u8]) -> bool {
-    let Ok(text) = str::from_utf8(data) else {
-        return false;
-    };
-    let Ok(url) = Url::parse(text) else {
-        return false;
-    };
+pub(crate) fn url(data: &[u8]) -> Option<()> {
+    let url = Url::parse(str::from_utf8(data).ok()?).ok()?;
     let sent = format!("{}{}", url.authority(), url.path);
     assert!(sent.bytes().all(|byte| byte.is_ascii_graphic()), "{sent}");
     assert_eq!(Url::parse(&url.to_string()).ok(), Some(url));
-    true
+    Some(())
 }

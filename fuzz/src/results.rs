@@ -7,13 +7,8 @@ use mpps_host::Ledger;
 use mpps_host::setting::{Setting, read_journal};
 
 /// `lab.json`.
-pub(crate) fn lab_result(data: &[u8]) -> bool {
-    let Ok(text) = str::from_utf8(data) else {
-        return false;
-    };
-    let Ok(result) = LabResult::parse(text) else {
-        return false;
-    };
+pub(crate) fn lab_result(data: &[u8]) -> Option<()> {
+    let result = LabResult::parse(str::from_utf8(data).ok()?).ok()?;
     let written = serde_json::to_string(&result).expect("a result can be written");
     LabResult::parse(&written).expect("it reads what it writes");
     assert!(
@@ -27,17 +22,12 @@ pub(crate) fn lab_result(data: &[u8]) -> bool {
             look_at(ledger);
         }
     }
-    true
+    Some(())
 }
 
 /// `bench.json`.
-pub(crate) fn bench_result(data: &[u8]) -> bool {
-    let Ok(text) = str::from_utf8(data) else {
-        return false;
-    };
-    let Ok(result) = BenchResult::parse(text) else {
-        return false;
-    };
+pub(crate) fn bench_result(data: &[u8]) -> Option<()> {
+    let result = BenchResult::parse(str::from_utf8(data).ok()?).ok()?;
     let written = serde_json::to_string(&result).expect("a result can be written");
     BenchResult::parse(&written).expect("it reads what it writes");
     let rows = result.rows.iter().flat_map(|row| row.runs.ledgers());
@@ -46,14 +36,12 @@ pub(crate) fn bench_result(data: &[u8]) -> bool {
         assert!(ledger.adds_up(), "{ledger:?}");
         look_at(ledger);
     }
-    true
+    Some(())
 }
 
 /// A journal. Every setting that undo would restore is in one of the folders of settings.
-pub(crate) fn journal(data: &[u8]) -> bool {
-    let Ok(change) = read_journal("journal", data) else {
-        return false;
-    };
+pub(crate) fn journal(data: &[u8]) -> Option<()> {
+    let change = read_journal("journal", data).ok()?;
     for edit in &change.edits {
         match &edit.setting {
             Setting::File { name } => assert!(!name.starts_with('/') && !name.contains("..")),
@@ -71,23 +59,19 @@ pub(crate) fn journal(data: &[u8]) -> bool {
         }
     }
     assert_eq!(change.steps().len(), change.edits.len());
-    true
+    Some(())
 }
 
 /// The output of `mpps send --json` and `mpps recv --json`, separated by a zero byte, and their
 /// ledger.
-pub(crate) fn totals(data: &[u8]) -> bool {
-    let Ok(text) = str::from_utf8(data) else {
-        return false;
-    };
+pub(crate) fn totals(data: &[u8]) -> Option<()> {
+    let text = str::from_utf8(data).ok()?;
     let (send, recv) = text.split_once('\0').unwrap_or((text, text));
-    let (Ok(send), Ok(recv)) = (SendTotal::parse(send), RecvTotal::parse(recv)) else {
-        return false;
-    };
+    let (send, recv) = (SendTotal::parse(send).ok()?, RecvTotal::parse(recv).ok()?);
     let ledger = join(&send, &recv);
     assert!(ledger.adds_up(), "{ledger:?}");
     look_at(&ledger);
-    true
+    Some(())
 }
 
 fn look_at(ledger: &Ledger) {

@@ -41,7 +41,7 @@ fn seeds_are_read_and_break_nothing() {
         for seed in fs::read_dir(&folder).expect("the folder is there") {
             let seed = seed.expect("it can be listed").path();
             let data = fs::read(&seed).expect("it can be read");
-            let of_its_kind = (target.run)(&data);
+            let of_its_kind = (target.run)(&data).is_some();
             let refused = seed.to_string_lossy().contains("refused");
             assert_ne!(of_its_kind, refused, "{}", seed.display());
             read += usize::from(of_its_kind);
