@@ -5,7 +5,7 @@ mod init;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
@@ -206,11 +206,6 @@ impl ContainedChild {
     /// The parts that were refused to the command, such as its own `/sys`, and why.
     pub fn notes(&self) -> &[String] {
         &self.notes
-    }
-
-    /// The writing end of the command's standard input, once, if it was asked for.
-    pub fn stdin(&mut self) -> Option<ChildStdin> {
-        self.child.stdin.take()
     }
 
     /// The reading end of the command's standard output, once, if it was asked for.

@@ -186,11 +186,6 @@ impl Receiver {
         self.arrived.is_ready()
     }
 
-    /// How many packets, or pieces of packets, have arrived and were not taken.
-    pub fn queued(&mut self) -> u32 {
-        self.arrived.available(u32::MAX)
-    }
-
     /// True if the driver ran out of frames and sleeps until it is called.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::SocketConfig;
 use super::memory::MappedRing;
 use super::ring::Producer;
-use super::socket::{RingKind, Statistics, XdpSocket};
+use super::socket::{RingKind, XdpSocket};
 use super::transmitter::Transmitter;
 use super::umem::Umem;
 use crate::CallResult;
@@ -119,14 +119,6 @@ impl XdpSender {
     /// None that a bound socket meets.
     pub fn is_zero_copy(&self) -> CallResult<bool> {
         self.transmitter.socket.is_zero_copy()
-    }
-
-    /// The kernel's counts for this socket.
-    ///
-    /// # Errors
-    /// None that a bound socket meets.
-    pub fn statistics(&self) -> CallResult<Statistics> {
-        self.transmitter.socket.statistics()
     }
 }
 
