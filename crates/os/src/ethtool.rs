@@ -62,12 +62,6 @@ pub const QUEUES_MAX: u32 = 4096;
 /// More names than this are no answer: the most queues with 64 counters each.
 const STRINGS_MAX: u32 = QUEUES_MAX * 64;
 
-/// The four bytes at `place` of an answer, in the order of this machine.
-fn word(bytes: &[u8], place: usize) -> Option<u32> {
-    let bytes = bytes.get(place..place.checked_add(4)?)?;
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
-}
-
 /// `enum ethtool_stringset`.
 #[derive(Debug, Clone, Copy)]
 enum StringSet {

@@ -19,6 +19,7 @@ pub mod limit;
 pub mod messages;
 pub mod mmap;
 pub mod namespace;
+mod native;
 pub mod netlink;
 mod option;
 pub mod packet_socket;

@@ -3,6 +3,7 @@
 //! Where a field is in a kernel structure depends on version and configuration, so no offset is
 //! compiled in. Format: `Documentation/bpf/btf.rst` and `include/uapi/linux/btf.h`.
 
+use crate::native::word;
 use std::fs;
 use std::io;
 
@@ -397,11 +398,6 @@ impl BtfHeader {
             strings: section(16, "strings")?,
         })
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let four = bytes.get(at..)?.first_chunk::<4>()?;
-    Some(u32::from_ne_bytes(*four))
 }
 
 impl From<BtfError> for CallError {

@@ -1,5 +1,6 @@
 //! A buffer behind which nothing can be written.
 
+use crate::native::{double_word, word};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
@@ -110,14 +111,12 @@ impl GuardedBuffer {
 
     /// The four bytes at `place`, in the order of this machine; 0 beyond the end.
     pub(super) fn u32_at(&self, place: usize) -> u32 {
-        let bytes = self.bytes().get(place..place + 4);
-        bytes.map_or(0, |bytes| bytes.try_into().map_or(0, u32::from_ne_bytes))
+        word(self.bytes(), place).unwrap_or(0)
     }
 
     /// The eight bytes at `place`; 0 beyond the end.
     pub(super) fn u64_at(&self, place: usize) -> u64 {
-        let bytes = self.bytes().get(place..place + 8);
-        bytes.map_or(0, |bytes| bytes.try_into().map_or(0, u64::from_ne_bytes))
+        double_word(self.bytes(), place).unwrap_or(0)
     }
 
     /// The name at `place`: 32 bytes, or up to the first zero. Empty beyond the end.

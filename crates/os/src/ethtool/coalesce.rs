@@ -4,7 +4,8 @@
 //! the driver keeps queues apart.
 
 use super::change::{self, ChangeKind};
-use super::{EthtoolDevice, QUEUES_MAX, command, word};
+use super::{EthtoolDevice, QUEUES_MAX, command};
+use crate::native::word;
 use crate::{CallError, CallResult};
 use std::io;
 

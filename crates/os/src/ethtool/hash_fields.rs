@@ -1,7 +1,8 @@
 //! Which fields of a packet a card hashes to choose its receive queue (`ethtool -n IF rx-flow-hash`).
 
-use super::ntuple::{DATA_PLACE, LENGTH, double_word, request};
+use super::ntuple::{DATA_PLACE, LENGTH, request};
 use super::{EthtoolDevice, command};
+use crate::native::double_word;
 use crate::{CallError, CallResult};
 use std::io;
 

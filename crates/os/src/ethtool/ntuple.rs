@@ -6,7 +6,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{ATTEMPTS, EthtoolDevice, command, word};
+use super::{ATTEMPTS, EthtoolDevice, command};
+use crate::native::{double_word, word};
 use crate::{CallError, CallResult};
 
 /// `struct ethtool_rxnfc`: command, flow type, data, the rule, a count; then the list. 32-bit x86
@@ -243,11 +244,6 @@ impl SpecOffsets {
             port: 2 * address_length + 2,
         }
     }
-}
-
-pub(super) fn double_word(bytes: &[u8], place: usize) -> Option<u64> {
-    let bytes = bytes.get(place..place.checked_add(8)?)?;
-    Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }
 
 /// How many rules there are, and whether the driver chooses places.

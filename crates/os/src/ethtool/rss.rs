@@ -3,7 +3,8 @@
 //! `ethtool -x` shows it and `ethtool -X` sets it. Only the main table is read and written; further
 //! contexts (`ethtool -X IF context new`) are not touched.
 
-use super::{ATTEMPTS, EthtoolDevice, command, word};
+use super::{ATTEMPTS, EthtoolDevice, command};
+use crate::native::word;
 use crate::{CallError, CallResult};
 use std::io;
 

@@ -9,6 +9,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 
+use crate::native::{half_word, word};
 use crate::{CallError, CallResult};
 
 /// The family that knows the numbers of all others, and its command and attributes
@@ -231,29 +232,22 @@ fn words(body: &[u8], flags: u16) -> Option<String> {
 /// Length, kind and flags of a message whose length holds at least its header.
 fn header(bytes: &[u8]) -> Option<(usize, u16, u16)> {
     let length = word(bytes, 0)? as usize;
-    let [a, b, c, d] = word(bytes, 4)?.to_ne_bytes();
-    let (kind, flags) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+    let (kind, flags) = (half_word(bytes, 4)?, half_word(bytes, 6)?);
     (length >= HEADER_LENGTH).then_some((length, kind, flags))
 }
 
 /// All attributes up to the first that is damaged.
 pub(super) fn attributes(mut bytes: &[u8]) -> Attributes {
     let mut found = Attributes::new();
-    while let Some(numbers) = word(bytes, 0).map(u32::to_ne_bytes) {
-        let length = usize::from(u16::from_ne_bytes([numbers[0], numbers[1]]));
-        let kind = u16::from_ne_bytes([numbers[2], numbers[3]]) & TYPE_MASK;
+    while let Some((length, kind)) = half_word(bytes, 0).zip(half_word(bytes, 2)) {
+        let length = usize::from(length);
         let Some(value) = bytes.get(4..length) else {
             break;
         };
-        found.push((kind, value.to_vec()));
+        found.push((kind & TYPE_MASK, value.to_vec()));
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     found
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]

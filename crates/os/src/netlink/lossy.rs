@@ -1,6 +1,7 @@
 //! Names that are no UTF-8: the kernel takes any bytes, and the parser of messages takes text only
 //! ([`crate::text::of_bytes`]).
 
+use crate::native::{half_word, word};
 use crate::text;
 use libc::{IFA_LABEL, IFLA_IFALIAS, IFLA_IFNAME, IFLA_PROP_LIST, RTM_NEWADDR, RTM_NEWLINK};
 
@@ -14,12 +15,7 @@ const OF_ADDRESS: usize = 8;
 /// other interface. Its alias and its other names, which are not read, are
 /// left out. None for a message of another kind.
 pub(super) fn with_text_names(datagram: &[u8]) -> Option<Vec<u8>> {
-    let number = |at: usize| {
-        Some(u16::from_ne_bytes([
-            *datagram.get(at)?,
-            *datagram.get(at + 1)?,
-        ]))
-    };
+    let number = |at: usize| half_word(datagram, at);
     let (name, unread, begin) = match number(4)? {
         RTM_NEWLINK => (
             IFLA_IFNAME,
@@ -60,8 +56,7 @@ pub(super) fn has_bytes_as_text(message: &[u8]) -> bool {
 
 /// The length of the first message, as its header has it.
 pub(super) fn length_of(datagram: &[u8]) -> Option<usize> {
-    let length = u32::from_ne_bytes(datagram.get(..4)?.try_into().ok()?);
-    usize::try_from(length).ok()
+    usize::try_from(word(datagram, 0)?).ok()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use netlink_sys::{Socket as RawSocket, SocketAddr as NetlinkAddress};
 use super::generic::{Attributes, attributes, exchange, message};
 use crate::CallResult;
 use crate::error::On;
+use crate::native::half_word;
 
 /// `NFT_MSG_GETRULE` of `NFNL_SUBSYS_NFTABLES` (include/uapi/linux/netfilter/nf_tables.h).
 const GET_RULES: u16 = 10 << 8 | 7;
@@ -181,10 +182,7 @@ impl RuleParts {
     /// `struct xt_udp` and `struct xt_tcp` begin alike (include/uapi/linux/netfilter/xt_tcpudp.h).
     fn xt_match(&mut self, data: &Attributes) {
         let info = value(data, 3).unwrap_or_default();
-        let port = |at: usize| {
-            let bytes = info.get(at..at + 2)?;
-            Some(u16::from_ne_bytes(bytes.try_into().ok()?))
-        };
+        let port = |at| half_word(info, at);
         if let Some(name @ ("udp" | "tcp")) = text(data, 1) {
             self.protocol = Some(if name == "udp" { 17 } else { 6 });
             let ports = port(4).zip(port(6)).map(|(first, last)| first..=last);
@@ -218,10 +216,7 @@ impl RuleParts {
     /// (linux/netfilter/xt_NFQUEUE.h), whose earlier versions are shorter.
     fn xt_target(&mut self, data: &Attributes, is_v4: bool) {
         let info = value(data, 3).unwrap_or_default();
-        let native = |at: usize| {
-            let bytes = info.get(at..at + 2)?;
-            Some(u16::from_ne_bytes(bytes.try_into().ok()?))
-        };
+        let native = |at| half_word(info, at);
         match text(data, 1) {
             Some("DNAT") => {
                 if number(data, 2) > Some(0) {

@@ -9,6 +9,7 @@ use netlink_sys::{Socket as RawSocket, SocketAddr as NetlinkAddress};
 use super::generic::{attributes, exchange, message};
 use crate::CallResult;
 use crate::error::On;
+use crate::native::{double_word, word};
 
 /// `SOCK_DIAG_BY_FAMILY` (include/uapi/linux/sock_diag.h).
 const BY_FAMILY: u16 = 20;
@@ -173,16 +174,16 @@ impl XdpEntry {
         let value = |kind| found.iter().find(|(found, _)| *found == kind);
         let number = |kind, at: usize| {
             let (_, value) = value(kind)?;
-            word(value, at).map(u32::from_ne_bytes)
+            word(value, at)
         };
         let count = |kind, at: usize| {
             let (_, value) = value(kind)?;
-            Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
+            double_word(value, at)
         };
         Some(Self {
             interface: number(XDP_INFO, 0).filter(|&interface| interface > 0)?,
             queue: number(XDP_INFO, 4)?,
-            inode: word(body, 4).map(u32::from_ne_bytes)?,
+            inode: word(body, 4)?,
             is_zero_copy: number(XDP_UMEM, 32)? & 1 == 1,
             memory_bytes: count(XDP_UMEM, 0)?,
             dropped: count(XDP_STATISTICS, 0)?,
@@ -195,7 +196,7 @@ impl ListeningSocket {
     /// One answer of the kernel; none if it is damaged.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let common = UdpEntry::parse(body)?;
-        let number = |at: usize| word(body, at).map(u32::from_ne_bytes);
+        let number = |at: usize| word(body, at);
         Some(Self {
             local: common.local,
             inode: common.inode,
@@ -213,8 +214,8 @@ impl UdpEntry {
         let found = attributes(body.get(MESSAGE_LENGTH..)?);
         let value = |kind| found.iter().find(|(found, _)| *found == kind);
         let memory = value(MEMORY).map(|(_, value)| value.as_slice());
-        let memory = |at: usize| word(memory?, at * 4).map(u32::from_ne_bytes);
-        let number = |at: usize| word(body, at).map(u32::from_ne_bytes);
+        let memory = |at: usize| word(memory?, at * 4);
+        let number = |at: usize| word(body, at);
         let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
         let is_v6 = i32::from(*body.first()?) == libc::AF_INET6;
         let address = |at: usize| {
@@ -222,7 +223,7 @@ impl UdpEntry {
                 true => IpAddr::from(Ipv6Addr::from(
                     <[u8; 16]>::try_from(body.get(at..at + 16)?).ok()?,
                 )),
-                false => IpAddr::from(Ipv4Addr::from(word(body, at)?)),
+                false => IpAddr::from(Ipv4Addr::from(word(body, at)?.to_ne_bytes())),
             })
         };
         let local = SocketAddr::new(address(8)?, port(4)?);
@@ -241,10 +242,6 @@ impl UdpEntry {
         })
         .filter(|entry| entry.local.port() > 0)
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
-    bytes.get(at..at + 4)?.try_into().ok()
 }
 
 #[cfg(test)]

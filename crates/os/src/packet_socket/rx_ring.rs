@@ -8,6 +8,7 @@
 use super::PacketSocket;
 use super::ring_memory::PacketRingMemory;
 use crate::CallResult;
+use crate::native;
 use std::sync::atomic::Ordering;
 
 /// Offsets in `struct tpacket_block_desc`: `block_status`, `num_pkts`, `offset_to_first_pkt`.
@@ -237,10 +238,7 @@ fn walk(
 /// The word at an offset; 0 outside.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .map_or(0, |word| u32::from_ne_bytes(*word))
+    native::word(bytes, at).unwrap_or(0)
 }
 
 #[cfg(test)]

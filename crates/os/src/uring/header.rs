@@ -4,6 +4,7 @@
 //! multishot `recv` does without the header.
 
 use crate::messages::Extras;
+use crate::native::{half_word, word};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// `sizeof(struct io_uring_recvmsg_out)`: four 32-bit words.
@@ -109,16 +110,9 @@ impl BufferLayout {
     }
 }
 
-/// The 32-bit word at a byte.
-#[inline]
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u32::from_ne_bytes(*bytes))
-}
-
 /// Reads a `struct sockaddr_in` or `sockaddr_in6` (ip(7), ipv6(7)).
 pub(super) fn address(name: &[u8]) -> Option<SocketAddr> {
-    let family = u16::from_ne_bytes(*name.first_chunk()?);
+    let family = half_word(name, 0)?;
     let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
     match i32::from(family) {
         libc::AF_INET => {
