@@ -8,7 +8,6 @@ mod package;
 
 use crate::vm::run_quietly as run;
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -25,7 +24,7 @@ struct Release {
     root: PathBuf,
     /// The folder for the files.
     folder: PathBuf,
-    version: String,
+    version: &'static str,
     /// The time of the commit in seconds since 1970, so that a second build has the same files.
     epoch: String,
 }
@@ -68,11 +67,11 @@ impl Release {
         let mut log = Command::new("git");
         log.args(["-c", "safe.directory=*", "log", "-1", "--format=%ct"]);
         let epoch = run(log.current_dir(&root))?.trim().to_owned();
-        let version = version(&root)?;
         Ok(Self {
             root,
             folder,
-            version,
+            // That of the workspace.
+            version: env!("CARGO_PKG_VERSION"),
             epoch,
         })
     }
@@ -151,25 +150,6 @@ const INCLUDED: &[&str] = &[
     "packaging/prometheus-rules.yml",
     "packaging/grafana-dashboard.json",
 ];
-
-/// The workspace's version.
-fn version(root: &Path) -> Result<String> {
-    #[derive(Deserialize)]
-    struct Manifest {
-        workspace: Workspace,
-    }
-    #[derive(Deserialize)]
-    struct Workspace {
-        package: Package,
-    }
-    #[derive(Deserialize)]
-    struct Package {
-        version: String,
-    }
-    let text = fs::read_to_string(root.join("Cargo.toml"))?;
-    let manifest: Manifest = toml::from_str(&text)?;
-    Ok(manifest.workspace.package.version)
-}
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ pub(super) fn write(release: &Release) -> Result<String> {
     metadata.args(["metadata", "--locked", "--format-version", "1"]);
     metadata.args(["--filter-platform", TARGET]);
     let metadata = run(metadata.current_dir(&release.root))?;
-    let bill = bill(&serde_json::from_str(&metadata)?, &release.version)?;
+    let bill = bill(&serde_json::from_str(&metadata)?, release.version)?;
     let file = format!("mpps-{}-{TARGET}.cdx.json", release.version);
     fs::write(
         release.folder.join(&file),

@@ -3,7 +3,6 @@
 
 use super::run_quietly as run;
 use anyhow::{Context, Result, bail};
-use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,14 +73,13 @@ impl Apt {
     /// The newest package whose name fits a pattern, and the text in place of the `*`.
     pub(super) fn newest(&self, pattern: &str) -> Result<(String, String)> {
         let (before, after) = pattern.split_once('*').context("a pattern has a `*`")?;
-        let names = run(self.command("apt-cache").args(["pkgnames", before]))?;
+        let newest_first = "apt-cache pkgnames \"$0\" | sort --version-sort --reverse";
+        let names = run(self.command("sh").args(["-c", newest_first, before]))?;
         let versions = names.lines().filter_map(|name| {
             let version = name.strip_prefix(before)?.strip_suffix(after)?;
             (!version.contains('-')).then(|| version.to_owned())
         });
         // apt may know names of packages that are gone.
-        let mut versions: Vec<String> = versions.collect();
-        versions.sort_by(|one, other| by_version(other, one));
         for version in versions {
             let name = format!("{before}{version}{after}");
             let shown = self.command("apt-cache").args(["show", &name]).output()?;
@@ -163,37 +161,9 @@ fn sources(origins: &Origins, suites: &[&str]) -> String {
     text
 }
 
-/// Orders versions: runs of digits by their value, all other characters by letter.
-fn by_version(one: &str, other: &str) -> Ordering {
-    fn pieces(text: &str) -> Vec<(u64, &str)> {
-        let cut = |(at, _): (usize, char)| at;
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while !rest.is_empty() {
-            let digits = rest.char_indices().find(|(_, c)| !c.is_ascii_digit());
-            let (number, tail) = rest.split_at(digits.map_or(rest.len(), cut));
-            let letters = tail.char_indices().find(|(_, c)| c.is_ascii_digit());
-            let (word, tail) = tail.split_at(letters.map_or(tail.len(), cut));
-            pieces.push((number.parse().unwrap_or(0), word));
-            rest = tail;
-        }
-        pieces
-    }
-    pieces(one).cmp(&pieces(other))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_are_ordered_by_their_numbers() {
-        assert_eq!(by_version("9", "46"), Ordering::Less);
-        assert_eq!(by_version("90+deb12", "90+deb12.1"), Ordering::Less);
-        assert_eq!(by_version("0.deb11.48", "56"), Ordering::Less);
-        assert_eq!(by_version("117+deb12", "95+deb12"), Ordering::Greater);
-        assert_eq!(by_version("7.2.13+deb14", "7.2.13+deb14"), Ordering::Equal);
-    }
 
     #[test]
     fn the_host_s_mirror_is_used_and_security_is_apart() {
