@@ -32,10 +32,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             polling_that_cannot_be_is_refused,
             a_small_ring_goes_round,
             the_kernel_has_few_frames_and_all_after_silence,
-            a_queue_each,
             a_queue_without_a_receiver_is_counted,
             long_packets_come_in_one_piece,
-            senders_are_told,
             several_destinations_are_one_receivers,
             another_program_feeds_the_receivers,
             frames_leave_by_another_interface,
@@ -243,31 +241,6 @@ fn the_kernel_has_few_frames_and_all_after_silence() -> Result<(), Failed> {
     check(rx.counters().dropped, 0, "drops")
 }
 
-fn a_queue_each() -> Result<(), Failed> {
-    let lab = lab(1500)?;
-    let mut config = RxConfig::new(SocketAddr::new([0, 0, 0, 0].into(), PORT));
-    config.ring.interface = Some(lab.receiver().interface().to_owned());
-    let mut first = receiver(&lab, &config)?;
-    let mut second = share(&lab, &mut first)?;
-    for (last, burst) in [(1, 100), (2, 150)] {
-        let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(last, false)))?;
-        send(&mut *tx, 0, burst)?;
-    }
-    let wait = Wait::Block(PATIENCE);
-    check(receive(&mut *first, wait)?.len(), 100, "packets of queue 0")?;
-    check(
-        receive(&mut *second, wait)?.len(),
-        150,
-        "packets of queue 1",
-    )?;
-    match share(&lab, &mut first) {
-        Err(Error::Invalid { field, value, .. }) => {
-            check((field, value.as_str()), ("ring.queue", "2"), "refused")
-        }
-        other => Err(format!("{other:?}").into()),
-    }
-}
-
 fn a_queue_without_a_receiver_is_counted() -> Result<(), Failed> {
     let lab = lab(1500)?;
     let mut config = RxConfig::new(target(2, false));
@@ -302,19 +275,6 @@ fn long_packets_come_in_one_piece() -> Result<(), Failed> {
         check(rx.counters().dropped, 0, "drops")?;
     }
     Ok(())
-}
-
-fn senders_are_told() -> Result<(), Failed> {
-    let lab = lab(1500)?;
-    let mut config = RxConfig::new(target(1, true));
-    config.sources = true;
-    let mut rx = receiver(&lab, &config)?;
-    let mut tx = sender(&lab, "sendmmsg", &TxConfig::new(target(1, true)))?;
-    let address = tx.caps().local_addresses[0];
-    send(&mut *tx, 0, 1)?;
-    let batch = rx.recv(Wait::Block(PATIENCE))?;
-    let sources: Vec<_> = batch.packets().map(|packet| packet.source).collect();
-    check(sources, vec![Some(address)], "senders")
 }
 
 /// One address, a range of ports at it, and one of the other version of IP; nothing beside them.

@@ -25,7 +25,6 @@ type Test = fn(&'static Backend, &Lab);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let of_both = named![Test;
-        a_late_reader_loses_what_is_counted,
         a_slow_reader_loses_what_is_counted,
         only_the_flow_comes_in,
         nobody_hears_of_a_closed_port,
@@ -60,23 +59,6 @@ fn of_row(row: &'static str, name: &str, test: Test) -> Trial {
         Ok(())
     };
     Trial::waits(format!("tap::{row}::{name}"), run).needs(Need::probe(has_lab))
-}
-
-/// A reader that begins when all has been sent: the ring fills up once and stays full.
-fn a_late_reader_loses_what_is_counted(row: &Backend, lab: &Lab) {
-    for address in addresses(lab) {
-        let mut config = RxConfig::new(address);
-        config.ring.frames = Some(512);
-        let mut rx = open_rx(row, lab, &config);
-        let before = statistics(lab.sender());
-        let mut tx = sender(lab, address);
-        send(&mut *tx, DATAGRAMS);
-        lab.settle().unwrap();
-        let delivered = drain(&mut *rx);
-        let dropped = dropped(&*rx);
-        assert!(dropped > 0, "the ring held everything");
-        assert_eq!(delivered + dropped, DATAGRAMS - refused(lab, &before));
-    }
 }
 
 /// A reader that is slower than the sender: the ring freezes and thaws.
