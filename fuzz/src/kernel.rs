@@ -2,6 +2,7 @@
 
 use mpps_host::{CpuList, DropReasons, Interrupt, ProcStat, Snmp, Softnet};
 use mpps_os::bpf::btf::Btf;
+use mpps_os::netlink::netfilter_rule::{NetfilterAction, NetfilterRule};
 use mpps_os::netlink::sock_diag::{ListeningSocket, UdpEntry, XdpEntry};
 
 /// `/proc/net/snmp` and `/proc/net/netstat`.
@@ -67,6 +68,19 @@ pub(crate) fn sockets(data: &[u8]) -> Option<()> {
         assert_eq!(listener.local, common.local);
     }
     XdpEntry::parse(data).map(drop).or(udp.map(drop))
+}
+
+/// One answer of nftables.
+pub(crate) fn netfilter_rule(data: &[u8]) -> bool {
+    let Some(rule) = NetfilterRule::parse(data) else {
+        return false;
+    };
+    let has_ports = rule.ports.is_none_or(|ports| !ports.is_empty());
+    assert!(has_ports, "a rule is for a port");
+    if let NetfilterAction::Queue { numbers, .. } = rule.action {
+        assert!(!numbers.is_empty(), "a rule has a queue");
+    }
+    true
 }
 
 /// A list of CPUs, as the kernel and users write it.

@@ -34,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     target("cpu_list", kernel::cpu_list),
     target("interrupts", kernel::interrupts),
     target("sockets", kernel::sockets),
+    target("netfilter_rule", kernel::netfilter_rule),
     target("btf", kernel::btf),
     target("lab_result", results::lab_result),
     target("bench_result", results::bench_result),
