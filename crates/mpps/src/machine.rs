@@ -6,8 +6,9 @@ use mpps_lab::Lab;
 use mpps_os::capability::{CAP_NET_ADMIN, CAP_SYS_ADMIN, Rights};
 use mpps_os::namespace;
 use mpps_os::netlink::{address, link};
-use mpps_os::text::ShellWord;
+use mpps_os::text::{ShellWord, of_bytes};
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -64,7 +65,7 @@ pub(crate) fn command_line() -> String {
         .map(|(at, word)| {
             // The program's own path says something about the user and nothing about the run.
             let name = Path::new(&word).file_name().filter(|_| at == 0);
-            ShellWord::new(name.unwrap_or(&word)).to_string()
+            ShellWord::new(&of_bytes(name.unwrap_or(&word).as_bytes())).to_string()
         })
         .collect();
     words.join(" ")

@@ -5,9 +5,9 @@
 //! puts it into a command that a user may paste. [`of_bytes`] keeps a name that is not UTF-8 as text,
 //! without loss.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 
 /// The character of private use for byte 0. A byte that is no UTF-8 is 80 to ff in hexadecimal, and stands
 /// as one of the last 128 characters of Unicode.
@@ -56,14 +56,16 @@ fn byte_of(letter: char) -> Option<u8> {
 /// The renderers of reports have the same rule, `mpps_report::harmless`.
 pub const fn is_clean(letter: char) -> bool {
     // Categories Cc, Cf, Zl and Zp of Unicode 16, what is drawn as nothing
-    // (Default_Ignorable_Code_Point, unassigned ones included), the blank of braille, and the bytes of
-    // `of_bytes`.
-    !matches!(letter,
+    // (Default_Ignorable_Code_Point, unassigned ones included), the blank of braille, what is no
+    // character (Noncharacter_Code_Point), and the bytes of `of_bytes`.
+    let is_last_of_plane = letter as u32 & 0xfffe == 0xfffe;
+    !is_last_of_plane
+        && !matches!(letter,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}'
         | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}'
         | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fdd0}'..='\u{fdef}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}'
         | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}' | '\u{10ff80}'..='\u{10ffff}')
 }
@@ -107,7 +109,8 @@ impl fmt::Write for Cleaned<'_, '_> {
 ///
 /// A word of letters, digits and `_@%+=:,./-` stands as it is. Other clean text stands in single
 /// quotes. A word with other bytes has the form `$'...'` of bash, zsh and POSIX 2024, with such
-/// bytes as octal numbers. The result has clean characters only.
+/// bytes as octal numbers. The result has clean characters only, and names that differ have words
+/// that differ.
 ///
 /// Quotes do not keep a program from taking `-x` for an option: see [`ShellWord::operand`].
 ///
@@ -118,42 +121,44 @@ impl fmt::Write for Cleaned<'_, '_> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct ShellWord<'a> {
-    bytes: &'a [u8],
+    text: &'a str,
     is_operand: bool,
 }
 
 impl<'a> ShellWord<'a> {
-    /// The word, for a command that takes it whatever it begins with: the value behind
-    /// `--option=`, `dev NAME` of `ip`, a path.
-    pub fn new<T: AsRef<OsStr> + ?Sized>(word: &'a T) -> Self {
+    /// The word, of the text that [`of_bytes`] makes of a name, for a command that takes it whatever it
+    /// begins with: the value behind `--option=`, `dev NAME` of `ip`, a path.
+    pub fn new<T: AsRef<str> + ?Sized>(text: &'a T) -> Self {
         Self {
-            bytes: word.as_ref().as_bytes(),
+            text: text.as_ref(),
             is_operand: false,
         }
     }
 
     /// The last word of a command that has options, with `--` before a word that begins with `-`.
-    pub fn operand<T: AsRef<OsStr> + ?Sized>(word: &'a T) -> Self {
+    pub fn operand<T: AsRef<str> + ?Sized>(text: &'a T) -> Self {
         Self {
             is_operand: true,
-            ..Self::new(word)
+            ..Self::new(text)
         }
     }
 }
 
 impl fmt::Display for ShellWord<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte);
-        // zsh takes a word such as `=ls` for a path.
-        let is_plain = !matches!(self.bytes, [] | [b'=', ..]) && self.bytes.iter().all(is_plain);
-        if self.is_operand && self.bytes.starts_with(b"-") {
+        let is_plain =
+            |letter: char| letter.is_ascii_alphanumeric() || "_@%+=:,./-".contains(letter);
+        if self.is_operand && self.text.starts_with('-') {
             f.write_str("-- ")?;
         }
-        let text = std::str::from_utf8(self.bytes);
-        match text.ok().filter(|text| text.chars().all(is_clean)) {
-            Some(text) if is_plain => f.write_str(text),
-            Some(text) => write!(f, "'{}'", text.replace('\'', r"'\''")),
-            None => self.escaped(f),
+        // zsh takes a word such as `=ls` for a path.
+        let may_be_plain = !self.text.is_empty() && !self.text.starts_with('=');
+        if may_be_plain && self.text.chars().all(is_plain) {
+            f.write_str(self.text)
+        } else if self.text.chars().all(is_clean) {
+            write!(f, "'{}'", self.text.replace('\'', r"'\''"))
+        } else {
+            self.escaped(f)
         }
     }
 }
@@ -162,17 +167,14 @@ impl ShellWord<'_> {
     /// `$'...'`. Quotes and `!`, which a shell may look for even there, are numbers as well.
     fn escaped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("$'")?;
-        for chunk in self.bytes.utf8_chunks() {
-            for letter in chunk.valid().chars() {
-                if is_clean(letter) && !"\\'!".contains(letter) {
-                    f.write_char(letter)?;
-                } else if let Some(byte) = byte_of(letter) {
-                    octal(f, &[byte])?;
-                } else {
-                    octal(f, letter.encode_utf8(&mut [0; 4]).as_bytes())?;
-                }
+        for letter in self.text.chars() {
+            if is_clean(letter) && !"\\'!".contains(letter) {
+                f.write_char(letter)?;
+            } else if let Some(byte) = byte_of(letter) {
+                octal(f, &[byte])?;
+            } else {
+                octal(f, letter.encode_utf8(&mut [0; 4]).as_bytes())?;
             }
-            octal(f, chunk.invalid())?;
         }
         f.write_str("'")
     }
@@ -280,17 +282,20 @@ mod tests {
     fn a_shell_gets_each_word_back() {
         let mut all = HOSTILE.map(<[u8]>::to_vec).to_vec();
         all.extend([b"\xff\x80a'!".to_vec(), (1..=u8::MAX).collect()]);
+        // The characters of bytes, a noncharacter and a private one are names as well.
+        let odd = ["x\u{10ffff}7", "\u{10ff80}", "\u{fffe}\u{fdd0}", "\u{e000}"];
+        all.extend(odd.map(|word| word.as_bytes().to_vec()));
         let line = |all: &[Vec<u8>]| {
             let quoted = all
                 .iter()
-                .map(|word| ShellWord::new(OsStr::from_bytes(word)).to_string());
+                .map(|word| ShellWord::new(&of_bytes(word)).to_string());
             format!("printf '%s\\0' {}", quoted.collect::<Vec<_>>().join(" "))
         };
         // A `sh` of before POSIX 2024 does not know $'...'.
         let is_posix =
             |word: &Vec<u8>| std::str::from_utf8(word).is_ok_and(|word| word.chars().all(is_clean));
         let plain: Vec<_> = all.iter().filter(|word| is_posix(word)).cloned().collect();
-        assert_eq!(plain.len(), 17);
+        assert_eq!(plain.len(), 18);
         assert_eq!(words("sh", &line(&plain)).expect("there is a shell"), plain);
         // Not every machine has bash.
         if let Some(told) = words("bash", &line(&all)) {
@@ -327,9 +332,18 @@ mod tests {
                 );
             }
         }
-        assert!(!is_clean('\u{2800}'));
+        for letter in [
+            '\u{2800}',
+            '\u{fdd0}',
+            '\u{fdef}',
+            '\u{ffff}',
+            '\u{1fffe}',
+            '\u{fffff}',
+        ] {
+            assert!(!is_clean(letter), "{letter:?}");
+        }
         // Neighbours of what is not, marks that show, and what this program draws with.
-        for letter in "a \u{a0}\u{e9}→█\u{fffd}\u{1f600}\u{301}\u{606}\u{6de}\u{710}\u{1810}\u{2801}\u{fffc}\u{110be}".chars() {
+        for letter in "a \u{a0}\u{e9}→█\u{fffd}\u{1f600}\u{301}\u{606}\u{6de}\u{710}\u{1810}\u{2801}\u{fffc}\u{110be}\u{e000}\u{fdcf}\u{fdf0}".chars() {
             assert_eq!(clean(letter), letter, "{letter:?}");
         }
     }
@@ -348,6 +362,10 @@ mod tests {
         assert_eq!(texts[3].chars().count(), 5);
         assert_eq!(Foreign(&texts[1]).to_string(), "x\u{fffd}");
         assert_eq!(ShellWord::new(&texts[1]).to_string(), r"$'x\376'");
+        assert_eq!(
+            ShellWord::new(&texts[3]).to_string(),
+            r"$'x\364\217\277\277'"
+        );
         let all: std::collections::BTreeSet<&String> = texts.iter().collect();
         assert_eq!(all.len(), texts.len());
     }
@@ -363,8 +381,8 @@ mod tests {
             let is_all_clean = |shown: &str| shown.chars().all(is_clean);
             prop_assert!(is_all_clean(&Foreign(&text).to_string()));
             prop_assert!(is_all_clean(&Foreign(String::from_utf8_lossy(&bytes)).to_string()));
-            for word in [OsStr::from_bytes(&bytes), OsStr::new(&text)] {
-                prop_assert!(is_all_clean(&ShellWord::new(word).to_string()));
+            for word in [of_bytes(&bytes), text] {
+                prop_assert!(is_all_clean(&ShellWord::new(&word).to_string()));
             }
         }
     }

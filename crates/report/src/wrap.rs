@@ -25,7 +25,8 @@ pub(crate) fn letters(text: &Text, base: Style) -> Vec<Letter> {
 /// `mpps_os::text::clean` is the same rule; a test of `mpps` holds one to the other.
 pub fn harmless(letter: char) -> char {
     // Categories Cc, Cf, Zl and Zp of Unicode 16, and the blank of braille. Also characters that
-    // are drawn as nothing (Default_Ignorable_Code_Point, unassigned ones included).
+    // are drawn as nothing (Default_Ignorable_Code_Point, unassigned ones included), and what is no
+    // character (Noncharacter_Code_Point).
     match letter {
         '\t' | '\n' | '\r' => ' ',
         '\0'..='\u{1f}'
@@ -46,6 +47,7 @@ pub fn harmless(letter: char) -> char {
         | '\u{2060}'..='\u{206f}'
         | '\u{2800}'
         | '\u{3164}'
+        | '\u{fdd0}'..='\u{fdef}'
         | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}'
         | '\u{ffa0}'
@@ -57,6 +59,7 @@ pub fn harmless(letter: char) -> char {
         | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}'
         | '\u{10ff80}'..='\u{10ffff}' => char::REPLACEMENT_CHARACTER,
+        _ if letter as u32 & 0xfffe == 0xfffe => char::REPLACEMENT_CHARACTER,
         _ => letter,
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use mpps_host::facts::numbered_elsewhere;
 use mpps_host::{DoctorRequest, Watch};
 use mpps_os::namespace::NetNamespace;
-use mpps_os::text::ShellWord;
+use mpps_os::text::{ShellWord, of_bytes};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -118,7 +118,8 @@ impl PartArgs {
             ("--port", port.as_ref()),
         ];
         for (option, value) in words {
-            again.extend(value.map(|value| format!(" {option} {}", ShellWord::new(value))));
+            let value = value.map(|value| of_bytes(value.as_bytes()));
+            again.extend(value.map(|value| format!(" {option} {}", ShellWord::new(&value))));
         }
         DoctorRequest {
             port: self.port,

@@ -298,6 +298,17 @@ pub(crate) fn a_name_that_is_no_text_is_a_name() {
         }
         assert_eq!(ended.code() == 2, name == absent, "{words:?}: {ended:#?}");
     }
+    // A shell that is given the command of a result gets the same words.
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("x\u{10ffff}.json");
+    let mut send = mpps(&["send", "127.0.0.1:9", "--count", "1"]);
+    send.arg(format!("--json={}", file.display()));
+    let sent = namespace.run(|| run(&mut send).fine());
+    sent.expect("it can be entered");
+    let result = fs::read_to_string(file).expect("a result");
+    let result: Value = serde_json::from_str(&result).expect("it is JSON");
+    let command = result["command"].as_str().expect("it is text");
+    assert!(command.ends_with(r"x\364\217\277\277.json'"), "{command}");
     // Another word that is no text is an error like any other.
     let ended = run(mpps(&[]).arg(absent));
     expect_clean(&["no text"], &ended);
