@@ -8,7 +8,7 @@ use mpps_host::check::ledger;
 use mpps_host::ledger::loss::{self, BUFFER_FULL};
 use mpps_host::{Ledger, Observed, Station};
 use mpps_os::On;
-use mpps_os::text::Foreign;
+use mpps_os::text::ShellWord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -38,7 +38,7 @@ struct ExporterTotals {
     /// The ports among these labels.
     ports: BTreeSet<String>,
     /// Packets received at an interface by a queue, or in total if its driver does not count by
-    /// queue. Interfaces whose shown names are equal are summed, so that no series appears twice.
+    /// queue.
     received: BTreeMap<(String, String), u64>,
 }
 
@@ -122,9 +122,9 @@ impl ExporterTotals {
             self.lose(loss.station, &loss.reason, None, left);
         }
         // Containers come with an interface each, and go.
-        let shown = |name: &String| Foreign(name).to_string();
-        let links: BTreeSet<String> = seen.after.snapshot.links.keys().map(shown).collect();
-        self.received.retain(|(name, _), _| links.contains(name));
+        let links = &seen.after.snapshot.links;
+        self.received
+            .retain(|(name, _), _| links.contains_key(name));
         for (name, link) in &seen.delta.links {
             let queues = seen.delta.queue_packets(name);
             // A driver that does not count by queue counts all of them.
@@ -137,7 +137,7 @@ impl ExporterTotals {
             let is_by_queue = queues.iter().any(|queue| queue.packets > 0);
             let whole = (!is_by_queue && whole.1 > 0 || queues.is_empty()).then_some(whole);
             for (queue, packets) in by_queue.chain(whole) {
-                let received = self.received.entry((shown(name), queue));
+                let received = self.received.entry((name.clone(), queue));
                 more(received.or_default(), u64::try_from(packets).unwrap_or(0));
             }
         }
@@ -200,7 +200,9 @@ impl ExporterTotals {
              # TYPE mpps_queue_packets_total counter\n",
         );
         for ((interface, queue), count) in &self.received {
-            let own = labels(&[("interface", interface), ("queue", queue)]);
+            // Clean, and names that differ stay two series.
+            let interface = ShellWord::new(interface).to_string();
+            let own = labels(&[("interface", &interface), ("queue", queue)]);
             let _ = writeln!(text, "mpps_queue_packets_total{own} {count}");
         }
         text
@@ -353,10 +355,10 @@ mod tests {
 
     /// A scrape with one series twice is refused as a whole.
     #[test]
-    fn a_hostile_name_is_one_clean_series() {
+    fn each_hostile_name_is_one_clean_series() {
         let facts = |packets| {
             let mut facts = Observation::default();
-            for name in ["a\x1b[2J", "a\x07[2J", "b\"}\\"] {
+            for name in ["a\x1b[2J", "a\x07[2J", "b\"}\\", "br-0.1"] {
                 let mut link = mpps_host::LinkSnapshot::default();
                 link.counters.rx_packets = packets;
                 facts.snapshot.links.insert(name.to_owned(), link);
@@ -368,11 +370,8 @@ mod tests {
         let seen = Observed::new(&before, &after, None, DoctorRequest::default());
         totals.add(&seen, &ledger_of(0));
         let text = totals.text();
-        for line in [
-            "{interface=\"a\u{fffd}[2J\"} 14",
-            "{interface=\"b\\\"}\\\\\"} 7",
-        ] {
-            let line = format!("mpps_queue_packets_total{line}\n");
+        for label in [r"$'a\\033[2J'", r"$'a\\007[2J'", r#"'b\"}\\'"#, "br-0.1"] {
+            let line = format!("mpps_queue_packets_total{{interface=\"{label}\"}} 7\n");
             assert_eq!(text.matches(&line).count(), 1, "{text}");
         }
         assert!(
