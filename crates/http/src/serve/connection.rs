@@ -209,7 +209,13 @@ impl Connection {
     /// than it may. Room in the socket does not count: its buffer can hold minutes of a slow peer's
     /// reading.
     pub(crate) fn look(&mut self, found: AcknowledgedBytes, limits: &Limits, now_ms: u64) -> bool {
-        if !matches!(self.state, ConnectionState::Send(_)) && !found.lacks_some() {
+        let may_lack = match self.state {
+            ConnectionState::Send(_) => true,
+            // If the kernel does not report it, a close might discard the rest.
+            ConnectionState::Linger => found.left > 0,
+            _ => found.lacks_some(),
+        };
+        if !may_lack {
             self.owed = 0;
             // It lacked something at the look before: its time begins now.
             if self.seen.take().is_some() {

@@ -383,6 +383,16 @@ fn a_wait_behind_a_reply_begins_when_it_is_acknowledged() {
     untold.sent();
     assert!(untold.look(usize::MAX, 100));
     assert_eq!(untold.deadline_ms(), 200);
+    // Behind a FIN, a close would discard the rest of a reply. So the peer has the time of a reply.
+    let mut untold = Talk::new(Close::Server);
+    untold.limits.send_time = Duration::from_millis(2 * LINGER_MS);
+    untold.reply(b"nonsense\r\n\r\n");
+    assert!(matches!(untold.sent(), ServeStep::Shutdown));
+    for now_ms in [LINGER_MS, 2 * LINGER_MS - 1] {
+        assert!(untold.look(usize::MAX, now_ms), "{now_ms}");
+        assert!(untold.connection.needs_look());
+    }
+    assert!(!untold.look(usize::MAX, 2 * LINGER_MS));
 }
 
 #[test]
