@@ -56,6 +56,27 @@ pub fn restore_terminal_on_fault(bytes: &'static [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Ignores the signals that the C library keeps for itself, unless it handles them: they would end the
+/// process. `sigaction(3)` refuses their numbers.
+pub fn ignore_reserved() {
+    /// The lowest real-time signal of the kernel (signal(7)), and the bytes of its signal set.
+    const FIRST: libc::c_int = 32;
+    const SET: usize = 8;
+    // `struct sigaction` of the kernel: a handler, and what does not count if it is SIG_IGN.
+    let ignored = [libc::SIG_IGN, 0, 0, 0];
+    for signal in FIRST..SIGRTMIN() {
+        let mut old = [libc::SIG_IGN; 4];
+        // SAFETY: both arrays are as large as that structure at least, and outlive the calls.
+        unsafe {
+            let (call, old) = (libc::SYS_rt_sigaction, &mut old);
+            libc::syscall(call, signal, ptr::null::<usize>(), old.as_mut_ptr(), SET);
+            if old[0] == libc::SIG_DFL {
+                libc::syscall(call, signal, ignored.as_ptr(), ptr::null::<usize>(), SET);
+            }
+        }
+    }
+}
+
 extern "C" fn restore_terminal(signal: libc::c_int) {
     let mut output = libc::pollfd {
         fd: 1,

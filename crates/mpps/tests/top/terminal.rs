@@ -294,6 +294,13 @@ fn the_terminal_is_put_back() {
         common::kill(signal, &screen.program());
         screen.was_put_back("ended 0");
     }
+    // The C library lets no program handle these two. They do not end it.
+    screen.start();
+    for signal in ["32", "33"] {
+        common::kill(signal, &screen.program());
+    }
+    screen.keys(&["q"]);
+    screen.was_put_back("ended 0");
     // Faults of the program itself end it at once.
     for (signal, status) in [
         ("ILL", 132),

@@ -2,7 +2,7 @@
 //! and its size is whatever another program set.
 
 use mpps_os::epoll::{Epoll, Events, Interest};
-use mpps_os::signal::{is_ignored, restore_terminal_on_fault};
+use mpps_os::signal::{ignore_reserved, is_ignored, restore_terminal_on_fault};
 use mpps_os::terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -82,6 +82,7 @@ impl Console {
             signal_hook::flag::register(SIGTSTP, Arc::clone(&stops))?;
         }
         restore_terminal_on_fault(PUT_BACK)?;
+        ignore_reserved();
         take()?;
         let area = area();
         let options = TerminalOptions {
