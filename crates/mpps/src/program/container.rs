@@ -71,12 +71,10 @@ const ID: [usize; 2] = [4, 64];
 /// The process of the container that began first.
 ///
 /// # Errors
-/// There is none, or several containers are meant.
+/// There is none, or several containers are meant, or a container and a process outside of it.
 pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
     let is_there = |pid: &u32| root.join(format!("proc/{pid}/ns")).exists();
-    if let Some(pid) = name.parse().ok().filter(is_there) {
-        return Ok(pid);
-    }
+    let process: Option<u32> = name.parse().ok().filter(is_there);
     let usual = FILES.iter().map(|files| (files, files.path.to_owned()));
     let other = docker_directories(root).into_iter();
     let other = other.map(|directory| (&FILES[0], directory + DOCKER));
@@ -89,11 +87,24 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
         true => vec![name.to_ascii_lowercase()],
         false => named,
     };
-    let mut found = BTreeMap::new();
+    let (mut found, mut own) = (BTreeMap::new(), None);
     for (pid, id) in containers(root) {
+        if process == Some(pid) {
+            own = Some(id.clone());
+        }
         if wanted.iter().any(|wanted| id.starts_with(&**wanted)) {
             found.entry(id).or_insert(pid);
         }
+    }
+    if let Some(pid) = process {
+        let other = found.keys().find(|id| own.as_ref() != Some(id));
+        ensure!(
+            other.is_none(),
+            "--container {pid}: both a process and container {} are called so; use --netns {pid} for the \
+             process, or more of the ID",
+            other.map_or("", String::as_str)
+        );
+        return Ok(pid);
     }
     // A pod has several containers, and one namespace.
     let namespace = |pid: &u32| root.join(format!("proc/{pid}/ns/net")).read_link().ok();
@@ -258,6 +269,10 @@ mod tests {
         process(70, &format!("{pod}{}.scope", id("c1")));
         process(72, &format!("{pod}{}.scope", id("c10000f")));
         process(71, &format!("{pod}{}.scope", id("c2")));
+        process(80, &format!("/docker/{}", id("6001")));
+        process(81, &format!("/docker/{}", id("6000")));
+        process(5000, &format!("/docker/{}", id("5000")));
+        process(6000, "/init.scope");
         write(
             &format!("var/lib/docker/containers/{}/config.v2.json", id(WEB)),
             &format!("{{\"ID\": \"{}\", \"Name\": \"/web\"}}", id(WEB)),
@@ -310,6 +325,9 @@ mod tests {
         for (name, expected) in [
             ("50", 50),
             ("web", 50),
+            // The first is of the container whose ID begins so; the second has no process of that number.
+            ("5000", 5000),
+            ("6001", 80),
             (&*id(DNS), 7),
             ("a200", 7),
             ("A200", 7),
@@ -341,6 +359,7 @@ mod tests {
             ("own", "no file of"),
             ("dead00", "no process is in it"),
             ("c1000", "several containers are called so: c1000"),
+            ("6000", "both a process and container 6000"),
             ("c\u{1b}[2J", "c\u{fffd}[2J: no file"),
         ] {
             let error = process_of(root.path(), name).expect_err(name).to_string();
