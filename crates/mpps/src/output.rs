@@ -14,7 +14,6 @@ use mpps_os::terminal::write_all;
 use mpps_report::{Block, Row, Table, Terminal, harmless};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -35,7 +34,7 @@ pub(crate) enum OutputStream {
 }
 
 /// Where JSON goes, once a command has said so: a file, or standard output.
-static JSON: OnceLock<Option<File>> = OnceLock::new();
+static JSON: OnceLock<Option<file::OutputFileLines>> = OnceLock::new();
 
 /// Sends JSON to this file, or to standard output. Text for people then leaves standard output.
 ///
@@ -44,11 +43,22 @@ static JSON: OnceLock<Option<File>> = OnceLock::new();
 pub(crate) fn json_to(path: &Path) -> anyhow::Result<()> {
     let file = match path.as_os_str() == "-" {
         true => None,
-        false => file::OutputFile::try_out("--json", path)?.into_stream()?,
+        false => file::OutputFile::try_out("--json", path)?.into_lines(),
     };
     // A command says it once.
     let _ = JSON.set(file);
     Ok(())
+}
+
+/// Opens the file for JSON, if there is one, for a process that is to give up the right to.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn open_json() -> anyhow::Result<()> {
+    match JSON.get() {
+        Some(Some(file)) => file.open(b""),
+        _ => Ok(()),
+    }
 }
 
 /// Writes one line, flushed, so that a reader behind a pipe sees it at once.
@@ -146,8 +156,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Writes bytes as they are, and gives up as [`patience`] says.
 fn bytes(stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
     if let (OutputStream::Json, Some(Some(file))) = (stream, JSON.get()) {
-        return write_all(file, bytes, patience());
+        return file.write(bytes);
     }
+    let name = match is_stdout(stream) {
+        true => "standard output",
+        false => "standard error",
+    };
+    written(stream, bytes).map_err(|error| file::named(&name, &error))
+}
+
+fn written(stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
     match is_stdout(stream) {
         true => write_all(io::stdout().lock(), bytes, patience()),
         false => write_all(io::stderr().lock(), bytes, patience()),

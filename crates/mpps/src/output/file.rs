@@ -8,11 +8,14 @@ use crate::signal;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::capability::of_file;
 use mpps_os::file::{FileTarget, NewFile};
+use mpps_os::terminal::write_all;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A new file beside another is from a killed run if it is older than this.
@@ -90,27 +93,11 @@ impl OutputFile {
         is_same && self.target.keeps()
     }
 
-    /// Empties it, and opens it for lines as they come; none if it is standard output. A file
-    /// without an end, such as a pipe, is not emptied.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub(crate) fn into_stream(mut self) -> Result<Option<File>> {
-        if let Some(pipe) = self.pipe.take() {
-            return Ok(Some(pipe));
-        }
-        let path = self.path.display();
-        match way(&self.target) {
-            Ok(WrittenHow::Stream(OutputStream::Out)) => return Ok(None),
-            Ok(WrittenHow::Replace(_)) => self.write(b"")?,
-            Ok(_) => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot write {path}")),
-        }
-        let opened = self.target.open();
-        let opened = opened.and_then(|file| file.ok_or_else(|| ErrorKind::NotFound.into()));
-        opened
-            .map(Some)
-            .with_context(|| format!("cannot write {path}"))
+    /// For lines as they come; none if it is standard output.
+    pub(crate) fn into_lines(mut self) -> Option<OutputFileLines> {
+        let opened = self.pipe.take().map(OnceLock::from).unwrap_or_default();
+        let is_output = matches!(way(&self.target), Ok(WrittenHow::Stream(OutputStream::Out)));
+        (!is_output).then_some(OutputFileLines { file: self, opened })
     }
 
     /// Where it is.
@@ -145,7 +132,7 @@ impl OutputFile {
                 }
                 _ if !is_last => Ok(()),
                 WrittenHow::Open(file) => target.overwrite(&file, bytes, patience()),
-                WrittenHow::Stream(stream) => super::bytes(stream, bytes),
+                WrittenHow::Stream(stream) => super::written(stream, bytes),
             }),
         };
         let path = self.path.display();
@@ -169,6 +156,53 @@ impl OutputFile {
             _ => Err(error).with_context(|| format!("cannot write {path}")),
         }
     }
+}
+
+/// A file for lines as they come. The first of them replace what it held.
+#[derive(Debug)]
+pub(crate) struct OutputFileLines {
+    file: OutputFile,
+    opened: OnceLock<File>,
+}
+
+impl OutputFileLines {
+    /// Replaces what the file held by the first lines.
+    ///
+    /// # Errors
+    /// As [`OutputFile::write`]'s.
+    pub(crate) fn open(&self, first: &[u8]) -> Result<()> {
+        self.file.write(first)?;
+        let opened = self.file.target.open();
+        let opened = opened.and_then(|file| file.ok_or_else(|| ErrorKind::NotFound.into()));
+        let opened =
+            opened.with_context(|| format!("cannot write {}", self.file.path.display()))?;
+        // It is opened once.
+        let _ = self.opened.set(opened);
+        Ok(())
+    }
+
+    /// Writes lines, all or none where that can be had.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let Some(file) = self.opened.get() else {
+            let opened = self.open(bytes);
+            return opened.map_err(|error| io::Error::other(format!("{error:#}")));
+        };
+        let whole = file.metadata().map_or(0, |file| file.len());
+        write_all(file, bytes, patience()).map_err(|error| {
+            if self.file.replaces {
+                let _ = file.set_len(whole);
+            }
+            named(&self.file.path.display(), &error)
+        })
+    }
+}
+
+/// The refusal of a write, with what could not be written.
+pub(super) fn named(what: &impl Display, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {what}: {error}"))
 }
 
 /// Tries the file of an option that may not be given.

@@ -72,6 +72,7 @@ impl ServePlan {
         let at = || format!("cannot serve at {}", self.config.address);
         let opened = Server::open(&self.config).with_context(at)?;
         if let Some(user) = &self.user {
+            crate::output::open_json()?;
             user.become_for_good().context("--user")?;
         }
         let opened = opened.start(&self.config);

@@ -2,6 +2,7 @@
 
 use super::expect_refusal;
 use crate::common::{Ended, Running, copy_for_all, full_pipe, kill, mpps, run};
+use serde_json::Value;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -33,6 +34,32 @@ pub(crate) fn a_file_at_its_limit_is_told_and_removed() {
     assert_eq!(left(), 0, "{ended:#?}");
     shell_in(directory.path(), &html("unlimited")).fine();
     assert_eq!(left(), 1);
+    // Of lines that come one by one, whole ones stay. They replace what was there only when there is one.
+    let json = directory.path().join("out.json");
+    let too_large = ["cannot write out.json", "File too large"];
+    fs::write(&json, "an earlier result").expect("it can be written");
+    let recv =
+        |limit| format!("ulimit -f {limit}; $MPPS recv 127.0.0.1:0 --duration 2 --json=out.json");
+    for line in [
+        &recv("0")[..],
+        "ulimit -f 0; $MPPS backends --json=out.json",
+    ] {
+        expect_refusal(&shell_in(directory.path(), line), &too_large);
+        let kept = fs::read_to_string(&json).expect("it is there");
+        assert_eq!(kept, "an earlier result", "{line}");
+    }
+    let kinds = || {
+        let text = fs::read_to_string(&json).expect("it is there");
+        let kind = |line| serde_json::from_str::<Value>(line).map(|object| object["type"].clone());
+        let kinds: Result<Vec<Value>, _> = text.lines().map(kind).collect();
+        kinds.expect("each line is whole")
+    };
+    // The totals are longer than this.
+    expect_refusal(&shell_in(directory.path(), &recv("4")), &too_large);
+    assert!(kinds().iter().all(|kind| kind == "interval") && !kinds().is_empty());
+    shell_in(directory.path(), &recv("unlimited")).fine();
+    assert_eq!(kinds().last().expect("there is one"), "total");
+    assert_eq!(left(), 2);
 }
 
 /// The soft limit is raised, and a hard one is an error. With less than 32 KiB the dynamic linker may end before
