@@ -112,40 +112,29 @@ pub fn main() -> ExitCode {
 fn run() -> ExitCode {
     let parsed = help::command().try_get_matches_from(words(std::env::args_os()));
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
-    let cli = match parsed {
-        Ok(cli) => cli,
-        Err(error) => {
-            // `--help` and `--version` come this way too; a reader that has gone is no error.
-            if !error.use_stderr()
-                || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-            {
-                let _ = error.print();
-                return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-            }
-            let _ = output::line(OutputStream::Err, &usage(&error));
-            return ExitCode::from(2);
-        }
-    };
-    let outcome = match cli.command {
-        Subcommands::Lab(args) => lab::run(args),
-        Subcommands::Bench(plan) => plan.run(),
-        Subcommands::Ndr(plan) => plan.run(),
-        Subcommands::Placement(plan) => plan.run(),
-        Subcommands::Doctor(args) => args.run(),
-        Subcommands::Top(args) => args.run(),
-        Subcommands::Recv(args) => recv::run(args),
-        Subcommands::Send(args) => send::run(args),
-        Subcommands::Serve(args) => serve::run(args),
-        Subcommands::Load(args) => load::run(args),
-        Subcommands::Ledger(args) => ledger::run(&args),
-        Subcommands::Compare(args) => compare::run(&args),
-        Subcommands::Report(args) => report::run(&args),
-        Subcommands::Backends(args) => backends::run(&args),
-        Subcommands::Steer(args) => args.run(),
-        Subcommands::Tune(args) => args.run(),
-        Subcommands::Undo(args) => undo::run(&args),
-        Subcommands::Completions(args) => completions::run(&args),
-        Subcommands::Generate(args) => generate::run(&args),
+    let outcome = match parsed {
+        Ok(cli) => match cli.command {
+            Subcommands::Lab(args) => lab::run(args),
+            Subcommands::Bench(plan) => plan.run(),
+            Subcommands::Ndr(plan) => plan.run(),
+            Subcommands::Placement(plan) => plan.run(),
+            Subcommands::Doctor(args) => args.run(),
+            Subcommands::Top(args) => args.run(),
+            Subcommands::Recv(args) => recv::run(args),
+            Subcommands::Send(args) => send::run(args),
+            Subcommands::Serve(args) => serve::run(args),
+            Subcommands::Load(args) => load::run(args),
+            Subcommands::Ledger(args) => ledger::run(&args),
+            Subcommands::Compare(args) => compare::run(&args),
+            Subcommands::Report(args) => report::run(&args),
+            Subcommands::Backends(args) => backends::run(&args),
+            Subcommands::Steer(args) => args.run(),
+            Subcommands::Tune(args) => args.run(),
+            Subcommands::Undo(args) => undo::run(&args),
+            Subcommands::Completions(args) => completions::run(&args),
+            Subcommands::Generate(args) => generate::run(&args),
+        },
+        Err(error) => unparsed(&error),
     };
     match outcome {
         Ok(CommandEnding::Fine) => ExitCode::SUCCESS,
@@ -163,6 +152,23 @@ fn run() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Says why the command line asks for no run: it may be wrong, or ask for help or the version.
+fn unparsed(error: &clap::Error) -> Result<CommandEnding> {
+    let told = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            output::help(OutputStream::Err, &error.render())
+        }
+        _ if error.use_stderr() => output::line(OutputStream::Err, &usage(error)),
+        _ => {
+            output::help(OutputStream::Out, &error.render())?;
+            return Ok(CommandEnding::Fine);
+        }
+    };
+    // If standard error is closed as well, the error cannot be shown.
+    let _ = told;
+    Ok(CommandEnding::Status(2))
 }
 
 /// Beyond its stack the process would end without a word.

@@ -113,6 +113,21 @@ fn rendered(stream: OutputStream, text: &str) -> io::Result<()> {
     }
 }
 
+/// Writes the help of a command, in colours where they help.
+///
+/// # Errors
+/// As for [`line()`].
+pub(crate) fn help(stream: OutputStream, help: &clap::builder::StyledStr) -> io::Result<()> {
+    let coloured = match is_stdout(stream) {
+        true => colour(),
+        false => may_show_bar(),
+    };
+    match coloured {
+        true => rendered(stream, &help.ansi().to_string()),
+        false => rendered(stream, &help.to_string()),
+    }
+}
+
 /// An object as JSON in one line. Characters that are not clean are escaped, those, too, that JSON
 /// takes as they are.
 ///

@@ -9,8 +9,8 @@ mod starting;
 use crate::common::{Ended, Running, mpps, quiet_namespace, run};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Stdio};
 
@@ -49,6 +49,7 @@ fn of_functions() -> Vec<Trial> {
             starting::an_output_that_is_not_read_keeps_no_run_from_ending,
             starting::without_memory_it_says_so,
             a_closed_pipe_ends_it_quietly,
+            lost_text_is_an_error_and_a_closed_pipe_is_none,
             the_articles_form_works,
             each_thread_has_its_line,
             a_count_ends_a_receiver,
@@ -377,6 +378,32 @@ fn a_closed_pipe_ends_it_quietly() {
         let ended = child.wait_with_output().expect("it ends");
         assert_eq!(ended.status.code(), Some(0), "{ended:?}");
         assert!(ended.stderr.is_empty(), "{ended:?}");
+    }
+}
+
+/// A full disk is an error, also for help. A reader that has gone is none.
+fn lost_text_is_an_error_and_a_closed_pipe_is_none() {
+    for line in [
+        "--help",
+        "-h",
+        "--version",
+        "recv -h",
+        "help recv",
+        "completions bash",
+        "backends",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let full = File::options().write(true).open("/dev/full");
+        let full = full.expect("it is everywhere");
+        let ended = mpps(&words).stdout(full).output().expect("it starts");
+        let text = String::from_utf8_lossy(&ended.stderr);
+        let told = "mpps: cannot write standard output: No space left on device (os error 28)\n";
+        assert_eq!((ended.status.code(), &*text), (Some(2), told), "{line}");
+        let (reader, closed) = io::pipe().expect("a pipe can be had");
+        drop(reader);
+        let ended = mpps(&words).stdout(closed).output().expect("it starts");
+        let is_quiet = ended.status.success() && ended.stderr.is_empty();
+        assert!(is_quiet, "{line}: {ended:?}");
     }
 }
 
