@@ -197,8 +197,8 @@ fn is_stdout(stream: OutputStream) -> bool {
     }
 }
 
-/// Decides when to give up a write. After a signal, a reader that takes nothing counts as gone.
-/// Undoing changes must not wait for it.
+/// Decides when to give up a write. After a signal, a reader that takes nothing has some time only:
+/// undoing changes must not wait for it.
 fn patience() -> impl FnMut() -> bool {
     static HAS_GONE: AtomicBool = AtomicBool::new(false);
     let mut since = None;

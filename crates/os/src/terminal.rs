@@ -33,7 +33,7 @@ pub fn size() -> Option<(u16, u16)> {
 /// `gives_up` every 20 ms.
 ///
 /// # Errors
-/// As write(2); `BrokenPipe` if `gives_up` returned true.
+/// As write(2); `TimedOut` if `gives_up` returned true.
 pub fn write_all(
     stream: impl AsFd,
     bytes: &[u8],
@@ -52,7 +52,8 @@ pub fn write_all(
         };
         if !has_room {
             if gives_up() {
-                return Err(io::ErrorKind::BrokenPipe.into());
+                let text = "its reader did not read in time";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             continue;
         }
@@ -109,7 +110,7 @@ mod tests {
             asked += 1;
             asked == 3
         });
-        assert_eq!(stuck.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(stuck.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(reader);
         let closed = write_all(&writer, &text, || false);
         assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);

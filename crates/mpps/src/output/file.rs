@@ -4,7 +4,6 @@
 mod tests;
 
 use super::{OutputStream, patience};
-use crate::signal;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::capability::of_file;
 use mpps_os::file::{FileTarget, NewFile};
@@ -136,13 +135,8 @@ impl OutputFile {
             }),
         };
         let path = self.path.display();
-        let error = match put {
-            Ok(()) => return Ok(()),
-            // Unlike a reader that has gone, this one is reported.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe && signal::came() => {
-                io::Error::new(ErrorKind::TimedOut, "its reader did not read in time")
-            }
-            Err(error) => error,
+        let Err(error) = put else {
+            return Ok(());
         };
         // A file that took the place during the run must not cost the result.
         let may_move = is_last && self.replaces;

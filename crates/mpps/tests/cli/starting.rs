@@ -129,9 +129,12 @@ pub(crate) fn who_reads_nothing_keeps_no_run_from_ending() {
     let mut said = BufReader::new(receiver.stderr.take().expect("a pipe")).lines();
     assert!(said.any(|line| line.expect("text").contains("receiving at")));
     kill("TERM", &receiver.id().to_string());
-    // Without its totals.
+    // Its totals are lost, which is an error.
     let status = receiver.wait().expect("it ends");
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(status.code(), Some(2));
+    let last = said.last().expect("an error").expect("text");
+    let error = "mpps: cannot write standard output: its reader did not read in time";
+    assert_eq!(last, error);
     drop(reader);
 }
 
