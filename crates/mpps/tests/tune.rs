@@ -310,7 +310,13 @@ fn what_is_confirmed_is_kept() {
     let kept = waiting.end().fine();
     assert!(kept.out.contains("kept until"), "{kept:#?}");
     assert_ne!(place.state(), before);
-    place.tune(&["undo"]).fine();
+    // Where the list of changes is lost, all are undone.
+    let mut undo = Command::new("sh");
+    undo.args(["-c", "exec \"$0\" tune undo >/dev/full"]);
+    undo.arg(env!("CARGO_BIN_EXE_mpps"));
+    let undone = place.near.run(|| run(&mut undo)).expect("entered");
+    let said = undone.err.contains("cannot write standard output");
+    assert_eq!((undone.code(), said), (2, true), "{undone:#?}");
     assert_eq!(place.state(), before);
 }
 

@@ -164,5 +164,5 @@ pub(crate) fn guard(process: u32) -> Result<CommandEnding> {
     if is_stuck {
         lines.say(&format!("process {process} was stuck, and was ended"))?;
     }
-    Ok(worst)
+    worst
 }

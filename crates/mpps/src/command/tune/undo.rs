@@ -50,7 +50,7 @@ pub(super) fn run(interface: Option<&str>, force: bool) -> Result<CommandEnding>
         LINES.say(&nothing(interface))?;
         return Ok(worst);
     }
-    Ok(undo(&tuned, force, worst, LINES))
+    undo(&tuned, force, worst, LINES)
 }
 
 /// Whether what is tuned on an interface may go again without a word: it was not kept.
@@ -69,12 +69,15 @@ pub(super) fn unkept_of(process: u32) -> Result<Vec<Leftover>> {
 }
 
 /// Puts them back, also if the lines have no reader; answers what is worst.
+///
+/// # Errors
+/// All were put back, and a line could not be printed.
 pub(super) fn undo(
     tuned: &[Leftover],
     force: bool,
     mut worst: CommandEnding,
     lines: OutputLines,
-) -> CommandEnding {
+) -> Result<CommandEnding> {
     // All of it before anything is printed: a terminal may take nothing.
     let mut said = Vec::new();
     for one in tuned {
@@ -103,10 +106,12 @@ pub(super) fn undo(
             };
         }
     }
-    for line in said {
-        let _ = lines.say(&line);
+    let told = said.iter().map(|line| lines.say(line));
+    let told = told.fold(Ok(()), Result::and);
+    match worst {
+        CommandEnding::Fine => told.map(|()| worst),
+        _ => Ok(worst),
     }
-    worst
 }
 
 pub(super) fn confirm(interface: Option<&str>) -> Result<CommandEnding> {
