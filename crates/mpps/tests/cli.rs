@@ -59,6 +59,7 @@ fn of_functions() -> Vec<Trial> {
         waits(Need::Root):
             files::a_link_of_another_user_is_not_followed,
             files::a_link_of_root_is_followed_and_files_keep_their_owners,
+            hostile::a_namespace_may_have_any_name,
             starting::a_root_who_lacks_a_capability_is_told_which,
             starting::a_limit_is_told_by_its_name;
         waits(Need::Program("script", "bsdutils")): starting::a_held_terminal_keeps_no_run_from_ending;

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::On;
-use crate::{CallError, CallResult};
+use crate::{CallError, CallResult, text};
 
 /// The calling thread's own network namespace. `/proc/self` would name that of the main thread.
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
@@ -60,8 +60,10 @@ impl NetNamespace {
     pub fn open(path: &str) -> CallResult<Self> {
         // Some devices act when they are opened, as a watchdog does, and a named pipe lets its writer
         // go on.
-        let open =
-            |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+        let open = |path: &str, flags| {
+            let path = text::to_bytes(path);
+            rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+        };
         let named = open(path, OFlags::PATH).on("open", path)?;
         let failed = |source| CallError::new("fstat", path, source);
         let kind = rustix::fs::fstatfs(&named).map_err(|errno| failed(errno.into()))?;

@@ -6,8 +6,10 @@ use crate::LinkCounters;
 use mpps_os::CallResult;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{link, qdisc};
+use mpps_os::text;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
@@ -49,7 +51,7 @@ fn namespaces() -> Vec<NetNamespace> {
     let parent = format!("/proc/{}/ns/net", parent_id());
     let named = Path::new(namespace_name::NAMES).read_dir();
     let named = named.into_iter().flatten().flatten();
-    let named = named.map(|entry| entry.path().to_string_lossy().into_owned());
+    let named = named.map(|entry| text::of_bytes(entry.path().as_os_str().as_bytes()));
     let paths = [FIRST.to_owned(), parent].into_iter().chain(named);
     let opened = paths.filter_map(|path| NetNamespace::open(&path).ok());
     let mut all: Vec<NetNamespace> = Vec::new();

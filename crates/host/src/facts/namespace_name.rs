@@ -1,7 +1,10 @@
 //! The name of a network namespace for people.
 
+use mpps_os::text;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Where `ip netns` keeps its names (ip-netns(8)).
 pub(super) const NAMES: &str = "/run/netns";
@@ -9,14 +12,14 @@ pub(super) const NAMES: &str = "/run/netns";
 /// The name of the network namespace with this number: that of `ip netns`, `init` for the one of the
 /// machine's first process, otherwise the number, as `lsns -t net` shows it.
 pub fn namespace_name(inode: u32) -> String {
-    let is_it = |path: &str| fs::metadata(path).is_ok_and(|file| file.ino() == u64::from(inode));
-    if is_it("/proc/1/ns/net") {
+    let is_it = |path: &Path| fs::metadata(path).is_ok_and(|file| file.ino() == u64::from(inode));
+    if is_it(Path::new("/proc/1/ns/net")) {
         return "init".to_owned();
     }
-    let names = fs::read_dir(NAMES).into_iter().flatten().flatten();
-    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    let own = names.find(|name| is_it(&format!("{NAMES}/{name}")));
-    own.unwrap_or_else(|| inode.to_string())
+    let mut names = fs::read_dir(NAMES).into_iter().flatten().flatten();
+    let own = names.find(|entry| is_it(&entry.path()));
+    let name = own.map(|entry| text::of_bytes(entry.file_name().as_bytes()));
+    name.unwrap_or_else(|| inode.to_string())
 }
 
 #[cfg(test)]

@@ -673,9 +673,11 @@ fn decorated(command: Command, path: &str) -> Command {
     let short = |id: &str| row.short.is_empty() || row.short.contains(&id);
     let command = command.mut_args(|arg| {
         // The kernel takes any bytes for a name.
-        let arg = match arg.get_id() == "interface" {
-            true => arg.value_parser(OsStringValueParser::new().map(name_of)),
-            false => arg,
+        let arg = match arg.get_id().as_str() {
+            "interface" | "netns" | "container" => {
+                arg.value_parser(OsStringValueParser::new().map(name_of))
+            }
+            _ => arg,
         };
         let is_short = short(arg.get_id().as_str()) || arg.is_hide_set();
         arg.hide_short_help(!is_short)

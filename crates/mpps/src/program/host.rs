@@ -8,7 +8,7 @@ use clap::Args;
 use mpps_host::facts::numbered_elsewhere;
 use mpps_host::{DoctorRequest, Watch};
 use mpps_os::namespace::NetNamespace;
-use mpps_os::text::{ShellWord, of_bytes};
+use mpps_os::text::ShellWord;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -96,9 +96,8 @@ impl PartArgs {
         }
         if let Some(name) = &self.container {
             let process = container::process_of(Path::new("/"), name)?;
-            namespace(&process.to_string())?
-                .enter()
-                .context("--container")?;
+            let namespace = NetNamespace::open(&format!("/proc/{process}/ns/net"));
+            namespace.and_then(|it| it.enter()).context("--container")?;
         }
         if let Some(name) = &self.netns {
             namespace(name)?.enter().context("--netns")?;
@@ -118,8 +117,7 @@ impl PartArgs {
             ("--port", port.as_ref()),
         ];
         for (option, value) in words {
-            let value = value.map(|value| of_bytes(value.as_bytes()));
-            again.extend(value.map(|value| format!(" {option} {}", ShellWord::new(&value))));
+            again.extend(value.map(|value| format!(" {option} {}", ShellWord::new(value))));
         }
         DoctorRequest {
             port: self.port,
@@ -171,13 +169,18 @@ fn is_there(option: &str, pid: u32) -> Result<()> {
 /// The network namespace that a user names.
 fn namespace(name: &str) -> Result<NetNamespace> {
     ensure!(!name.is_empty(), "--netns: no name, process or file");
+    let named = format!("/run/netns/{name}");
     let path = match name.parse::<u32>() {
         Ok(pid) => {
+            ensure!(
+                !Path::new(&named).exists(),
+                "--netns {pid}: it may be a process or a name; use /proc/{pid}/ns/net or {named}"
+            );
             is_there("--netns", pid)?;
             format!("/proc/{pid}/ns/net")
         }
         Err(_) if name.contains('/') => name.to_owned(),
-        Err(_) => format!("/run/netns/{name}"),
+        Err(_) => named,
     };
     NetNamespace::open(&path).with_context(|| {
         format!(

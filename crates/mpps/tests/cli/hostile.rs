@@ -315,3 +315,37 @@ pub(crate) fn a_name_that_is_no_text_is_a_name() {
     let told = (ended.code(), ended.err.lines().count());
     assert_eq!(told, (2, 1), "{ended:#?}");
 }
+
+/// Names of `ip netns` that are no text, and a number that may be a process.
+pub(crate) fn a_namespace_may_have_any_name() {
+    let names = [&b"x\xff"[..], b"x\xfe", b"1"].map(OsStr::from_bytes);
+    let ip = |words: &[&OsStr]| run(Command::new("ip").args(words)).fine();
+    for name in names {
+        ip(&["netns".as_ref(), "add".as_ref(), name]);
+    }
+    let pair = "link add v0 type veth peer name v1 netns";
+    let pair: Vec<&OsStr> = pair.split(' ').map(OsStr::new).collect();
+    ip(&[&["-n".as_ref(), names[0]], &pair[..], &[names[1]]].concat());
+    for (name, link) in names.iter().zip(["v0", "v1"]) {
+        let up = ["link", "set", link, "up"].map(OsStr::new);
+        ip(&[&["-n".as_ref(), *name], &up[..]].concat());
+    }
+    let doctor = |name: &OsStr| {
+        let mut command = mpps(&["doctor", "--seconds", "1", "--port", "9", "--netns"]);
+        run(command.arg(name).env("COLUMNS", "400"))
+    };
+    let found = doctor(names[0]);
+    expect_clean(&["--netns"], &found);
+    assert_eq!(found.code(), 1, "{found:#?}");
+    for command in [r"--netns $'x\376' --port 9", r"--netns $'x\377' --port 9"] {
+        assert!(found.out.contains(command), "{found:#?}");
+    }
+    for (name, words) in [
+        (names[2], &["/proc/1/ns/net", "/run/netns/1"][..]),
+        (OsStr::from_bytes(b"x\xfd"), &["no such namespace"]),
+    ] {
+        let refused = doctor(name);
+        expect_clean(&["--netns"], &refused);
+        super::expect_refusal(&refused, words);
+    }
+}
