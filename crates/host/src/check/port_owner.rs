@@ -123,16 +123,16 @@ fn nobody(seen: &Observed, port: u16) -> Option<Finding> {
 fn several(seen: &Observed) -> Option<Finding> {
     let evidence = seen.counters(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
     let evidence: Vec<Evidence> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
+    let mut at: BTreeMap<_, Vec<&UdpEntry>> = BTreeMap::new();
+    for entry in seen.after.sockets.iter().filter(|one| one.remote.is_none()) {
+        at.entry((entry.local, entry.interface))
+            .or_default()
+            .push(entry);
+    }
+    // Each place once, in the order of its sockets.
     let ours = seen.sockets.iter().filter(|one| may_share(one));
-    let mut places: Vec<Vec<&UdpEntry>> = ours
-        .map(|one| {
-            let is_there = |entry: &&UdpEntry| {
-                let same = entry.local == one.entry.local && entry.remote.is_none();
-                same && entry.interface == one.entry.interface
-            };
-            seen.after.sockets.iter().filter(is_there).collect()
-        })
-        .collect();
+    let places = ours.filter_map(|one| at.remove(&(one.entry.local, one.entry.interface)));
+    let mut places: Vec<Vec<&UdpEntry>> = places.collect();
     places.iter_mut().for_each(|place: &mut Vec<&UdpEntry>| {
         let mut inodes = BTreeSet::new();
         place.retain(|one| inodes.insert(one.inode));
