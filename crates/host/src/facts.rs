@@ -39,6 +39,7 @@ pub use mpps_os::interrupts::Interrupt;
 pub use namespace_name::namespace_name;
 use packet_filter::FlowsOf;
 pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
+pub(crate) use process::takes_trains;
 pub use process::{Busy, Process, ThreadTime};
 use process::{Owners, find_owners};
 pub(crate) use queue_course::is_full;

@@ -17,6 +17,8 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use self::init::{Bound, InheritedDescriptors, SetUpStep};
 use crate::error::On;
 use crate::namespace::NetNamespace;
+use crate::option::words;
+use crate::socket::UDP_GRO;
 use crate::{CallError, CallResult};
 
 /// A command in a network namespace, with a process namespace of its own
@@ -138,22 +140,35 @@ pub fn in_own_session(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(hook) }
 }
 
-/// True if a socket of another process shares its port (`SO_REUSEPORT`). The descriptor is copied for
-/// a moment (`pidfd_getfd(2)`).
+/// True if a socket of another process shares its port (`SO_REUSEPORT`).
 ///
 /// # Errors
 ///
 /// `EPERM` without the rights of ptrace over that process, `ENOTSOCK` for another file.
 pub fn shares_port(process: u32, descriptor: i32) -> CallResult<bool> {
-    let what = || format!("descriptor {descriptor} of process {process}");
+    let (copy, name) = copied(process, descriptor)?;
+    rustix::net::sockopt::socket_reuseport(&copy).on("getsockopt SO_REUSEPORT", name)
+}
+
+/// True if a socket of another process takes trains of datagrams (`UDP_GRO`).
+///
+/// # Errors
+///
+/// As [`shares_port`]; `ENOPROTOOPT` before Linux 5.0.
+pub fn takes_trains(process: u32, descriptor: i32) -> CallResult<bool> {
+    let (copy, name) = copied(process, descriptor)?;
+    let value = words::<1>(&copy, libc::IPPROTO_UDP, UDP_GRO).on("getsockopt UDP_GRO", name)?;
+    Ok(value != [0])
+}
+
+/// A copy of another process's descriptor, for a moment (`pidfd_getfd(2)`), and its name.
+fn copied(process: u32, descriptor: i32) -> CallResult<(OwnedFd, String)> {
+    let name = format!("descriptor {descriptor} of process {process}");
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    let pid = pid
-        .ok_or(rustix::io::Errno::SRCH)
-        .on("pidfd_open", what())?;
-    let held = pidfd_open(pid, PidfdFlags::empty()).on("pidfd_open", what())?;
-    let copy =
-        pidfd_getfd(&held, descriptor, PidfdGetfdFlags::empty()).on("pidfd_getfd", what())?;
-    rustix::net::sockopt::socket_reuseport(&copy).on("getsockopt SO_REUSEPORT", what())
+    let pid = pid.ok_or(rustix::io::Errno::SRCH).on("pidfd_open", &name)?;
+    let held = pidfd_open(pid, PidfdFlags::empty()).on("pidfd_open", &name)?;
+    let copy = pidfd_getfd(&held, descriptor, PidfdGetfdFlags::empty()).on("pidfd_getfd", &name)?;
+    Ok((copy, name))
 }
 
 /// The process that started this one, held by a descriptor (`pidfd_open(2)`), so that no later
@@ -343,6 +358,20 @@ fn parse_notes(bytes: &[u8]) -> (Vec<String>, Option<&'static str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_takes_trains_if_it_asked_for_them() {
+        let socket = crate::socket::UdpSocket::new(&([127, 0, 0, 1], 0).into()).expect("a socket");
+        let takes = || {
+            use std::os::fd::AsFd;
+            takes_trains(std::process::id(), socket.as_fd().as_raw_fd())
+        };
+        // A sandbox may forbid to copy a descriptor.
+        let Ok(before) = takes() else { return };
+        assert!(!before);
+        socket.set_gro().expect("an option");
+        assert!(takes().expect("as before"));
+    }
 
     #[test]
     fn a_fatal_step_is_told_from_one_that_the_command_can_do_without() {

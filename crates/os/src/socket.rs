@@ -16,7 +16,7 @@ const SO_BUSY_POLL: libc::c_int = 46;
 const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 const SO_MEMINFO: libc::c_int = 55;
 const UDP_SEGMENT: libc::c_int = 103;
-const UDP_GRO: libc::c_int = 104;
+pub(crate) const UDP_GRO: libc::c_int = 104;
 
 /// A UDP socket over IPv4 or IPv6; closed when dropped.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 use crate::counters::read_probe::ReadProbe;
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of, strayed_threads};
+use crate::facts::takes_trains;
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
 };
@@ -26,6 +27,8 @@ const EPERM: i32 = 1;
 /// Owners of sockets are looked for again this many times as long after a search as that took, so that
 /// searching takes 2 % of a CPU at most, on a host with however many processes.
 const OWNERS_PAUSE: u32 = 50;
+/// Of sockets in question, this many are asked whether they take trains.
+const TRAINS_MAX: usize = 16;
 /// Queues are looked at again after this time, and also not before `OWNERS_PAUSE` times as long as that
 /// took.
 const QUEUES_PAUSE: Duration = Duration::from_millis(100);
@@ -215,11 +218,39 @@ impl Watch {
                 _ => "use Linux 5.12 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_DYNAMIC_FTRACE"
                     .to_owned(),
             };
-            self.notes.push(format!(
-                "whether programs read with too small a buffer is not known: {error}; {remedy}"
-            ));
+            let trains = self.train_sockets(&Root::machine());
+            let note = format!(
+                "whether programs read with too small a buffer is not known: {error}; {remedy}{trains}"
+            );
+            self.notes.push(note);
         });
         self.reads = probe.ok();
+    }
+
+    /// The sockets in question that take trains, as a half sentence.
+    fn train_sockets(&self, root: &Root) -> String {
+        let DoctorRequest { port, pid, .. } = self.asked;
+        let facts = &self.after.facts;
+        let has = |inode, pid| {
+            facts
+                .owners
+                .get(&inode)
+                .is_some_and(|all| all.contains(&pid))
+        };
+        let asked = facts.sockets.iter().filter(|one| {
+            port.is_none_or(|port| one.local.port() == port)
+                && pid.is_none_or(|pid| has(one.inode, pid))
+        });
+        let trains = asked.take(TRAINS_MAX);
+        let trains = trains.filter(|one| takes_trains(root, &facts.owners, one.inode));
+        let names: Vec<String> = trains.map(|one| one.local.to_string()).collect();
+        match names.is_empty() {
+            true => String::new(),
+            false => format!(
+                "; {} has UDP_GRO: a read with a buffer below 65535 bytes loses the rest of its train",
+                named(names)
+            ),
+        }
     }
 
     fn add_new(&mut self, sockets: &[UdpEntry]) {

@@ -206,6 +206,24 @@ pub(super) fn port_sharing(
             names.filter(|name| root.link(&format!("{folder}/{name}")).is_some_and(is_it));
         let shares = process::shares_port(pid, own.next()?.parse().ok()?);
         Some((one.inode, shares.ok()?))
+/// True if this socket takes trains (`UDP_GRO`), as far as this user may see.
+pub(crate) fn takes_trains(root: &Root, owners: &Owners, inode: u32) -> bool {
+    let found = descriptor(root, owners, inode);
+    found.is_some_and(|(pid, descriptor)| {
+        process::takes_trains(pid, descriptor).is_ok_and(|takes| takes)
+    })
+}
+
+/// A process that has this socket, and its descriptor there.
+fn descriptor(root: &Root, owners: &Owners, inode: u32) -> Option<(u32, i32)> {
+    let &pid = owners.get(&inode)?.first()?;
+    let folder = format!("proc/{pid}/fd");
+    let mut names = root.names(&folder).into_iter();
+    let is_it = |link: String| socket(&link) == Some(inode);
+    let own = names.find(|name| root.link(&format!("{folder}/{name}")).is_some_and(is_it));
+    Some((pid, own?.parse().ok()?))
+}
+
     });
     asked.collect()
 }
