@@ -29,7 +29,7 @@ pub use cgroup::IngressProgram;
 use cgroup_mounts::CgroupMounts;
 pub use conntrack::Conntrack;
 pub use delivery::JoinedGroup;
-pub use elsewhere::numbered_elsewhere;
+pub use elsewhere::{namespace_of_sockets, numbered_elsewhere};
 use far_end::FarEnd;
 pub use interface::Interface;
 pub(crate) use interface::virtio_feature;

@@ -5,7 +5,7 @@ use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 use crate::counters::read_probe::ReadProbe;
-use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of, strayed_threads};
+use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of};
 use crate::facts::takes_trains;
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
@@ -143,13 +143,7 @@ impl Watch {
                     list(&others),
                     first.0
                 ),
-                (true, None) => match strayed_threads(root, main).first() {
-                    Some(thread) => format!(
-                        "its thread {thread} is in another network namespace: mpps doctor --netns \
-                         /proc/{main}/task/{thread}/ns/net"
-                    ),
-                    None => "nor has a child of it, as far as this user sees".to_owned(),
-                },
+                (true, None) => "nor has a child of it, as far as this user sees".to_owned(),
             };
             let port = self
                 .asked

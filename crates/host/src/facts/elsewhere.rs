@@ -27,7 +27,7 @@ pub(crate) fn holders_elsewhere(root: &Root, port: u16) -> Vec<UdpHolder> {
         let namespace = root.link(&format!("proc/{pid}/ns/net"));
         let namespace = namespace.filter(|namespace| *namespace != own)?;
         let table = tables.entry(namespace);
-        let table = table.or_insert_with(|| udp_inodes(root, pid, Some(port)));
+        let table = table.or_insert_with(|| udp_inodes(root, &pid.to_string(), Some(port)));
         holder(root, pid, table)
     });
     all.collect()
@@ -51,17 +51,31 @@ fn has_address(root: &Root, pid: u32, address: IpAddr) -> bool {
     }
 }
 
-/// The threads of this process that are in another network namespace than its first one: a thread may enter one by
-/// setns(2), and its sockets are there.
-pub(crate) fn strayed_threads(root: &Root, pid: u32) -> Vec<u32> {
-    let own = root.link(&format!("proc/{pid}/ns/net"));
-    let names = root.names(&format!("proc/{pid}/task")).into_iter();
-    let threads = names.filter_map(|name| name.parse().ok());
-    let strayed = threads.filter(|tid| {
-        let namespace = root.link(&format!("proc/{pid}/task/{tid}/ns/net"));
-        namespace.is_some() && namespace != own
+/// The file of the network namespace that has the UDP sockets of this process, with this port if one is given; none if
+/// its own has one. A thread may enter another by setns(2), and a socket stays where it was opened.
+pub fn namespace_of_sockets(pid: u32, port: Option<u16>) -> Option<String> {
+    find_namespace(&Root::machine(), pid, port)
+}
+
+fn find_namespace(root: &Root, pid: u32, port: Option<u16>) -> Option<String> {
+    let file = |at: &String| format!("proc/{at}/ns/net");
+    let has = |at: &String| {
+        let inodes = udp_inodes(root, at, port);
+        !inodes.is_empty() && has_socket(root, pid, &inodes)
+    };
+    let own = pid.to_string();
+    let mut known = BTreeSet::from([root.link(&file(&own))?]);
+    let threads = root.names(&format!("proc/{pid}/task")).into_iter();
+    let threads = threads.map(|thread| format!("{pid}/task/{thread}"));
+    let others = pids(root).into_iter().map(|other| other.to_string());
+    let mut all = threads.chain(others);
+    let found = all.find(|at| {
+        let namespace = root.link(&file(at));
+        namespace.is_some_and(|namespace| known.insert(namespace)) && has(at)
     });
-    strayed.collect()
+    found
+        .filter(|_| !has(&own))
+        .map(|at| format!("/{}", file(&at)))
 }
 
 /// The process of this number or thread, and its descendants with UDP sockets in any network namespace.
@@ -85,7 +99,8 @@ pub(crate) fn family(root: &Root, pid: u32) -> (u32, Vec<UdpHolder>) {
         false
     };
     let children = parents.keys().copied().filter(|&pid| descends(pid));
-    let holders = children.filter_map(|pid| holder(root, pid, &udp_inodes(root, pid, None)));
+    let holders =
+        children.filter_map(|pid| holder(root, pid, &udp_inodes(root, &pid.to_string(), None)));
     (main, holders.collect())
 }
 
@@ -126,10 +141,9 @@ fn words(root: &Root, pid: u32) -> String {
     format!("{} (pid {pid})", name.unwrap_or_default())
 }
 
-/// The UDP sockets of a process's network namespace with this port, or with any.
-fn udp_inodes(root: &Root, pid: u32, port: Option<u16>) -> BTreeSet<u32> {
-    let files =
-        ["udp", "udp6"].map(|file| root.read_if_possible(&format!("proc/{pid}/net/{file}")));
+/// The UDP sockets with this port, or with any, of the network namespace of `PID` or `PID/task/THREAD`.
+fn udp_inodes(root: &Root, at: &str, port: Option<u16>) -> BTreeSet<u32> {
+    let files = ["udp", "udp6"].map(|file| root.read_if_possible(&format!("proc/{at}/net/{file}")));
     let rows = files.iter().flatten().flat_map(|text| text.lines());
     let rows = rows.filter_map(row);
     let own = rows.filter(|(local, _)| port.is_none_or(|port| port == *local));
@@ -157,11 +171,11 @@ mod tests {
             format!("  1: 00000000:{port:04X} 00000000:0000 07 0:0 00:0 0 0 0 {inode} 2 0 0")
         };
         let tree = fixture::tree(&format!(
-            "proc/100/stat = 100 (sh) S 1 0\nproc/101/stat = 101 (sh) S 100 0\n\
-             proc/102/stat = 102 (nsd) S 101 0\nproc/102/comm = nsd\nproc/102/net/udp = sl local\\n{}\n\
+            "proc/6/task/9/net/udp = sl local\\n{0}\nproc/100/stat = 100 (sh) S 1 0\nproc/101/stat = 101 (sh) S 100 0\n\
+             proc/102/stat = 102 (nsd) S 101 0\nproc/102/comm = nsd\nproc/102/net/udp = sl local\\n{0}\n\
              proc/103/status = Name: nsd\\nTgid:\t102\n\
              proc/7/stat = 7 (unbound) S 8 0\nproc/8/stat = 8 (a) S 7 0\nproc/7/comm = unbound\n\
-             proc/7/net/udp6 = sl local\\n{}\\n{}",
+             proc/7/net/udp6 = sl local\\n{1}\\n{2}",
             row(53, 4711),
             row(54, 9),
             row(53, 10)
@@ -192,10 +206,28 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_in_another_namespace_is_found() {
+    fn sockets_in_another_namespace_are_found() {
         let tree = tree();
-        assert_eq!(strayed_threads(&tree.root, 7), [9]);
-        assert_eq!(strayed_threads(&tree.root, 8), [] as [u32; 0]);
+        let find = |pid, port| find_namespace(&tree.root, pid, port);
+        let links = [
+            ("6/ns/net", "net:[3]"),
+            ("6/task/9/ns/net", "net:[1]"),
+            ("6/fd/3", "socket:[4711]"),
+            ("5/ns/net", "net:[3]"),
+            ("5/fd/3", "socket:[10]"),
+        ];
+        for (path, target) in links {
+            tree.root.set_link(&format!("proc/{path}"), target);
+        }
+        for (pid, port, expected) in [
+            (7, None, None),
+            (6, None, Some("/proc/6/task/9/ns/net")),
+            (6, Some(54), None),
+            // No thread of it is there any more.
+            (5, Some(53), Some("/proc/7/ns/net")),
+        ] {
+            assert_eq!(find(pid, port).as_deref(), expected, "{pid} {port:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use mpps_host::facts::numbered_elsewhere;
+use mpps_host::facts::{namespace_of_sockets, numbered_elsewhere};
 use mpps_host::{DoctorRequest, Watch};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::text::ShellWord;
@@ -79,6 +79,15 @@ impl PartArgs {
 
     /// The note on results from another namespace, if one was named.
     pub(crate) fn note(&self) -> Option<String> {
+        let moved = self
+            .pid
+            .and_then(|pid| namespace_of_sockets(pid, self.port));
+        if let Some(file) = moved {
+            return Some(format!(
+                "the UDP sockets of this process are in another network namespace than its main thread: remedies are \
+                 for that one: nsenter --net={file} COMMAND"
+            ));
+        }
         let is_elsewhere = self.netns.is_some() || self.pid.is_some() || self.container.is_some();
         is_elsewhere.then(|| ELSEWHERE.to_owned())
     }
@@ -86,7 +95,9 @@ impl PartArgs {
     fn enter(&self) -> Result<()> {
         if let Some(pid) = self.pid {
             is_there("--pid", pid)?;
-            let namespace = NetNamespace::open(&format!("/proc/{pid}/ns/net"));
+            let file = namespace_of_sockets(pid, self.port);
+            let file = file.unwrap_or_else(|| format!("/proc/{pid}/ns/net"));
+            let namespace = NetNamespace::open(&file);
             let namespace = namespace
                 .with_context(|| format!("--pid {pid}: its network namespace may not be seen"))?;
             // An ordinary user may look at its own.
