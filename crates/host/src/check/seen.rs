@@ -470,11 +470,14 @@ impl<'a> SeenSocket<'a> {
             Some((owner, earlier.and_then(|earlier| owner.busy_since(earlier))))
         });
         let holders: Vec<(&Process, Option<Busy>)> = holders.collect();
-        // A stopped or frozen process is reported only if no other process has the socket.
+        // A stopped, frozen or activating process is reported only if no other process
+        // has the socket.
         let busiest = holders.iter().max_by(|(a, busy_a), (b, busy_b)| {
             let ready = |busy: &Option<Busy>| busy.map_or(-1.0, |busy| busy.ready());
             let order = ready(busy_a).total_cmp(&ready(busy_b));
-            b.is_halted().cmp(&a.is_halted()).then(order)
+            let halted = b.is_halted().cmp(&a.is_halted());
+            let activator = b.is_activator().cmp(&a.is_activator());
+            halted.then(activator).then(order)
         });
         let (owner, busy) = busiest.map_or((None, None), |&(owner, busy)| (Some(owner), busy));
         let earlier = owner.and_then(|owner| before.processes.get(&owner.pid));

@@ -66,7 +66,10 @@ fn unread_queue(seen: &Observed, socket: &SeenSocket) -> Finding {
             let (cause, remedy) = halted(socket, process.pid);
             (format!(": {cause}"), remedy)
         }
-        (None, Some(owner)) => (String::new(), waits_for(owner.pid)),
+        (None, Some(owner)) => match unstarted(socket) {
+            Some((cause, remedy)) => (format!(": {cause}"), remedy),
+            None => (String::new(), waits_for(owner.pid)),
+        },
         (None, None) => (String::new(), unseen(seen).to_owned()),
     };
     let what = format!(
@@ -83,7 +86,28 @@ fn unread_queue(seen: &Observed, socket: &SeenSocket) -> Finding {
 
 /// How to see why a program does not read.
 fn waits_for(pid: u32) -> String {
-    format!("see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status")
+    format!(
+        "see what it waits for: cat /proc/{pid}/task/*/wchan /proc/{pid}/task/*/status; if it only holds the socket \
+         for another program, start that"
+    )
+}
+
+/// The words for a socket that only a program has that starts services.
+fn unstarted(socket: &SeenSocket) -> Option<(String, String)> {
+    let holder = socket.owner.filter(|owner| owner.is_activator())?;
+    let (name, pid) = (&holder.name, holder.pid);
+    let what = format!(
+        "{name} (pid {pid}) holds it for a service that it starts (socket activation), and no process of that \
+         service has it: the service does not run, or does not take the socket"
+    );
+    let remedy = match holder.name.starts_with("systemd") {
+        true => {
+            "systemctl list-sockets --all shows its service; journalctl -u UNIT.service shows why it does not run: \
+             systemctl reset-failed UNIT.service UNIT.socket, and systemctl start UNIT.service"
+        }
+        false => "start its service: see the log and the configuration of that program",
+    };
+    Some((what, remedy.to_owned()))
 }
 
 fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
@@ -127,6 +151,9 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
 fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     let socket = overrun.socket;
     let pid = socket.owner.map_or(0, |owner| owner.pid);
+    if let Some(words) = unstarted(socket) {
+        return words;
+    }
     match (overrun.late, socket.busy) {
         (Late::Stopped(stopped), _) => halted(socket, stopped),
         (Late::SmallerBuffer(largest), _) => (

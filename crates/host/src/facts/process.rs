@@ -46,6 +46,8 @@ pub(super) type Owners = BTreeMap<u32, Vec<u32>>;
 /// A search that has to end still looks at this many descriptors and processes. Most hosts have no
 /// more, and it takes some ten milliseconds.
 pub(super) const LAST: usize = if cfg!(test) { 64 } else { 8192 };
+/// Programs that hold sockets for services that they start.
+const ACTIVATORS: [&str; 4] = ["systemd", "systemd-socket-", "inetd", "xinetd"];
 /// Of sockets at one address, this many are asked whether they share it.
 const SHARING_MAX: usize = 16;
 /// Descriptors to look at before asking again whether to go on.
@@ -198,14 +200,12 @@ pub(super) fn port_sharing(
     let neighbours = sockets.chunk_by(|a, b| a.local == b.local);
     let several = neighbours.filter(|place| place.len() > 1).flatten();
     let asked = several.take(SHARING_MAX).filter_map(|one| {
-        let &pid = owners.get(&one.inode)?.first()?;
-        let folder = format!("proc/{pid}/fd");
-        let names = root.names(&folder).into_iter();
-        let is_it = |link: String| socket(&link) == Some(one.inode);
-        let mut own =
-            names.filter(|name| root.link(&format!("{folder}/{name}")).is_some_and(is_it));
-        let shares = process::shares_port(pid, own.next()?.parse().ok()?);
-        Some((one.inode, shares.ok()?))
+        let (pid, descriptor) = descriptor(root, owners, one.inode)?;
+        Some((one.inode, process::shares_port(pid, descriptor).ok()?))
+    });
+    asked.collect()
+}
+
 /// True if this socket takes trains (`UDP_GRO`), as far as this user may see.
 pub(crate) fn takes_trains(root: &Root, owners: &Owners, inode: u32) -> bool {
     let found = descriptor(root, owners, inode);
@@ -222,10 +222,6 @@ fn descriptor(root: &Root, owners: &Owners, inode: u32) -> Option<(u32, i32)> {
     let is_it = |link: String| socket(&link) == Some(inode);
     let own = names.find(|name| root.link(&format!("{folder}/{name}")).is_some_and(is_it));
     Some((pid, own?.parse().ok()?))
-}
-
-    });
-    asked.collect()
 }
 
 /// The inode number in `socket:[4711]`.
@@ -301,6 +297,11 @@ impl Process {
         let all_wait = !self.waits.is_empty() && self.waits.len() == self.threads.len();
         let is_frozen = all_wait && waits.all(|name| FREEZERS.contains(&&**name));
         self.frozen = thaw.or_else(|| is_frozen.then(String::new));
+    }
+
+    /// True if it holds sockets for services that it starts, and reads none (socket activation).
+    pub(crate) fn is_activator(&self) -> bool {
+        ACTIVATORS.contains(&&*self.name)
     }
 
     /// True if a signal stopped it, or its cgroup is frozen.

@@ -33,6 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Root, PYTHON):
             a_socket_filter,
             a_socket_bound_to_an_interface,
+            a_service_that_does_not_run,
             a_server_in_python_that_sleeps,
             a_server_in_python_that_answers,
             a_reader_that_sleeps_between_two_reads,
@@ -293,6 +294,29 @@ fn bursts_that_a_larger_buffer_holds() {
     let _server = sleeper(&scenario, 0.3, &format!("s.setsockopt(1, 8, {bytes})"));
     let found = scenario.doctor(Some(PORT), || bursts(&scenario, 400, 4, 600));
     healthy(&found, 1600);
+}
+
+/// The program that would start it has its socket.
+fn a_service_that_does_not_run() {
+    let scenario = Scenario::new();
+    let activator = scenario.server(
+        "import socket, time\n\
+         open('/proc/self/comm', 'w').write('systemd')\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.bind(('192.168.254.1', 4321))\n\
+         print('ready', flush=True)\n\
+         time.sleep(600)",
+    );
+    let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
+    let found = look();
+    let dropped = found.kernels_drops(&activator);
+    let words = "the service does not run";
+    expect(&found, &[("socket_buffer", dropped, words)]);
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert!(remedy.contains("systemctl list-sockets"), "{remedy}");
+    drop(activator);
+    let _service = Group::start(&scenario, Way::Read, 1, &at(1));
+    healthy(&look(), SENT);
 }
 
 /// One of a program's four threads does not read its socket. The flows are not to blame.

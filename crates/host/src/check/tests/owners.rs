@@ -384,3 +384,43 @@ fn a_reader_that_waits_for_something_besides_its_socket_has_no_bursts() {
     ];
     says(&first(&before, &after), &words, &["bursts", "lacked a CPU"]);
 }
+
+#[test]
+fn a_socket_that_waits_for_its_service_has_no_slow_reader() {
+    let said = |holders: &[&str]| {
+        let (mut before, mut after) = starved(0, 0);
+        for facts in [&mut before, &mut after] {
+            facts.owners.clear();
+            facts.processes.clear();
+        }
+        for (at, name) in holders.iter().enumerate() {
+            let of = |run_ns, read_ns| Process {
+                pid: at as u32 + 1,
+                name: (*name).to_owned(),
+                read_ns,
+                ..owner(run_ns, 0)
+            };
+            // The first of them is the busiest.
+            has(&mut before, 4711, of(0, 0));
+            has(
+                &mut after,
+                4711,
+                of(if at == 0 { SECOND / 2 } else { 0 }, SECOND),
+            );
+        }
+        let seen = Observed::new(&before, &after, None, asked(None));
+        let found = findings(&seen).remove(0);
+        format!("{} | {}", found.what, found.remedy)
+    };
+    for name in ["systemd", "systemd-socket-", "xinetd"] {
+        let words = said(&[name]);
+        assert!(words.contains("the service does not run"), "{words}");
+        assert!(
+            !words.contains("slow") && !words.contains("SO_RCVBUF"),
+            "{words}"
+        );
+    }
+    let running = said(&["systemd", "tftpd"]);
+    assert!(running.contains("of tftpd (pid 2)"), "{running}");
+    assert!(!running.contains("socket activation)"), "{running}");
+}
