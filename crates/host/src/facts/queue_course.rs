@@ -16,8 +16,9 @@ pub struct QueueCourse {
     pub most: u64,
     /// The most that it dropped in intervals without a pause between them.
     pub longest: u64,
-    /// How many looks in a row, to the last, saw it with bytes and no smaller than the look before.
+    /// How many looks in a row, to the last, saw it with bytes; none if any look saw it smaller than the one before.
     pub unread: u32,
+    is_read: bool,
     /// Its drops and bytes at the last look, and the drops since the last interval without any.
     drops: u32,
     queued: u32,
@@ -62,7 +63,9 @@ impl QueueCourse {
         };
         self.most = self.most.max(lost);
         self.longest = self.longest.max(self.now);
-        self.unread = match socket.queued_bytes >= self.queued.max(1) {
+        // A program that reads in batches pauses between them.
+        self.is_read |= socket.queued_bytes < self.queued;
+        self.unread = match socket.queued_bytes > 0 && !self.is_read {
             true => self.unread + 1,
             false => 0,
         };
@@ -98,8 +101,8 @@ mod tests {
     fn a_queue_that_shrinks_is_read() {
         for (queues, expected) in [
             (&[50, 50, 60, 60][..], 4),
-            (&[0, 10, 10], 2),
-            (&[50, 60, 59, 59], 1),
+            (&[0, 10, 10], 0),
+            (&[50, 60, 59, 59], 0),
             (&[50, 0], 0),
             (&[0, 0], 0),
         ] {
