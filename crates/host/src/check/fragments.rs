@@ -54,6 +54,15 @@ pub(super) fn lost(seen: &Observed) -> u64 {
     seen.grown(FRAGMENTS.counters).saturating_sub(old)
 }
 
+/// How many more fragments came than datagrams that they are of, as far as these became whole, failed, or wait
+/// in addition.
+pub(super) fn beyond_datagrams(seen: &Observed) -> u64 {
+    let grown = |at| waits(seen.after, at).saturating_sub(waits(seen.before, at));
+    let datagrams = [seen.grown(WHOLE), lost(seen), grown(0), grown(1)];
+    let datagrams = datagrams.into_iter().fold(0, u64::saturating_add);
+    seen.grown(CAME).saturating_sub(datagrams)
+}
+
 /// Fragments of IPv4 datagrams that were given up, because too much of the same sender came in between
 /// (`ip_frag_too_far` in net/ipv4/ip_fragment.c). Later ones show no port.
 pub(super) fn too_far(seen: &Observed) -> u64 {

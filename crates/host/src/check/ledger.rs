@@ -180,6 +180,7 @@ pub fn ledger(seen: &Observed) -> Ledger {
     let known = came
         .saturating_sub(seen.grown(&OTHERS))
         .saturating_sub(to_groups)
+        .saturating_sub(fragments::beyond_datagrams(seen))
         .saturating_sub(unspecified.bridged)
         .saturating_sub(without_ipv6(seen))
         .saturating_add(sum(&early));
@@ -290,7 +291,7 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
         ));
     }
     if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {
-        ledger.note("fragments came: IP counts each of them, and UDP the whole");
+        ledger.note("fragments came: IP counts each of them, and the ledger each datagram once");
     }
     match (seen.drops.is_some(), seen.asked.port) {
         (true, None) => {}

@@ -357,6 +357,12 @@ fn a_route_that_drops() {
         run(Command::new("ip").args(route)).fine();
     });
     let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(99), SENT)));
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    healthy(
+        &scenario.doctor(None, || scenario.send(large(&at(1)))),
+        SENT,
+    );
     expect(&found, &[("unrouted", SENT, "cause is not known")]);
     found.balances();
 }

@@ -171,3 +171,33 @@ fn fragments_that_overlap_lack_no_memory() {
     let v6 = said(true, 50, 0);
     assert!(v6.contains("or they overlap"), "{v6}");
 }
+
+#[test]
+fn each_datagram_counts_once_in_the_ledger() {
+    for v6 in [false, true] {
+        // Datagrams of three fragments: whole; some failed; some wait.
+        for ([came, whole, fails, waits], expected) in [
+            ([3000, 1000, 0, 0], [1000, 0]),
+            ([2700, 800, 100, 0], [900, 0]),
+            ([2700, 800, 0, 100], [900, 100]),
+        ] {
+            let (mut before, mut after) = after(v6, [came, whole, fails, waits]);
+            for (facts, value) in [(&mut before, 0), (&mut after, whole)] {
+                let values = facts.snapshot.snmp.iter();
+                let mut values: Vec<_> = values.map(|(name, value)| (name, value as u64)).collect();
+                values.push((
+                    if v6 {
+                        "Udp6.InDatagrams"
+                    } else {
+                        "Udp.InDatagrams"
+                    },
+                    value,
+                ));
+                facts.snapshot.snmp = host(&values).snapshot.snmp;
+            }
+            let ledger = crate::check::ledger(&Observed::new(&before, &after, None, asked(None)));
+            let counts = [ledger.offered as i64, ledger.unaccounted];
+            assert_eq!(counts, expected, "{ledger}");
+        }
+    }
+}
