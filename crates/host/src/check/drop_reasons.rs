@@ -3,7 +3,7 @@
 use crate::ReasonCount;
 use crate::Station;
 use crate::counters::drop_probe::{
-    MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
+    MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
 };
 use crate::ledger::loss::{LOSSES, LossKind};
 use std::sync::LazyLock;
@@ -101,10 +101,11 @@ const PLACE: char = '@';
 /// Stands in front of what the packets have in common.
 pub(super) const MARK: char = '+';
 /// The marks of the probe, in the order of search.
-const MARKS: [(u32, &str); 5] = [
+const MARKS: [(u32, &str); 6] = [
     (MARK_GROUP, "group"),
     (MARK_OPTIONS, "options"),
     (MARK_IGMP, "igmp"),
+    (MARK_ICMP_ERROR, "icmp"),
     (MARK_ZERO_CHECKSUM, "zero"),
     (MARK_OWN_ADDRESS, "own"),
 ];

@@ -1,21 +1,22 @@
 //! Datagrams that a rule of the packet filter dropped.
 
 use super::vanished::is_udp_silent;
-use super::{Check, Confidence, Evidence, Finding, Observed, conntrack};
+use super::{Check, Confidence, Evidence, Finding, Observed, conntrack, is_little};
 use crate::Station;
 use std::net::IpAddr;
 
 pub(super) const CHECK: Check = Check {
     name: "firewall",
-    reads: "the drop reason `NETFILTER_DROP` of UDP and IGMP (tracepoint skb:kfree_skb; no counter has it), \
+    reads: "the drop reason `NETFILTER_DROP` of UDP, IGMP and ICMP (tracepoint skb:kfree_skb; no counter has it), \
             `invalid` (/proc/net/stat/nf_conntrack), tracked flows, tables of the older iptables, joined groups",
     speaks: "nftables or iptables dropped UDP datagrams, with `--port` those to it; without it a remark, unless they \
-             seem to be answers or were found invalid; or IGMP while a group is joined",
+             seem to be answers or were found invalid; or IGMP while a group is joined; or error messages of ICMP",
     run,
 };
 
 pub(super) const REASON: &str = conntrack::REASON;
 const IGMP: &str = "NETFILTER_DROP+igmp";
+pub(super) const ICMP: &str = "NETFILTER_DROP+icmp";
 
 /// The commands that list all rules, and a rule's counter.
 pub(super) fn rules(seen: &Observed) -> String {
@@ -35,7 +36,32 @@ struct RuleCause {
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let rule = rule(seen).into_iter();
-    rule.chain(membership(seen)).collect()
+    rule.chain(membership(seen)).chain(errors(seen)).collect()
+}
+
+/// Error messages of ICMP that were dropped. A router sends one for each packet that is too long for the path, and about
+/// one a second for others.
+fn errors(seen: &Observed) -> Option<Finding> {
+    let dropped = seen.others(ICMP);
+    let evidence = vec![Evidence::new(
+        format!("drop reason {REASON}, of ICMP errors"),
+        0,
+        dropped,
+    )];
+    if dropped < 2 {
+        return None;
+    }
+    let mut found = Finding::noticed(seen, &CHECK, Station::Ip, evidence);
+    found.is_remark = is_little(seen, dropped);
+    let what = format!(
+        "the packet filter of this host dropped {dropped} error messages (ICMP) about packets that this host, or one \
+         behind it, sent: these did not arrive, and their sender does not learn that they are too long for the path \
+         (its MTU), refused, or have no route"
+    );
+    let remedy = "accept them: nft insert rule TABLE CHAIN icmp type { destination-unreachable, time-exceeded } accept, \
+                  of IPv6 icmpv6 type packet-too-big; iptables -I INPUT -m conntrack --ctstate RELATED -j ACCEPT; \
+                  tcpdump -vni any 'icmp[0] == 3' shows `need to frag` and the MTU";
+    Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
 fn rule(seen: &Observed) -> Option<Finding> {

@@ -177,10 +177,12 @@ pub fn ledger(seen: &Observed) -> Ledger {
         .saturating_sub(unspecified.unrouted_v6)
         .saturating_add(unrouted::for_others(seen));
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
+    let errors = seen.others(firewall::ICMP).min(gap(seen));
     let known = came
         .saturating_sub(seen.grown(&OTHERS))
-        .saturating_sub(to_groups)
+        .saturating_sub(errors)
         .saturating_sub(fragments::beyond_datagrams(seen))
+        .saturating_sub(to_groups)
         .saturating_sub(unspecified.bridged)
         .saturating_sub(without_ipv6(seen))
         .saturating_add(sum(&early));
@@ -360,7 +362,10 @@ fn dropped_at_ip(seen: &Observed) -> Option<(u64, String)> {
     let (count, reason) = (most.datagrams, &most.reason);
     let who = match &**reason {
         firewall::REASON => format!("the firewall dropped {count} that were no UDP ({reason})"),
-        _ => format!("the kernel dropped {count} of other ports or protocols ({reason})"),
+        _ => format!(
+            "the kernel dropped {count} of other ports or protocols ({})",
+            drop_reasons::words(reason)
+        ),
     };
     Some((count, who))
 }

@@ -54,6 +54,9 @@ pub(crate) const MARK_ZERO_CHECKSUM: u32 = 8;
 /// Its Ethernet destination is the interface's own address, or that of a group.
 pub(crate) const MARK_OWN_ADDRESS: u32 = 16;
 
+/// It is an error message of ICMP, of IPv4 without options or IPv6.
+pub(crate) const MARK_ICMP_ERROR: u32 = 32;
+
 /// Counts drops on the whole machine for as long as it lives. The kernel takes it away with the
 /// process, however that ends.
 #[derive(Debug)]

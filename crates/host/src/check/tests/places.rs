@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::counters::drop_probe::{
-    MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
+    MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
 };
 use crate::facts::far_end::FarEnd;
 use crate::facts::{CaptureSocket, FilterQueue, JoinedGroup};
@@ -437,5 +437,38 @@ fn dropped_igmp_is_told_if_a_group_needs_it() {
         let told = found.iter().find(|one| one.check == "firewall");
         assert_eq!(told.map(|one| one.is_remark), expected, "{found:#?}");
         assert!(told.is_none_or(|one| one.what.contains("IGMP")));
+    }
+}
+
+#[test]
+fn dropped_errors_of_icmp_are_no_datagrams() {
+    let icmp = |datagrams| DropCount {
+        ours: false,
+        datagrams,
+        ..drop_at("NETFILTER_DROP", "", MARK_ICMP_ERROR)
+    };
+    for (drop, expected) in [
+        (icmp(LOST), true),
+        (icmp(1), false),
+        // A ping.
+        (
+            DropCount {
+                marks: 0,
+                ..icmp(LOST)
+            },
+            false,
+        ),
+    ] {
+        let marks = drop.marks;
+        let (found, ledger) = look(&AT_IP, &[drop], asked(None), |_| ());
+        let told = found.iter().find(|one| one.check == "firewall");
+        let says = |one: &Finding| one.what.contains("error messages") && !one.is_remark;
+        assert_eq!(told.is_some_and(says), expected, "{found:#?}");
+        let offered = if expected {
+            0
+        } else {
+            LOST - u64::from(marks > 0)
+        };
+        assert_eq!(ledger.offered, offered, "{ledger}");
     }
 }

@@ -11,7 +11,9 @@ use mpps_os::bpf::{Instruction, PerCpuMap};
 
 use super::DropFilter;
 use super::fields::{Fields, SKB_ROOM};
-use super::{MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM};
+use super::{
+    MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
+};
 
 /// Network namespace, reason, class, 1 for what a socket of the namespace sent, the place in the code (two
 /// words in the machine's order), and marks.
@@ -82,6 +84,12 @@ const IPV6: i32 = 0x86dd_u16.to_be() as i32;
 const UDP: i32 = 17;
 const FRAGMENT: i32 = 44;
 const IGMP: i32 = 2;
+const ICMP: i32 = 1;
+const ICMPV6: i32 = 58;
+/// The types of ICMP that are errors (RFC 792): unreachable, time exceeded, parameter problem. Those of ICMPv6 are below
+/// 128 (RFC 4443).
+const ICMP_ERRORS: [i32; 3] = [3, 11, 12];
+const ICMPV6_ANSWERS: i32 = 128;
 /// The length of an Ethernet address.
 const ETHERNET_ADDRESS: i32 = 6;
 /// `mac_header` of a packet that has none yet (`skb_mac_header_was_set`).
@@ -332,11 +340,15 @@ fn read_packet(program: &mut Assembler) {
 ///                         marks |= MARK_OWN_ADDRESS;
 ///         }
 ///         if (skb->protocol == htons(ETH_P_IPV6)) {
+///                 if (length >= 48 && ip[6] == IPPROTO_ICMPV6 && ip[40] < 128)
+///                         marks |= MARK_ICMP_ERROR;
 ///                 if (length >= 48 && ip[6] == IPPROTO_UDP && !*(__be16 *)(ip + 46))
 ///                         marks |= MARK_ZERO_CHECKSUM;
 ///         } else if (skb->protocol == htons(ETH_P_IP)) {
 ///                 if ((ip[0] & 15) > 5)
 ///                         marks |= MARK_OPTIONS;
+///                 if ((ip[0] & 15) == 5 && ip[9] == IPPROTO_ICMP && (ip[20] == 3 || ip[20] == 11 || ip[20] == 12))
+///                         marks |= MARK_ICMP_ERROR;
 ///                 if (ip[9] == IPPROTO_IGMP)
 ///                         marks |= MARK_IGMP;
 ///                 if (ip[16] >> 4 == 14)
@@ -394,7 +406,15 @@ fn mark_packet(program: &mut Assembler, fields: &Fields) {
     program.compute(Operation::And, R1, 15);
     program.jump_if(Condition::Below, R1, 6, "no options");
     program.compute(Operation::Or, R3, number(MARK_OPTIONS));
+    program.jump("no icmp");
     program.label("no options");
+    program.load(Size::Byte, R1, R10, PACKET + 9);
+    program.jump_if(Condition::NotEqual, R1, ICMP, "no icmp");
+    program.load(Size::Byte, R1, R10, PACKET + 20);
+    for kind in ICMP_ERRORS {
+        program.jump_if(Condition::Equal, R1, kind, "icmp error");
+    }
+    program.label("no icmp");
     program.load(Size::Byte, R1, R10, PACKET + 9);
     program.jump_if(Condition::NotEqual, R1, IGMP, "no igmp");
     program.compute(Operation::Or, R3, number(MARK_IGMP));
@@ -408,10 +428,17 @@ fn mark_packet(program: &mut Assembler, fields: &Fields) {
     program.label("mark ipv6");
     program.jump_if(Condition::Below, R8, 48, "marked");
     program.load(Size::Byte, R1, R10, PACKET + 6);
+    program.jump_if(Condition::Equal, R1, ICMPV6, "mark icmpv6");
     program.jump_if(Condition::NotEqual, R1, UDP, "marked");
     program.load(Size::Half, R1, R10, PACKET + 46);
     program.jump_if(Condition::NotEqual, R1, 0, "marked");
     program.compute(Operation::Or, R3, number(MARK_ZERO_CHECKSUM));
+    program.jump("write marks");
+    program.label("mark icmpv6");
+    program.load(Size::Byte, R1, R10, PACKET + 40);
+    program.jump_if(Condition::AtLeast, R1, ICMPV6_ANSWERS, "marked");
+    program.label("icmp error");
+    program.compute(Operation::Or, R3, number(MARK_ICMP_ERROR));
     program.label("write marks");
     program.store(Size::Word, R10, KEY_MARKS, R3);
     program.label("marked");

@@ -509,6 +509,19 @@ fn detail_rows() -> Vec<DetailRow> {
     ]
 }
 
+/// Of messages of ICMP errors are marked.
+fn icmp_rows() -> Vec<DetailRow> {
+    use super::{MARK_ICMP_ERROR, MARK_OPTIONS};
+    let row = |ipv6, packet, marks| (OWNERS[0].2, MARKED, ipv6, packet, OWN_ADDRESS, false, marks);
+    vec![
+        row(false, [0x45, 1, 3], MARK_ICMP_ERROR),
+        row(false, [0x45, 1, 8], 0),
+        row(false, [0x46, 1, 3], MARK_OPTIONS),
+        row(true, [0x60, 58, 2], MARK_ICMP_ERROR),
+        row(true, [0x60, 58, 128], 0),
+    ]
+}
+
 /// The key of a packet of this namespace, by what decides between causes.
 #[test]
 fn details_are_kept_only_where_they_decide() {
@@ -520,7 +533,7 @@ fn details_are_kept_only_where_they_decide() {
         addressed: Some(ADDRESSED),
     };
     for (namespace, reason, ipv6, [first, protocol, last], address, is_placed, marks) in
-        detail_rows()
+        detail_rows().into_iter().chain(icmp_rows())
     {
         let mut bench = Bench::new(1);
         bench.details = Some(details(here));
@@ -539,8 +552,13 @@ fn details_are_kept_only_where_they_decide() {
         let network = HEADROOM + ETHERNET;
         let mut packet = drop.packet.bytes();
         match ipv6 {
-            true => packet[46..48].copy_from_slice(&[0, last]),
-            false => (packet[0], packet[9], packet[16]) = (first, protocol, last),
+            true => {
+                (packet[6], packet[40]) = (protocol, last);
+                packet[46..48].copy_from_slice(&[0, last]);
+            }
+            false => {
+                (packet[0], packet[9], packet[16], packet[20]) = (first, protocol, last, last);
+            }
         }
         let mut buffer = vec![0; END + 64];
         buffer[HEADROOM..HEADROOM + 6].copy_from_slice(&address);
