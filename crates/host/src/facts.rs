@@ -60,7 +60,7 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 13] = [
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
     "net.core.netdev_max_backlog",
@@ -72,6 +72,8 @@ const SETTINGS: [&str; 11] = [
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_syncookies",
     "net.ipv4.udp_l3mdev_accept",
+    "net.netfilter.nf_conntrack_udp_timeout",
+    "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];
 
 /// Of neighbours that do not answer, this many are named.
@@ -151,6 +153,10 @@ pub struct Observation {
     pub groups: Vec<JoinedGroup>,
     /// The namespace's IPv4 addresses, without those of loopback; none at a first moment.
     pub addresses: Vec<Ipv4Addr>,
+    /// IPv6 addresses that another host has too, as `fd00::5 at eth0`; none at a first moment.
+    pub duplicate_addresses: Vec<String>,
+    /// IPv4 networks that a route refuses, as `blackhole 10.0.0.0/8`: the first few; none at a first moment.
+    pub refused_networks: Vec<String>,
     /// The XDP program of each interface that has one; none at a first moment.
     pub xdp_programs: Vec<String>,
     /// Values of settings that limit how much may wait.
@@ -270,7 +276,8 @@ impl Observation {
         if !is_first {
             facts.find_owners(&root, &mounts, part);
             facts.groups = delivery::joined_groups(&root);
-            facts.addresses = delivery::addresses(&root);
+            (facts.addresses, facts.refused_networks) = delivery::addresses(&root);
+            facts.duplicate_addresses = delivery::duplicate_addresses(&root);
             facts.xdp_programs = xdp_programs(&facts.links);
         }
         let links = &facts.links;

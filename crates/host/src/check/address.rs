@@ -26,7 +26,8 @@ fn run(seen: &Observed) -> Vec<Finding> {
 }
 
 const ADD: &str = "ip address show: add the address that the senders use, or correct the route or the table of \
-                   neighbours that leads here";
+                   neighbours that leads here; if the address is another host's, give one of the hosts another Ethernet \
+                   address, if both have the same (ip neigh on the sender; bridge fdb show)";
 
 /// The words for packets that may have been to be forwarded. The kernel counts them only if the interface that they
 /// came by does not forward (`ip_error`, net/ipv4/route.c), after rules of NAT have changed them.

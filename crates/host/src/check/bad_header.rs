@@ -1,17 +1,33 @@
 //! Packets whose IP header is damaged.
 
 use super::{Check, Confidence, Finding, Observed};
-use crate::ledger::loss::BAD_HEADER;
+use crate::ledger::loss::{BAD_HEADER, FRAGMENTS};
 
 pub(super) const CHECK: Check = Check {
     name: "bad_header",
-    reads: "`Ip.InHdrErrors`, `Ip6.InHdrErrors`",
+    reads: "`Ip.InHdrErrors`, `Ip6.InHdrErrors`, `Icmp.OutTimeExcds`, `Icmp6.OutTimeExcds`",
     speaks: "IP refused a header: damage, hop limit used up, bad IPv6 address or routing header",
     run,
 };
 
+/// Said where this host informed senders that their hop limit was used up (`ip_forward`, `ip6_forward`). It does so
+/// about once a second for each (`icmp_ratelimit`).
+const USED_UP: (&str, &str) = (
+    "packets came that this host should have forwarded, and their hop limit (TTL) was used up: the sender set it too \
+     low, or routes lead in a circle; damaged IP headers, if any, are among them",
+    "tcpdump -vni IF 'ip[8] < 2 or ip6[7] < 2' shows them: a higher limit at the sender (IP_TTL, IPV6_UNICAST_HOPS, \
+     sysctl net.ipv4.ip_default_ttl); for a circle, traceroute ADDRESS shows routers twice",
+);
+
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::counted(seen, &CHECK, &BAD_HEADER).map(|found| {
+    let found = Finding::counted(seen, &CHECK, &BAD_HEADER).map(|mut found| {
+        // A datagram that misses fragments sends the same message.
+        let told = seen.counters(&["Icmp.OutTimeExcds", "Icmp6.OutTimeExcds"]);
+        let told: Vec<_> = told.into_iter().filter(|one| one.grown() > 0).collect();
+        if !told.is_empty() && seen.grown(FRAGMENTS.counters) == 0 {
+            found.evidence.extend(told);
+            return found.says(USED_UP.0, USED_UP.1).with(Confidence::Likely);
+        }
         let is_v6 = seen.grown(&BAD_HEADER.counters[1..]) > 0;
         // Of IPv6 whole headers are among them (ip6_rcv_core, ipv6_rthdr_rcv).
         let (intact, shown, confidence) = match is_v6 {

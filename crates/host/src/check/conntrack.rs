@@ -39,6 +39,35 @@ fn grown(seen: &Observed, name: &str, value: fn(&Conntrack) -> u64) -> Option<Ev
     Some(Evidence::new(source, value(&before), value(&after)))
 }
 
+/// Whether this host forwards IPv4 packets, if the kernel says so (`net/ipv4/proc.c`: 1 for yes, 2 for no).
+pub(super) fn forwards(seen: &Observed) -> Option<bool> {
+    seen.counter("Ip.Forwarding").map(|state| state.after == 1)
+}
+
+/// Another cause of datagrams for no socket on a host that tracks and forwards, as a half sentence, and its remedy.
+pub(super) fn forgotten(seen: &Observed) -> Option<(String, String)> {
+    seen.after
+        .conntrack
+        .filter(|_| forwards(seen) == Some(true))?;
+    let [new, answered] = TIMEOUTS.map(|name| seen.after.settings.get(name));
+    let what = format!(
+        "; if this host translates addresses (NAT), they may be for a client whose flow it has forgotten, {} s after \
+         its last packet ({} s if both sides sent)",
+        new?, answered?
+    );
+    let [new, answered] = TIMEOUTS;
+    let remedy = format!(
+        "; of such a client: a keepalive within that time, or sysctl -w {new}=120 {answered}=300"
+    );
+    Some((what, remedy))
+}
+
+/// How long a UDP flow is tracked after its last packet, in seconds, before and after an answer.
+const TIMEOUTS: [&str; 2] = [
+    "net.netfilter.nf_conntrack_udp_timeout",
+    "net.netfilter.nf_conntrack_udp_timeout_stream",
+];
+
 fn run(seen: &Observed) -> Vec<Finding> {
     let (Some(evidence), Some(table)) = (dropped(seen), seen.after.conntrack) else {
         return Vec::new();

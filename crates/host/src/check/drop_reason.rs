@@ -19,6 +19,8 @@ pub(super) const CHECK: Check = Check {
 
 /// Drops in front of a queue of NFQUEUE.
 const QUEUE: &str = "NOT_SPECIFIED@nf_queue";
+/// Packets with an address of this host as their source.
+const LOCAL_SOURCE: &str = "IP_LOCAL_SOURCE";
 /// Frames with another host's Ethernet address.
 const OTHERHOST: &str = "OTHERHOST";
 
@@ -111,6 +113,7 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         "XFRM_POLICY" => by_ipsec(seen, count),
         "SOCKET_FILTER" => at_sockets(seen, count, None),
         QUEUE => at_queue(seen),
+        LOCAL_SOURCE => hairpin(seen, count),
         unspecified::REASON => by_place(seen),
         _ => None,
     };
@@ -150,6 +153,18 @@ fn at_queue(seen: &Observed) -> Option<RefusalCause> {
         ..by_table(QUEUE)
     };
     cause.or_else(|| queues?.is_empty().then(no_program))
+}
+
+/// The cause if this host sent at least as many datagrams as came with its own address.
+fn hairpin(seen: &Observed, count: u64) -> Option<RefusalCause> {
+    let sent = seen.counter("Udp.OutDatagrams")?;
+    let row = drop_reasons::row(LOCAL_SOURCE)?;
+    (sent.grown() >= count).then(|| RefusalCause {
+        what: row.causes.last().copied().unwrap_or_default().to_owned(),
+        remedy: row.remedies.last().copied().unwrap_or_default().to_owned(),
+        evidence: vec![sent],
+        confidence: Confidence::Likely,
+    })
 }
 
 /// The cause of drops without a reason, by the function that dropped if it is known.

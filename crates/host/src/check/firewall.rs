@@ -82,10 +82,13 @@ fn rule(seen: &Observed) -> Option<Finding> {
                 true => "; mpps doctor --port PORT shows whether a port of yours is among them",
                 false => "",
             };
+            let (forgotten, keep) = conntrack::forgotten(seen).unwrap_or_default();
             let remedy = format!(
-                "if that is meant, nothing is wrong. {rules}: a rule's counter shows which one it is{one}"
+                "if that is meant, nothing is wrong. {rules}: a rule's counter shows which one it is{one}{keep}"
             );
-            return found.because(&[forwarded(seen, left)]).says(what, remedy);
+            return found
+                .because(&[forwarded(seen, left)])
+                .says(format!("{what}{forgotten}"), remedy);
         };
         found.evidence.push(cause.evidence);
         let remedy = format!("{}; or {rules}: a rule's counter shows which one it is", cause.remedy);

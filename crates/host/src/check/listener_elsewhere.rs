@@ -19,7 +19,13 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let found = no_listener::finding(seen, &CHECK).map(|found| {
         let bind = "bind the program to the address that the senders use, or to 0.0.0.0 or [::] for \
                     all of a family";
-        let bind = no_listener::remedies(seen, bind);
+        let is_v6_only = seen.sockets.iter().any(|one| one.entry.only_v6);
+        let only = match is_v6_only && seen.grown(&["Udp.NoPorts"]) > 0 {
+            true => "a socket at [::] takes IPv4 only without IPV6_V6ONLY (setsockopt, sysctl net.ipv6.bindv6only): \
+                     clear it; or a second socket at 0.0.0.0; or ",
+            false => "",
+        };
+        let bind = format!("{only}{}", no_listener::remedies(seen, bind));
         let (vrf, remedy) = match no_listener::vrf(seen) {
             Some((vrf, remedy)) => (vrf, format!("{bind}; {remedy}")),
             None => (String::new(), bind),

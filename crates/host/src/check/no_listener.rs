@@ -2,10 +2,12 @@
 
 use super::seen::takes_all;
 use super::{
-    Check, Confidence, Finding, Observed, firewall, port_owner, unspecified, virtual_device,
+    Check, Confidence, Finding, Observed, conntrack, firewall, port_owner, unspecified,
+    virtual_device,
 };
 use crate::Station;
 use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
+use mpps_os::netlink::netfilter_rule::{NetfilterAction, NetfilterRule};
 use mpps_os::netlink::sock_diag::UdpEntry;
 use mpps_os::text::ShellWord;
 
@@ -178,11 +180,12 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
         let found = Finding::counted(seen, check, &NO_SOCKET)?;
         let (tunnel, shows) = virtual_device::tunnels(seen, Station::Udp);
+        let (forgotten, keep) = conntrack::forgotten(seen).unwrap_or_default();
         return Some(found.says(
-            format!("datagrams came to UDP, and no socket took them{}{tunnel}", some(seen)),
+            format!("datagrams came to UDP, and no socket took them{}{tunnel}{forgotten}", some(seen)),
             format!(
                 "mpps doctor --port PORT shows whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
-                 refusals, and in them the port{shows}"
+                 refusals, and in them the port{shows}{keep}"
             ),
         ));
     };
@@ -239,11 +242,29 @@ fn unpublished(seen: &Observed, port: u16) -> Option<(String, String, Confidence
     );
     let delete = format!("conntrack -D -p udp --dport {port}");
     let is_elsewhere = seen.asked.elsewhere.is_some();
+    let forwards = conntrack::forwards(seen);
     let [udp, tcp] = [17, 6].map(|protocol| filter.translations(protocol, port));
-    let mut flows = filter.flows.iter();
-    let is_tracked = flows.any(|flow| flow.to.port() == port && !flow.is_translated());
+    let flows = filter.flows.iter();
+    let mut flows = flows.filter(|flow| flow.to.port() == port && !flow.is_translated());
+    let is_own = |rule: &&NetfilterRule| match rule.action {
+        NetfilterAction::Translate { address, .. } => {
+            flows.clone().any(|flow| address == Some(flow.from.ip()))
+        }
+        NetfilterAction::Queue { .. } => false,
+    };
+    let own = udp.iter().any(is_own);
+    let is_tracked = flows.next().is_some();
     Some(match (udp.first(), is_tracked) {
-        // Whether packets come to the rule's chain is not read.
+        (Some(_), true) if own => (
+            "; their sender is the container that the rule leads to: a rule that leaves out its interface, as Docker's \
+             do (`! -i docker0`), does not translate what comes from there; or their flow is older than the rule"
+                .to_owned(),
+            format!(
+                "have the client in it ask the container's own address or name; or a rule for that interface too, with \
+                 MASQUERADE of what returns to it: {rules}; or {delete}"
+            ),
+            Confidence::Possible,
+        ),
         (Some(_), true) => (
             "; their flow was tracked before the rule was there, and keeps its way, or the rule is for another \
              address or interface, or in a chain that they do not pass"
@@ -267,7 +288,8 @@ fn unpublished(seen: &Observed, port: u16) -> Option<(String, String, Confidence
             format!("{publish}; or {delete}"),
             Confidence::Possible,
         ),
-        (None, _) if is_elsewhere => (
+        // A container publishes nothing for others.
+        (None, _) if is_elsewhere && forwards != Some(false) => (
             String::new(),
             format!("{publish}; or have senders use the address of that namespace"),
             Confidence::Likely,

@@ -58,7 +58,7 @@ const STOPS: [fn(&Arrivals) -> Option<LastStation>; 9] = [
 ];
 
 /// Reasons for dropping packets that do not have the port when they are dropped.
-const OTHERWISE: [&str; 2] = [firewall::REASON, "IP_LOCALNET"];
+const OTHERWISE: [&str; 3] = [firewall::REASON, "IP_LOCALNET", "NOT_SPECIFIED@ip_forward"];
 
 /// The cause of such a reason, and its remedy.
 fn otherwise(seen: &Observed, reason: &str) -> (&'static str, String) {
@@ -179,7 +179,17 @@ fn no_packet(came: &Arrivals) -> Option<LastStation> {
         };
         (String::new(), look)
     });
-    let what = format!("no interface received any packet{besides}{carrier}{way}");
+    let duplicates = came.seen.after.duplicate_addresses.join(", ");
+    let (duplicates, look) = match duplicates.is_empty() {
+        true => (duplicates, look),
+        false => (
+            format!("; another host has {duplicates} too, so that it is not used here (dadfailed)"),
+            format!(
+                "another address for one of the hosts: ip -6 address show dadfailed; otherwise {look}"
+            ),
+        ),
+    };
+    let what = format!("no interface received any packet{besides}{carrier}{duplicates}{way}");
     let stop = came.stop(Station::Wire, what, look);
     (came.wire == 0).then_some(stop)
 }
@@ -254,7 +264,8 @@ fn other_frames(came: &Arrivals) -> Option<LastStation> {
                  VLAN or another host's Ethernet address",
                 came.wire
             ),
-            "tcpdump -eni IF shows what they are",
+            "tcpdump -eni IF shows what they are; for ARP that stays without an answer: ip address show, sysctl \
+             net.ipv4.conf.all.arp_ignore",
         )
     };
     (came.at_ip == 0).then_some(stop)
@@ -359,8 +370,9 @@ fn dropped(came: &Arrivals) -> Option<LastStation> {
     let (count, reason) = lost.into_iter().max_by_key(|(count, _)| *count)?;
     let (why, remedy) = otherwise(came.seen, reason);
     let what = format!(
-        "{count} packets were dropped for the reason {reason}, but not as datagrams to port {port}: {why}; they may be \
+        "{count} packets were dropped for the reason {}, but not as datagrams to port {port}: {why}; they may be \
          of another port, translated from or to another one (DNAT), fragments, or of another protocol{}",
+        drop_reasons::words(reason),
         port_owner::translated(came.seen, port)
     );
     (count > 0).then(|| came.stop(Station::Ip, what, remedy))

@@ -250,8 +250,12 @@ fn refused(seen: &Observed, port: u16) -> Option<Finding> {
     let mut entries = seen.sockets.iter().map(|socket| socket.entry);
     // A program that passes on what it gets has a socket for that.
     let onward = refused_sends::remotes(seen.after.sockets.iter());
-    let can = (addresses.len() > 1 || !onward.is_empty()) && entries.any(takes_all);
-    if !can || evidence.len() < 2 || evidence.iter().any(|one| one.grown() == 0) {
+    let is_told = addresses.len() > 1 || !onward.is_empty() || refused_sends::is_one_way(seen);
+    if !is_told
+        || !entries.any(takes_all)
+        || evidence.len() < 2
+        || evidence.iter().any(|one| one.grown() == 0)
+    {
         return None;
     }
     let onward = match onward.is_empty() {
@@ -262,13 +266,22 @@ fn refused(seen: &Observed, port: u16) -> Option<Finding> {
         ),
     };
     let all: Vec<String> = addresses.iter().take(4).map(ToString::to_string).collect();
+    let (other, answer) = match all.len() {
+        0 | 1 => Default::default(),
+        _ => (
+            format!(
+                ", or it asked another address of this host than the answer has: {}",
+                all.join(", ")
+            ),
+            ": if their source is not the address that the client asked, bind a socket to each address, or answer from \
+             the one asked (IP_PKTINFO)",
+        ),
+    };
     let what = format!(
         "datagrams of this host were refused (ICMP destination unreachable): {onward}the client closed its port, or \
-         it asked another address of this host than the one that answered: {}",
-        all.join(", ")
+         a NAT on the way forgot its flow{other}"
     );
-    let remedy = "tcpdump -ni any 'icmp[0] == 3' shows the refused ones: if their source is not the address that the \
-                  client asked, bind a socket to each address, or answer from the one asked (IP_PKTINFO)";
+    let remedy = format!("tcpdump -ni any 'icmp[0] == 3' shows the refused ones{answer}");
     let mut found = Finding::noticed(seen, &CHECK, Station::Application, evidence);
     found.is_remark = true;
     Some(found.says(what, remedy).with(Confidence::Possible))

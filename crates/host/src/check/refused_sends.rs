@@ -1,16 +1,16 @@
 //! Datagrams of connected sockets that other hosts refused.
 
-use super::{Check, Confidence, Evidence, Finding, Observed};
+use super::{Check, Confidence, Evidence, Finding, Observed, WayOut};
 use crate::Station;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeSet;
 
 pub(super) const CHECK: Check = Check {
     name: "refused_sends",
-    reads: "`Icmp.InDestUnreachs`, `Icmp6.InDestUnreachs`, `Udp.OutDatagrams`, `Udp6.OutDatagrams`, and connected UDP \
-            sockets (sock_diag)",
+    reads: "`Icmp.InDestUnreachs`, `Icmp6.InDestUnreachs`, `Icmp.InTimeExcds`, `Icmp6.InTimeExcds`, `Udp.OutDatagrams`, \
+            `Udp6.OutDatagrams`, and connected UDP sockets (sock_diag)",
     speaks: "other hosts refused datagrams, and a connected socket here loses one more for each refusal (ECONNREFUSED); \
-             a remark if other sockets may have sent them",
+             a remark if other sockets may have sent them; or routers dropped datagrams whose hop limit was used up",
     run,
 };
 
@@ -18,30 +18,61 @@ pub(super) const CHECK: Check = Check {
 const FEW: u64 = 2;
 
 fn run(seen: &Observed) -> Vec<Finding> {
+    refused(seen).into_iter().chain(expired(seen)).collect()
+}
+
+/// Routers send about one such message a second to a host, however many they drop (`icmp_ratelimit`).
+fn expired(seen: &Observed) -> Option<Finding> {
+    let mut evidence = seen.counters(&["Icmp.InTimeExcds", "Icmp6.InTimeExcds"]);
+    evidence.retain(|one| one.grown() > 0);
+    let told = Evidence::sum(&evidence);
+    if told == 0 || seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]) == 0 {
+        return None;
+    }
+    let mut found = Finding::noticed(seen, &CHECK, Station::Sender, evidence);
+    found.is_remark = told < FEW;
+    let what = "routers on the way dropped packets of this host because their hop limit (TTL) was used up (ICMP time \
+                exceeded): a program sets it too low, or routes lead in a circle; traceroute does so on purpose, and \
+                fragments without the rest send the same message";
+    let remedy = "tcpdump -vni any 'icmp[0] == 11 or icmp6[0] == 3' shows the router and the packet: a higher limit \
+                  (IP_TTL, IP_MULTICAST_TTL, sysctl net.ipv4.ip_default_ttl); for a circle, traceroute ADDRESS shows \
+                  routers twice";
+    Some(found.says(what, remedy).with(Confidence::Likely))
+}
+
+fn refused(seen: &Observed) -> Option<Finding> {
     let evidence = seen.counters(&["Icmp.InDestUnreachs", "Icmp6.InDestUnreachs"]);
     let evidence: Vec<Evidence> = evidence.into_iter().filter(|one| one.grown() > 0).collect();
     let refused = Evidence::sum(&evidence);
     let sent = seen.counters(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]);
     let asked = || seen.sockets.iter().map(|socket| socket.entry);
     let remotes = remotes(asked());
-    if refused == 0 || Evidence::sum(&sent) == 0 || remotes.is_empty() {
-        return Vec::new();
+    let is_known = !remotes.is_empty();
+    // With a port the check `port_owner` reports the others.
+    // For what it loses itself, as for a neighbour that is silent, this host sends such messages to itself.
+    let is_lost_here = || WayOut::of(seen).lost() > 0;
+    let is_told = is_known || seen.asked.port.is_none() && is_one_way(seen) && !is_lost_here();
+    if refused == 0 || Evidence::sum(&sent) == 0 || !is_told {
+        return None;
     }
-    let has_others = asked().any(|entry| entry.remote.is_none());
+    let has_others = !is_known || asked().any(|entry| entry.remote.is_none());
     let mut found = Finding::noticed(seen, &CHECK, Station::Sender, evidence);
     found
         .evidence
         .extend(sent.into_iter().filter(|one| one.grown() > 0));
     found.is_remark = has_others || refused < FEW;
-    let whose = match has_others {
-        true => ", or of a socket that is not connected",
-        false => "",
+    let whose = match (is_known, has_others) {
+        (false, _) => String::new(),
+        (true, false) => format!(", of a socket that is connected to {}", remotes.join(", ")),
+        (true, true) => format!(
+            ", of a socket that is connected to {}, or of a socket that is not connected",
+            remotes.join(", ")
+        ),
     };
     let what = format!(
-        "other hosts refused datagrams of this one (ICMP destination unreachable), of a socket that is connected to \
-         {}{whose}: no program has that port, or the way there is closed or takes only shorter packets; after a \
-         refusal of the port the next send fails (ECONNREFUSED) and its datagram is lost too",
-        remotes.join(", ")
+        "other hosts refused datagrams of this one (ICMP destination unreachable){whose}: no program has that port, \
+         or the way there is closed or takes only shorter packets; after a refusal of the port the next send of a \
+         connected socket fails (ECONNREFUSED) and its datagram is lost too"
     );
     let remedy = "tcpdump -ni any 'icmp[0] == 3' shows which and why: start the program there, or correct the \
                   address, the route or the size; after ECONNREFUSED the sender has to send again";
@@ -49,7 +80,14 @@ fn run(seen: &Observed) -> Vec<Finding> {
         true => Confidence::Possible,
         false => Confidence::Likely,
     };
-    vec![found.says(what, remedy).with(confidence)]
+    Some(found.says(what, remedy).with(confidence))
+}
+
+/// True if this host sends more than twice as many datagrams as its programs get: those are no answers. Clients that
+/// went refuse some answers.
+pub(super) fn is_one_way(seen: &Observed) -> bool {
+    let got = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
+    seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]) > got.saturating_mul(2)
 }
 
 /// Where connected sockets send: the first few.

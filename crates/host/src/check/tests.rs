@@ -38,9 +38,16 @@ fn host(counters: &[(&str, u64)]) -> Observation {
             Some(format!("{protocol}: {name}\n{protocol}: {value}\n"))
         })
         .collect();
+    // Those of IPsec have no protocol in front.
+    let rows = counters.iter().filter(|(name, _)| !name.contains('.'));
+    let rows: String = rows
+        .map(|(name, value)| format!("{name} {value}\n"))
+        .collect();
+    let mut snmp = Snmp::parse_pairs(&lines).expect("counters of a test");
+    snmp.add_rows(&rows).expect("rows of a test");
     Observation {
         snapshot: Snapshot {
-            snmp: Snmp::parse_pairs(&lines).expect("counters of a test"),
+            snmp,
             ..Snapshot::default()
         },
         ..Observation::default()

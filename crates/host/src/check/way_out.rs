@@ -1,11 +1,12 @@
 //! Datagrams that this host sent, and lost on their way out.
 
-use super::{Check, Confidence, Evidence, Finding, Observed, link_fault};
+use super::{Check, Confidence, Evidence, Finding, Observed, conntrack, drop_reasons, link_fault};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::Grouped;
 use crate::ledger::loss::{
-    ALLOWANCE_OUT, CGROUP_OUT, FILTER_OUT, FIREWALL_OUT, INTERFACE_OUT, LOSSES_OUT, LossKind,
-    NO_NEIGHBOUR, NO_ROUTE_OUT, OTHER_OUT, QDISC_OUT, SEND_BUFFER, TOO_LONG_OUT,
+    ALLOWANCE_OUT, BLOCKED_OUT, CGROUP_OUT, FILTER_OUT, FIREWALL_OUT, INTERFACE_OUT, LOSSES_OUT,
+    LossKind, NO_NEIGHBOUR, NO_ROUTE_OUT, NO_STATE_OUT, OTHER_OUT, QDISC_OUT, SEND_BUFFER,
+    TOO_LONG_OUT,
 };
 use crate::{Loss, ReasonCount, Scope};
 use Confidence::{Certain, Likely, Possible};
@@ -15,7 +16,7 @@ use std::fmt;
 
 pub(super) const CHECK: Check = Check {
     name: "way_out",
-    reads: "`OutNoRoutes`, `OutDiscards`, `FragFails` (IP, IPv6), `SndbufErrors` (UDP); `tc -s qdisc` and \
+    reads: "`OutNoRoutes`, `XfrmOutNoStates`, `XfrmOutPolBlock`, `OutDiscards`, `FragFails` (IP, IPv6), `SndbufErrors` (UDP); `tc -s qdisc` and \
             `tx_dropped` of each interface, its kind, MTU and other end; the neighbour table; drop reasons of what is sent",
     speaks: "this host dropped datagrams on their way out, or refused to send them",
     run,
@@ -24,11 +25,22 @@ pub(super) const CHECK: Check = Check {
 /// A loss, its description and its remedy.
 type Words = (&'static LossKind, &'static str, &'static str);
 
-const TOLD: [Words; 10] = [
+const TOLD: [Words; 12] = [
     (
         &NO_ROUTE_OUT,
         "this host has no route to where a program sends (ENETUNREACH)",
         "ip route get ADDRESS shows what the kernel would do; add the route, or a default route",
+    ),
+    (
+        &NO_STATE_OUT,
+        "a policy of IPsec asks for encryption of what a program sends, and there is no state (key) for it",
+        "ip xfrm policy list dir out shows the policy, ip xfrm state the keys: let the key daemon make them (swanctl \
+         --list-sas, ipsec status), or delete the policy",
+    ),
+    (
+        &BLOCKED_OUT,
+        "a policy of IPsec blocks what a program sends (EPERM), or what this host forwards",
+        "ip xfrm policy list dir out shows `action block`; ip xfrm policy getdefault: narrow or delete that policy",
     ),
     (
         &SEND_BUFFER,
@@ -177,7 +189,7 @@ fn reasons_of(drops: &[ReasonCount], kind: &LossKind, way: &str) -> Vec<Evidence
     };
     let drops = drops.iter().filter(|drop| is_asked(&drop.reason));
     let drops = drops.map(|drop| {
-        let source = format!("drop reason {}, {way}", drop.reason);
+        let source = format!("drop reason {}, {way}", drop_reasons::words(&drop.reason));
         Evidence::new(source, 0, drop.datagrams)
     });
     drops.collect()
@@ -264,7 +276,33 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
         row(&ALLOWANCE_OUT, held, held, held_by),
         row(&OTHER_OUT, other, other, other_by),
     ];
-    rows.into_iter().filter(|row| row.count > 0).collect()
+    let rows = rows.into_iter().chain(by_ipsec(seen));
+    rows.filter(|row| row.count > 0).collect()
+}
+
+/// The drops by policies of IPsec. The counter of missing states has packets of any kind, and of a connected socket only
+/// the first (`xfrm_lookup_with_ifid`, net/xfrm/xfrm_policy.c).
+fn by_ipsec(seen: &Observed) -> [LossOut; 2] {
+    let (told, mut evidence) = counted(reasons(seen, &NO_STATE_OUT));
+    let (all, all_by) = counted(seen.counters(NO_STATE_OUT.counters));
+    let (blocked, blocked_by) = counted(seen.counters(BLOCKED_OUT.counters));
+    evidence.extend(all_by);
+    let count = match seen.drops.is_some() {
+        true => told,
+        false => all.min(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"])),
+    };
+    let forwarded = Evidence::sum(&forwarded(seen, &NO_STATE_OUT)).min(count);
+    let row = |kind, count, behind, forwarded, evidence| LossOut {
+        kind,
+        count,
+        behind,
+        forwarded,
+        evidence,
+    };
+    [
+        row(&NO_STATE_OUT, count, count - forwarded, forwarded, evidence),
+        row(&BLOCKED_OUT, blocked, 0, 0, blocked_by),
+    ]
 }
 
 fn counted(evidence: Vec<Evidence>) -> (u64, Vec<Evidence>) {
@@ -308,7 +346,30 @@ fn in_rings(seen: &Observed) -> (u64, Vec<Evidence>) {
 fn run(seen: &Observed) -> Vec<Finding> {
     let found = losses(seen).into_iter();
     let found = found.filter_map(|loss| finding(seen, loss));
-    found.chain(unanswered(seen)).collect()
+    found
+        .chain(unanswered(seen))
+        .chain(refused_networks(seen))
+        .collect()
+}
+
+/// Routes that refuse, where no datagram was sent, without those of a router, which has them on purpose: the kernel counts no datagram that they refuse (`EINVAL`,
+/// `EHOSTUNREACH`, `EACCES`).
+fn refused_networks(seen: &Observed) -> Option<Finding> {
+    let networks = &seen.after.refused_networks;
+    let sent = seen.counters(&["Udp.OutDatagrams"]);
+    let is_router = conntrack::forwards(seen) == Some(true);
+    if networks.is_empty() || is_router || sent.is_empty() || Evidence::sum(&sent) > 0 {
+        return None;
+    }
+    let mut found = Finding::noticed(seen, &CHECK, NO_ROUTE_OUT.station, sent);
+    found.is_remark = true;
+    let what = format!(
+        "no datagram left this host, and nothing counts what routes here refuse: {}; a program that sends there gets \
+         EINVAL, EHOSTUNREACH or EACCES",
+        networks.join(", ")
+    );
+    let remedy = "ip route get ADDRESS shows the route: delete it, or add a longer one; none, if no program sends there";
+    Some(found.says(what, remedy).with(Possible))
 }
 
 fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
@@ -318,12 +379,14 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
         // The same counter has the answers of BPF programs and of policies.
         _ if kind == &FIREWALL_OUT && !loss.evidence.iter().all(is_reason) => Possible,
         _ if kind == &INTERFACE_OUT => Likely,
+        // A route that went drops so too.
+        _ if kind == &NO_STATE_OUT && seen.grown(kind.counters) == 0 => Possible,
         _ if kind == &NO_NEIGHBOUR && loss.evidence != reasons(seen, kind) => Likely,
         _ if [&NO_ROUTE_OUT, &TOO_LONG_OUT].contains(&kind) => Certain,
         _ if loss.evidence.iter().any(is_reason) => Certain,
         _ => Likely,
     };
-    let is_of_port = match kind == &INTERFACE_OUT {
+    let is_of_port = match [&INTERFACE_OUT, &NO_STATE_OUT].contains(&kind) {
         true => loss.evidence.iter().any(is_reason),
         false => loss.evidence.iter().all(is_reason),
     };

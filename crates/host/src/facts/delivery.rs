@@ -122,19 +122,57 @@ fn address(word: &str) -> Option<IpAddr> {
     }
 }
 
-/// The IPv4 addresses of the calling thread's namespace, without those of loopback (`fib_trie_seq_show`).
-pub(super) fn addresses(root: &Root) -> Vec<Ipv4Addr> {
+/// The IPv4 addresses of the calling thread's namespace, without those of loopback, and the networks that a route
+/// refuses, as `blackhole 10.0.0.0/8` (`fib_trie_seq_show`).
+pub(super) fn addresses(root: &Root) -> (Vec<Ipv4Addr>, Vec<String>) {
     let routes = root.read_if_possible("proc/thread-self/net/fib_trie");
-    let (mut addresses, mut node) = (BTreeSet::new(), None::<Ipv4Addr>);
+    let (mut addresses, mut refused) = (BTreeSet::new(), BTreeSet::new());
+    let mut node = None::<Ipv4Addr>;
     for line in routes.unwrap_or_default().lines().map(str::trim_start) {
-        match line.strip_prefix("|-- ") {
-            Some(address) => node = address.parse().ok(),
-            None if line.starts_with("/32 host LOCAL") => addresses.extend(node),
-            None => {}
+        match (line.strip_prefix("|-- "), node) {
+            (Some(address), _) => node = address.parse().ok(),
+            (None, Some(node)) if line.starts_with("/32 host LOCAL") => {
+                addresses.insert(node);
+            }
+            (None, Some(node)) => {
+                let words: Vec<&str> = line.split_ascii_whitespace().collect();
+                if let [
+                    length,
+                    _,
+                    kind @ ("BLACKHOLE" | "UNREACHABLE" | "PROHIBIT"),
+                    ..,
+                ] = words[..]
+                {
+                    refused.insert(format!("{} {node}{length}", kind.to_ascii_lowercase()));
+                }
+            }
+            (None, None) => {}
         }
     }
     addresses.retain(|address| !address.is_loopback());
-    addresses.into_iter().take(GROUPS_MAX).collect()
+    let addresses = addresses.into_iter().take(GROUPS_MAX).collect();
+    (addresses, refused.into_iter().take(REFUSED_MAX).collect())
+}
+
+/// Of routes that refuse, this many are named.
+const REFUSED_MAX: usize = 4;
+/// `IFA_F_DADFAILED` of include/uapi/linux/if_addr.h.
+const DAD_FAILED: u8 = 8;
+
+/// The IPv6 addresses that another host has too, as `fd00::5 at eth0` (`if6_seq_show`, net/ipv6/addrconf.c).
+pub(super) fn duplicate_addresses(root: &Root) -> Vec<String> {
+    let text = root.read_if_possible("proc/thread-self/net/if_inet6");
+    let text = text.unwrap_or_default();
+    let all = text.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [address, _, _, _, flags, name] = words[..] else {
+            return None;
+        };
+        let address = Ipv6Addr::from_bits(u128::from_str_radix(address, 16).ok()?);
+        let flags = u8::from_str_radix(flags, 16).ok()?;
+        (flags & DAD_FAILED != 0).then(|| format!("{address} at {name}"))
+    });
+    all.collect()
 }
 
 #[cfg(test)]
@@ -166,11 +204,18 @@ mod tests {
 
     #[test]
     fn addresses_are_those_of_this_host() {
-        let routes = "proc/thread-self/net/fib_trie = Local:\\n  +-- 10.9.0.0/24 2 0 2\\n     |-- 10.9.0.0\\n        \
-            /24 link UNICAST\\n     |-- 10.9.0.1\\n        /32 host LOCAL\\n     |-- 127.0.0.1\\n        /32 host LOCAL\\n     \
-            |-- 10.9.0.255\\n        /32 link BROADCAST";
-        let found = addresses(&fixture::tree(routes).root);
-        assert_eq!(found, [Ipv4Addr::new(10, 9, 0, 1)]);
+        let tree = fixture::tree(
+            "proc/thread-self/net/fib_trie = Main:\\n  +-- 10.9.0.0/24 2 0 2\\n     |-- 10.9.0.0\\n        \
+            /24 link UNICAST\\n     |-- 10.8.0.0\\n        /16 universe BLACKHOLE\\nLocal:\\n     |-- 10.9.0.1\\n        \
+            /32 host LOCAL\\n     |-- 127.0.0.1\\n        /32 host LOCAL\\n     |-- 10.9.0.255\\n        \
+            /32 link BROADCAST\n\
+            proc/thread-self/net/if_inet6 = fd000000000000000000000000000005 02 40 00 c8   eth0\\n\
+            fd000000000000000000000000000006 02 40 00 80     eth0\\nx",
+        );
+        let (own, refused) = addresses(&tree.root);
+        assert_eq!(own, [Ipv4Addr::new(10, 9, 0, 1)]);
+        assert_eq!(refused, ["blackhole 10.8.0.0/16"]);
+        assert_eq!(duplicate_addresses(&tree.root), ["fd00::5 at eth0"]);
     }
 
     proptest! {

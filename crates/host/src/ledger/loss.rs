@@ -231,6 +231,18 @@ pub const CUT_BY_PROGRAM: LossKind = LossKind::new(
 pub const NO_ROUTE_OUT: LossKind = LossKind::new(At::Sender, "no_route_out", "no route out")
     .counted_by(&["Ip.OutNoRoutes", "Ip6.OutNoRoutes"])
     .dropped_for(&["IP_OUTNOROUTES"]);
+/// A policy of IPsec wants encryption, and has no state. The packets get a route that drops them without an answer.
+pub const NO_STATE_OUT: LossKind =
+    LossKind::new(At::Sender, "ipsec_state_out", "no state of IPsec")
+        .counted_by(&["XfrmOutNoStates"])
+        .dropped_for(&["NOT_SPECIFIED@dst_discard_out"]);
+/// A policy of IPsec blocks them (`EPERM`).
+pub const BLOCKED_OUT: LossKind = LossKind::new(
+    At::Sender,
+    "ipsec_block_out",
+    "blocked by a policy of IPsec",
+)
+.counted_by(&["XfrmOutPolBlock"]);
 /// Longer than the path takes, and not to be fragmented (`EMSGSIZE`). It is in `OutDiscards`, too.
 pub const TOO_LONG_OUT: LossKind =
     LossKind::new(At::Sender, "too_long_out", "too long for the path")
@@ -284,6 +296,8 @@ pub const OTHER_OUT: LossKind = LossKind::new(
 /// Every kind of loss of what this host sends, in the order of the packets' way.
 pub const LOSSES_OUT: &[&LossKind] = &[
     &NO_ROUTE_OUT,
+    &NO_STATE_OUT,
+    &BLOCKED_OUT,
     &SEND_BUFFER,
     &FIREWALL_OUT,
     &TOO_LONG_OUT,

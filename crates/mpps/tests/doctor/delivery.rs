@@ -160,7 +160,7 @@ fn a_flow_older_than_its_rule() {
     client.send_to(b"x", at(1)).expect("it can be sent");
     scenario.lab.settle().expect("it comes to rest");
     scenario.nft(&format!(
-        "add rule ip t p udp dport {PORT} dnat to 192.168.254.30"
+        "add rule ip t p udp dport {PORT} dnat to 192.168.254.77"
     ));
     let found = scenario.doctor(Some(PORT), || {
         for _ in 0..SENT {

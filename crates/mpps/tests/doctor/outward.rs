@@ -1,6 +1,6 @@
 //! Datagrams that do not leave this host.
 
-use super::scenario::{IP, PORT, SENT, Scenario, Traffic, expect, silent};
+use super::scenario::{IP, NFT, SENT, Scenario, Traffic, expect, silent, silent_but_for};
 use crate::common::run;
 use mpps_lab::address;
 use mpps_trial::{Need, Trial, trials};
@@ -12,7 +12,9 @@ use std::time::Duration;
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits(Need::Root, IP): no_route_out, a_neighbour_that_is_silent, a_queue_that_is_too_short,
-            a_queue_too_short_for_what_is_forwarded;
+            a_queue_too_short_for_what_is_forwarded, a_hop_limit_that_is_used_up, a_route_that_drops,
+            a_policy_without_a_key;
+        waits(Need::Root, NFT): errors_that_a_rule_drops;
     ]
 }
 
@@ -52,7 +54,9 @@ fn a_neighbour_that_is_silent() {
     });
     expect(&found, &[("way_out", 150, "192.168.254.77 on mpps-rx")]);
     scenario.sender_has(there);
-    silent(&scenario.doctor(None, || sends(&scenario, there, 150)));
+    // Its port has no socket.
+    let found = scenario.doctor(None, || sends(&scenario, there, 150));
+    silent_but_for(&found, "refused_sends");
 }
 
 fn a_queue_that_is_too_short() {
@@ -69,19 +73,98 @@ fn a_queue_that_is_too_short() {
         &[("way_out", lost, "queueing discipline of an interface")],
     );
     ip(&scenario, "tc qdisc del dev mpps-rx root");
-    silent(&scenario.doctor(None, || sends(&scenario, there, 100)));
+    let found = scenario.doctor(None, || sends(&scenario, there, 100));
+    silent_but_for(&found, "refused_sends");
 }
 
-/// The sender's packets come back to it by the receiver.
-fn a_queue_too_short_for_what_is_forwarded() {
+/// Packets of the sender to this address come back to it by the receiver.
+const FAR: &str = "203.0.113.9:4321";
+
+/// The receiver forwards, and the sender sends by it.
+fn forwarding() -> Scenario {
     let scenario = Scenario::new();
-    let far: IpAddr = [203, 0, 113, 9].into();
     ip(&scenario, "sysctl -qw net.ipv4.ip_forward=1");
     ip(&scenario, "ip route add 203.0.113.0/24 via 192.168.254.30");
     let route = ["route", "add", "203.0.113.0/24", "via", "192.168.254.1"];
     scenario.on_sender(|| run(Command::new("ip").args(route)).fine());
+    scenario
+}
+
+fn a_hop_limit_that_is_used_up() {
+    let scenario = forwarding();
+    let look = |hops: u32| {
+        scenario.doctor(None, || {
+            scenario.on_sender(|| {
+                let client = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+                client.set_ttl(hops).expect("an option");
+                for _ in 0..SENT {
+                    // An earlier one may be reported as lost.
+                    if client.send_to(&[0; 100], FAR).is_err() {
+                        client.send_to(&[0; 100], FAR).expect("it can be sent");
+                    }
+                }
+            });
+            scenario.lab.settle().expect("it comes to rest");
+        })
+    };
+    let found = look(1);
+    expect(
+        &found,
+        &[("bad_header", SENT, "hop limit (TTL) was used up")],
+    );
+    found.has_counted("Ip.InHdrErrors");
+    silent(&look(64));
+}
+
+fn a_route_that_drops() {
+    let scenario = forwarding();
+    let look = || scenario.doctor(None, || scenario.send(Traffic::to(FAR, SENT)));
+    ip(&scenario, "ip route replace blackhole 203.0.113.0/24");
+    let found = look();
+    expect(&found, &[("drop_reason", SENT, "blackhole")]);
+    found.balances();
+    ip(
+        &scenario,
+        "ip route replace 203.0.113.0/24 via 192.168.254.30",
+    );
+    silent(&look());
+}
+
+fn a_policy_without_a_key() {
+    let scenario = Scenario::new();
+    let there: IpAddr = address::v4(30).into();
+    let look = || scenario.doctor(None, || sends(&scenario, there, SENT));
+    ip(
+        &scenario,
+        "ip xfrm policy add dir out dst 192.168.254.30/32 proto udp tmpl proto esp mode transport",
+    );
+    let found = look();
+    expect(
+        &found,
+        &[("way_out", SENT, "there is no state (key) for it")],
+    );
+    ip(&scenario, "ip xfrm policy flush");
+    silent_but_for(&look(), "refused_sends");
+}
+
+/// No program has the port there.
+fn errors_that_a_rule_drops() {
+    let scenario = Scenario::new();
+    let there: IpAddr = address::v4(30).into();
+    let look = || scenario.doctor(None, || sends(&scenario, there, SENT));
+    scenario.nft(
+        "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
+         add rule inet t c icmp type destination-unreachable drop",
+    );
+    expect(&look(), &[("firewall", 0, "error messages (ICMP)")]);
+    scenario.nft("delete table inet t");
+    silent_but_for(&look(), "refused_sends");
+}
+
+fn a_queue_too_short_for_what_is_forwarded() {
+    let scenario = forwarding();
     let look = |datagrams| {
-        let traffic = Traffic::to(&format!("{far}:{PORT}"), datagrams);
+        let traffic = Traffic::to(FAR, datagrams);
         scenario.doctor(None, || scenario.send(traffic))
     };
     ip(

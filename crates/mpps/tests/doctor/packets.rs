@@ -14,7 +14,7 @@ use std::process::Command;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root, IP): a_link_that_bounces, a_cable_that_is_out, a_route_that_drops, a_policy_of_ipsec;
+        waits(Need::Root, IP): a_link_that_bounces, a_cable_that_is_out, a_policy_of_ipsec;
         waits(Need::Root):
             fragments_without_memory,
             a_group_that_nobody_joined,
@@ -348,25 +348,6 @@ fn no_route_onward() {
     found.balances();
 }
 
-fn a_route_that_drops() {
-    let scenario = Scenario::new();
-    scenario.neighbour(address::v4(99).into(), &scenario.hardware_address());
-    let route = ["route", "add", "blackhole", "192.168.254.99"];
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
-        run(Command::new("ip").args(route)).fine();
-    });
-    let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(99), SENT)));
-    let scenario = Scenario::new();
-    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
-    healthy(
-        &scenario.doctor(None, || scenario.send(large(&at(1)))),
-        SENT,
-    );
-    expect(&found, &[("unrouted", SENT, "cause is not known")]);
-    found.balances();
-}
-
 /// Datagrams of two fragments, without memory to put them together.
 fn fragments_without_memory() {
     let scenario = Scenario::new();
@@ -376,6 +357,12 @@ fn fragments_without_memory() {
     let fails = found.grown("Ip.ReasmFails");
     assert!(fails >= SENT, "{fails}");
     expect(&found, &[("fragments", fails, "fragments of datagrams")]);
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &at(1));
+    healthy(
+        &scenario.doctor(None, || scenario.send(large(&at(1)))),
+        SENT,
+    );
 }
 
 /// A raw socket writes its own UDP header, with a wrong checksum. Short datagrams are checked when

@@ -468,3 +468,53 @@ fn joined_groups_are_told_with_interface_and_source() {
         &["bind it to 0.0.0.0", joined],
     );
 }
+
+#[test]
+fn what_comes_back_with_an_own_address_was_sent_here() {
+    let drops = [dropped("IP_LOCAL_SOURCE", 90)];
+    for (sent, words) in [(100, "hairpin"), (10, "two hosts have one address")] {
+        let found = look(
+            90,
+            &[("Ip.InReceives", 90), ("Udp.OutDatagrams", sent)],
+            &drops,
+            |_| (),
+        );
+        says(&found, "drop_reason", false, &[words]);
+        assert_eq!(
+            found[0].what.contains("two hosts"),
+            sent == 10,
+            "{found:#?}"
+        );
+    }
+}
+
+#[test]
+fn an_address_that_another_host_has_too_gets_nothing() {
+    for duplicates in [vec!["fd00::5 at eth1".to_owned()], vec![]] {
+        let found = look(0, &[("Ip.InReceives", 0)], &[], |facts| {
+            facts.sockets = vec![socket("[::]:53", 1, 0)];
+            facts.duplicate_addresses.clone_from(&duplicates);
+        });
+        says(&found, "nothing_arrives", false, &["no interface received"]);
+        assert_eq!(found[0].what.contains("fd00::5"), !duplicates.is_empty());
+        assert_eq!(
+            found[0].remedy.contains("dadfailed"),
+            !duplicates.is_empty()
+        );
+    }
+}
+
+#[test]
+fn a_socket_of_ipv6_only_is_told_where_ipv4_comes() {
+    let drops = [dropped("NO_SOCKET", 90)];
+    for (only_v6, local) in [(true, "[::]:53"), (false, "10.0.0.1:53")] {
+        let found = look(90, &[("Udp.NoPorts", 90)], &drops, |facts| {
+            facts.sockets = vec![UdpEntry {
+                only_v6,
+                ..socket(local, 1, 0)
+            }];
+        });
+        says(&found, "listener_elsewhere", false, &[local]);
+        assert_eq!(found[0].remedy.contains("IPV6_V6ONLY"), only_v6);
+    }
+}

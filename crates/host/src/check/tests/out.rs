@@ -333,3 +333,54 @@ fn a_remedy_is_not_what_is_in_force_already() {
         );
     }
 }
+
+#[test]
+fn a_policy_of_ipsec_without_a_key_is_told() {
+    let discarded = DropCount {
+        place: "dst_discard_out".to_owned(),
+        ..sent("NOT_SPECIFIED")
+    };
+    let look = |counters: &[(&str, u64)], drops: Option<&[DropCount]>| {
+        let zero: Vec<_> = counters.iter().map(|(name, _)| (*name, 0)).collect();
+        let (before, after) = (host(&zero), later(host(counters)));
+        let drops = drops.map(|drops| (&[][..], drops, 1));
+        let seen = Observed::new(&before, &after, drops, asked(None));
+        let found = findings(&seen);
+        let words = found
+            .first()
+            .map(|one| (one.count, one.confidence, one.what.clone()));
+        (words, WayOut::of(&seen))
+    };
+    let (left, none) = (
+        ("Udp.OutDatagrams", LOST + 5),
+        ("XfrmOutNoStates", 2 * LOST),
+    );
+    for (counters, drops, expected) in [
+        (
+            &[left, none][..],
+            Some(&[discarded.clone()][..]),
+            Some((LOST, Confidence::Certain)),
+        ),
+        // A connected socket asks once.
+        (
+            &[left],
+            Some(&[discarded]),
+            Some((LOST, Confidence::Possible)),
+        ),
+        (&[left, none], None, Some((LOST + 5, Confidence::Likely))),
+        // It may be of TCP.
+        (&[left, none], Some(&[]), None),
+    ] {
+        let (found, out) = look(counters, drops);
+        let told = found
+            .as_ref()
+            .map(|(count, confidence, _)| (*count, *confidence));
+        assert_eq!(told, expected, "{found:?}");
+        let words = "there is no state (key) for it";
+        assert!(found.is_none_or(|(.., what)| what.contains(words)));
+        assert_eq!(out.sent, LOST + 5, "{out}");
+    }
+    let (blocked, out) = look(&[("XfrmOutPolBlock", LOST)], Some(&[]));
+    assert!(blocked.is_some_and(|(.., what)| what.contains("blocks")));
+    assert_eq!((out.sent, out.left), (LOST, 0));
+}

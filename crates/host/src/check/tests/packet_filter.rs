@@ -312,6 +312,29 @@ fn a_port_that_is_not_published_is_not_a_program_to_start() {
     }
 }
 
+#[test]
+fn a_container_neither_publishes_nor_gets_its_own_published_port() {
+    let look = |filter, forwarding| {
+        let grown = [
+            ("Udp.NoPorts", 900),
+            ("Ip.InReceives", 900),
+            ("Ip.Forwarding", forwarding),
+        ];
+        let drops = [dropped("NO_SOCKET", 900)];
+        looked(&grown, &drops, filter, elsewhere(), &arrives)
+    };
+    let (start, publish) = ("start the program", "docker run -p 53:53/udp");
+    let said = |confidence| ("no_listener", false, confidence);
+    // It asks, and its rule leaves out its own interface.
+    let own = filter(&[rule(17)], &[flow("172.17.0.2:4000", HERE, HERE)]);
+    let words = ["the container that the rule leads to", "MASQUERADE"];
+    says(&look(own, 1), said(Possible), &words, &[start, publish]);
+    // Another one has the same port.
+    let none = PacketFilter::default;
+    says(&look(none(), 2), said(Certain), &[start], &[publish]);
+    says(&look(none(), 1), said(Likely), &[publish], &[start]);
+}
+
 const PLAIN: [&str; 2] = ["a rule of the packet filter dropped", "nft -a list ruleset"];
 const GUESSES: [&str; 4] = ["invalid", "answers", "legacy", "forwarded"];
 
@@ -558,4 +581,41 @@ fn an_idle_interface_points_to_its_other_end() {
         &["eth0 is down", "ip link set dev eth0 up"],
         &["--netns node"],
     );
+}
+
+#[test]
+fn what_a_nat_has_forgotten_may_come_for_no_socket() {
+    let look = |counter, drops: &[DropCount], forwarding, is_tracked: bool| {
+        let grown = [
+            (counter, 900),
+            ("Ip.InReceives", 900),
+            ("Ip.Forwarding", forwarding),
+        ];
+        let change = |facts: &mut Observation, _| {
+            facts.conntrack = is_tracked.then(Conntrack::default);
+            facts.settings = [
+                ("net.netfilter.nf_conntrack_udp_timeout", 30),
+                ("net.netfilter.nf_conntrack_udp_timeout_stream", 120),
+            ]
+            .into();
+        };
+        looked(&grown, drops, PacketFilter::default(), asked(None), &change)
+    };
+    let words = ["has forgotten, 30 s after", "a keepalive"];
+    let (refused, ruled) = (
+        [dropped("NO_SOCKET", 900)],
+        [dropped("NETFILTER_DROP", 900)],
+    );
+    let lost = ("no_listener", false, Certain);
+    says(&look("Udp.NoPorts", &refused, 1, true), lost, &words, &[]);
+    says(
+        &look("Ip.OutRequests", &ruled, 1, true),
+        ("firewall", true, Certain),
+        &words,
+        &[],
+    );
+    for (forwarding, is_tracked) in [(2, true), (1, false)] {
+        let found = look("Udp.NoPorts", &refused, forwarding, is_tracked);
+        says(&found, lost, &[], &words);
+    }
 }

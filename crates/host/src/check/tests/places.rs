@@ -62,6 +62,18 @@ fn a_function_or_a_mark_tells_the_cause() {
             "group",
         ),
         (
+            drop_at("NOT_SPECIFIED", "ip_error", 0),
+            Likely,
+            "blackhole",
+            "not known",
+        ),
+        (
+            drop_at("NOT_SPECIFIED", "ip_forward", 0),
+            Likely,
+            "TPROXY",
+            "blackhole",
+        ),
+        (
             drop_at("OTHERHOST", "", MARK_OWN_ADDRESS),
             Likely,
             "VLAN tag",
@@ -87,7 +99,8 @@ fn a_function_or_a_mark_tells_the_cause() {
         ),
     ] {
         // Frames for others do not reach IP; nor does what an unknown function dropped.
-        let came: &[(&str, u64)] = if says == "source route" { &AT_IP } else { &[] };
+        let is_at_ip = ["source route", "blackhole", "TPROXY"].contains(&says);
+        let came: &[(&str, u64)] = if is_at_ip { &AT_IP } else { &[] };
         let (found, ledger) = look(came, &[drop], asked(Some(53)), |_| ());
         let (check, is_remark, sure, words) = first(&found);
         assert_eq!(

@@ -379,14 +379,81 @@ fn a_port_that_nat_translates_needs_no_socket() {
 }
 
 #[test]
-fn a_refused_datagram_costs_a_connected_socket_the_next() {
-    let counters = [("Icmp.InDestUnreachs", 9), ("Udp.OutDatagrams", 90)];
-    for (remotes, expected) in [
-        (&[Some("10.0.0.7:8125")][..], Some(false)),
-        (&[Some("10.0.0.7:8125"), None], Some(true)),
-        (&[None], None),
-        (&[Some("127.0.0.1:8125")], None),
+fn a_hop_limit_that_is_used_up_is_no_damage() {
+    let look = |counters: &[(&str, u64)]| {
+        let found = seen_with(counters, &[], asked(None), |_| (), findings);
+        let first = found.first();
+        first.map(|one| (one.check.clone(), one.is_remark, one.what.clone()))
+    };
+    let (bad, sent) = (("Ip.InHdrErrors", 40), ("Udp.OutDatagrams", 90));
+    for (counters, expected, says) in [
+        (
+            &[bad, ("Icmp.OutTimeExcds", 2)][..],
+            Some(("bad_header", false)),
+            "routes lead in a circle",
+        ),
+        (&[bad], Some(("bad_header", false)), "damaged IP header"),
+        // Datagrams that miss fragments send the same message.
+        (
+            &[bad, ("Icmp.OutTimeExcds", 2), ("Ip.ReasmFails", 2)],
+            Some(("bad_header", false)),
+            "damaged IP header",
+        ),
+        (
+            &[sent, ("Icmp.InTimeExcds", 5)],
+            Some(("refused_sends", false)),
+            "routers on the way",
+        ),
+        (
+            &[sent, ("Icmp.InTimeExcds", 1)],
+            Some(("refused_sends", true)),
+            "traceroute",
+        ),
+        (&[sent], None, ""),
     ] {
+        let found = look(counters);
+        let told = found
+            .as_ref()
+            .map(|(check, is_remark, _)| (&**check, *is_remark));
+        assert_eq!(told, expected, "{found:?}");
+        assert!(found.is_none_or(|(.., what)| what.contains(says)), "{says}");
+    }
+}
+
+#[test]
+fn routes_that_refuse_are_told_where_nothing_else_leaves() {
+    for (sent, networks, expected) in [
+        (0, &["blackhole 10.7.2.0/24"][..], true),
+        (9, &["blackhole 10.7.2.0/24"], false),
+        (0, &[], false),
+    ] {
+        let set = |facts: &mut Observation| {
+            facts.refused_networks = networks.iter().map(|&one| one.to_owned()).collect();
+        };
+        let counters = [("Udp.OutDatagrams", sent)];
+        let found = seen_with(&counters, &[], asked(None), set, findings);
+        let is_told = found.iter().any(|one| {
+            one.check == "way_out" && one.is_remark && one.what.contains("blackhole 10.7.2.0/24")
+        });
+        assert_eq!(is_told, expected, "{found:#?}");
+    }
+}
+
+#[test]
+fn a_refused_datagram_costs_a_connected_socket_the_next() {
+    for (remotes, got, expected) in [
+        (&[Some("10.0.0.7:8125")][..], 90, Some(false)),
+        (&[Some("10.0.0.7:8125"), None], 90, Some(true)),
+        // Of answers some clients that went refuse theirs.
+        (&[None], 90, None),
+        (&[None], 2, Some(true)),
+        (&[Some("127.0.0.1:8125")], 90, None),
+    ] {
+        let counters = [
+            ("Icmp.InDestUnreachs", 9),
+            ("Udp.OutDatagrams", 90),
+            ("Udp.InDatagrams", got),
+        ];
         let set = |facts: &mut Observation| {
             let sockets = remotes.iter().enumerate().map(|(at, remote)| UdpEntry {
                 remote: remote.map(|to| to.parse().expect("an address")),
