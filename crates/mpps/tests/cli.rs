@@ -62,6 +62,7 @@ fn of_functions() -> Vec<Trial> {
             hostile::a_namespace_may_have_any_name,
             starting::a_root_who_lacks_a_capability_is_told_which,
             starting::a_limit_is_told_by_its_name;
+        waits(Need::Namespace, Need::Program("bash", "bash")): hostile::a_completed_name_runs_nothing;
         waits(Need::Program("script", "bsdutils")): starting::a_held_terminal_keeps_no_run_from_ending;
         waits(Need::Namespace):
             an_interface_without_traffic_is_named,

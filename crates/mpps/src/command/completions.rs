@@ -20,9 +20,9 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: String,
 }
 
-/// How a shell lists the interfaces, and the network namespaces.
-const INTERFACES: &str = "command ls /sys/class/net";
-const NAMESPACES: &str = "command ls /run/netns 2>/dev/null";
+/// The directories of the interfaces, and of the network namespaces.
+const INTERFACES: &str = "/sys/class/net";
+const NAMESPACES: &str = "/run/netns";
 
 /// Prints the completions.
 pub(super) fn run(args: &CompletionsArgs) -> Result<CommandEnding> {
@@ -62,7 +62,8 @@ fn program() -> Command {
         .subcommands(shown)
 }
 
-/// Bash completes the value of an option by `compgen -f` below a line `--OPTION)`.
+/// Bash completes the value of an option by `compgen -f` below a line `--OPTION)`. Another list is one of
+/// files, too: `compgen -W` would run a name such as `$(id)`, and only names of files are quoted.
 fn bash(script: &str) -> String {
     let mut list = None;
     let lines = script.lines().map(|line| {
@@ -73,9 +74,12 @@ fn bash(script: &str) -> String {
             _ => {}
         }
         match list {
-            Some(command) => line.replace(
-                "compgen -f \"${cur}\"",
-                &format!("compgen -W \"$({command})\" -- \"${{cur}}\""),
+            Some(directory) => line.replace(
+                "COMPREPLY=($(compgen -f \"${cur}\"))",
+                &format!(
+                    "mapfile -t COMPREPLY < <(builtin cd {directory} 2>/dev/null && compgen -f -- \"${{cur}}\"); \
+                     compopt -o filenames 2>/dev/null"
+                ),
             ),
             None => line.to_owned(),
         }
@@ -91,14 +95,14 @@ fn fish(script: &str) -> String {
             line if line.contains(" -l netns ") => NAMESPACES,
             _ => return line.to_owned(),
         };
-        format!("{line} -f -a \"({list})\"")
+        format!("{line} -f -a \"(command ls {list} 2>/dev/null)\"")
     });
     lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Zsh names what completes a value behind the value's name.
 fn zsh(script: &str) -> String {
-    let namespaces = format!(":NAME|PID|FILE:($({NAMESPACES}))");
+    let namespaces = format!(":NAME|PID|FILE:($(command ls {NAMESPACES} 2>/dev/null))");
     script
         .replace(":IF:_default", ":IF:_net_interfaces")
         .replace("::interface:_default", "::interface:_net_interfaces")
@@ -114,11 +118,14 @@ mod tests {
         for (shell, words) in [
             (
                 Shell::Bash,
-                ["compgen -W \"$(command ls /sys/class/net)\"", "/run/netns"],
+                [
+                    "(builtin cd /sys/class/net 2>/dev/null && compgen",
+                    "/run/netns",
+                ],
             ),
             (
                 Shell::Fish,
-                ["-a \"(command ls /sys/class/net)\"", "/run/netns"],
+                ["-a \"(command ls /sys/class/net ", "/run/netns"],
             ),
             (Shell::Zsh, [":IF:_net_interfaces", "/run/netns"]),
         ] {

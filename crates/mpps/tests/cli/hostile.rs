@@ -6,6 +6,7 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::text::{ShellWord, is_clean};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::UdpSocket;
@@ -131,6 +132,20 @@ pub(crate) fn names_of_interfaces_steer_nothing() {
         running.line("waiting for packets");
         expect_clean(&[name], &running.interrupt());
     }
+}
+
+/// A shell that completes the names of interfaces runs none of them.
+pub(crate) fn a_completed_name_runs_nothing() {
+    let script = "mount -t sysfs none /sys && source <(\"$0\" completions bash) && COMP_CWORD=3 &&
+        COMP_WORDS=(mpps recv --interface '') && _mpps mpps '' --interface &&
+        printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "bash", "-c", script, env!("CARGO_BIN_EXE_mpps")]);
+    let completed = host().run(|| run(&mut shell)).expect("it can be entered");
+    assert_eq!(completed.err, "", "{completed:#?}");
+    let names: BTreeSet<&str> = completed.out.lines().collect();
+    let all = NAMES.into_iter().chain(["plain0", "lo"]);
+    assert_eq!(names, all.collect());
 }
 
 /// Does this while datagrams go to the address.
