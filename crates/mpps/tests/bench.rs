@@ -1,7 +1,7 @@
 //! `mpps bench` from end to end: its rows, ledgers and files, interruption, a closed pipe, and an
 //! ordinary user's rows.
 
-use crate::common::{self, Ended, Running, mpps, run};
+use crate::common::{self, Ended, Running, directory, mpps, run};
 use mpps::experiment::receive_paths::ndr::result::{NdrBody, NdrResult, NdrRow};
 use mpps::experiment::receive_paths::result::{BenchBody, BenchResult, BenchRow, SpreadRow};
 use mpps_host::Station;
@@ -46,10 +46,6 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 const FILES: [&str; 4] = ["bench", "--json=data.json", "--html", "page.html"];
-
-fn directory() -> TempDir {
-    tempfile::tempdir().expect("a directory can be had")
-}
 
 /// Runs in a directory, with names of its own for the files.
 fn bench(directory: &TempDir, arguments: &[&str]) -> Ended {

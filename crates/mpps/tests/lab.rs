@@ -5,7 +5,7 @@ mod commands;
 mod placement;
 mod points;
 
-use crate::common::{self, Ended, Running, mpps, run};
+use crate::common::{self, Ended, Running, directory, mpps, run};
 use mpps::experiment::ladder::result::{LabBody, LabResult, RungCpuBusy, RungResult, TakenBy};
 use mpps_host::Witness;
 use mpps_trial::{Need, Trial, trials};
@@ -42,10 +42,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             without_its_sysctls_it_is_silent,
             a_pid_namespace_without_kernel_threads_has_a_lab;
     ]
-}
-
-fn directory() -> TempDir {
-    tempfile::tempdir().expect("a directory can be had")
 }
 
 /// Climbs in a directory, with names of its own for the files.

@@ -1,7 +1,7 @@
 //! `mpps lab tcp` from end to end: our servers and others, ledgers, files, interruption, and
 //! leftovers of a killed lab.
 
-use crate::common::{self, Ended, Running, mpps, run};
+use crate::common::{self, Ended, Running, directory, marked, mpps, run};
 use mpps::experiment::connections::result::{TcpCell, TcpLabBody, TcpLabResult};
 use mpps::program::connections::ServeResult;
 use mpps_host::{Snapshot, Topology};
@@ -34,10 +34,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Root, Need::Cpus(2)):
             with_affinity_a_connection_is_served_on_the_cpu_of_its_queue;
     ]
-}
-
-fn directory() -> TempDir {
-    tempfile::tempdir().expect("a directory can be had")
 }
 
 fn lab(directory: &TempDir, arguments: &[&str]) -> Ended {
@@ -335,20 +331,6 @@ fn interrupted_it_keeps_what_it_has() {
 fn killed_it_keeps_what_it_had() {
     let result = ended_early(|running| running.signal("KILL"));
     accounted_for(&result.cells[0]);
-}
-
-/// Processes that have a marker in their environment.
-fn marked(marker: &str) -> Vec<String> {
-    let processes = fs::read_dir("/proc").expect("/proc is mounted");
-    processes
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.parse::<u32>().is_ok())
-        .filter(|name| {
-            let environment = fs::read(format!("/proc/{name}/environ")).unwrap_or_default();
-            let mut words = environment.split(|byte| *byte == 0);
-            words.any(|word| word == marker.as_bytes())
-        })
-        .collect()
 }
 
 /// The cell of a server that is killed is skipped with the reason, and the next one is measured.

@@ -1,7 +1,7 @@
 //! Files that never end, that wait, or that another user has put in the way; and those that do not.
 
 use super::expect_refusal;
-use crate::common::{Ended, Running, as_nobody, copy_for_all, mpps, run};
+use crate::common::{Ended, Running, as_nobody, copy_for_all, directory, mpps, run};
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -18,10 +18,6 @@ const OTHER: u32 = 65_534;
 const RESULT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lab.json");
 /// A part of its report.
 const FACT: &str = "GSO sender to GRO receiver";
-
-fn directory() -> TempDir {
-    tempfile::tempdir().expect("a directory can be had")
-}
 
 fn named_pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();

@@ -18,6 +18,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// How long a command may take to print the expected text, or to end. Only a failure takes that
 /// long.
@@ -110,6 +111,24 @@ pub(crate) fn quiet_namespace() -> NetNamespace {
         .expect("it can be entered")
         .expect("it has a loopback interface");
     namespace
+}
+
+/// The numbers of the processes with this marker in their environment.
+pub(crate) fn marked(marker: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let marked = all.filter(|entry| {
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        let mut words = environment.split(|byte| *byte == 0);
+        words.any(|word| word == marker.as_bytes())
+    });
+    marked
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+/// A new directory, removed at its end.
+pub(crate) fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory can be had")
 }
 
 /// The exit status of a command, and its output.

@@ -1,8 +1,7 @@
 //! Commands on the receiver host, and how they end.
 
-use crate::common::{Running, mpps, run};
+use crate::common::{Running, marked, mpps, run};
 use std::collections::BTreeSet;
-use std::fs;
 
 pub(super) fn commands_run_on_the_receiver() {
     let lab = |command: &[&str]| {
@@ -41,28 +40,16 @@ fn visited(name: &str, script: &str) -> (Running, String) {
     (running, format!("MPPS_TEST_MARKER={value}"))
 }
 
-/// The marked processes that there are.
-fn processes(marker: &str) -> Vec<String> {
-    let all = fs::read_dir("/proc").expect("/proc is mounted").flatten();
-    let marked = all.filter(|entry| {
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        String::from_utf8_lossy(&environment).contains(marker)
-    });
-    marked
-        .map(|entry| entry.path().display().to_string())
-        .collect()
-}
-
 pub(super) fn a_signal_ends_the_command_and_the_lab() {
     for (signal, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("TERM", 15)] {
         // One child, in the background, has a session of its own.
         let script = "setsid sleep 1000 & echo ready; sleep 1000";
         let (running, marker) = visited(signal, script);
-        assert!(!processes(&marker).is_empty());
+        assert!(!marked(&marker).is_empty());
         running.signal(signal);
         let ended = running.end();
         assert_eq!(ended.code(), 128 + number, "{signal}: {ended:#?}");
-        assert_eq!(processes(&marker), [""; 0], "{signal}");
+        assert_eq!(marked(&marker), [""; 0], "{signal}");
     }
 }
 
@@ -78,5 +65,5 @@ pub(super) fn a_command_ends_as_it_likes() {
     running.signal("TERM");
     let ended = running.end();
     assert_eq!(ended.code(), 128 + 15, "{ended:#?}");
-    assert_eq!(processes(&marker), [""; 0]);
+    assert_eq!(marked(&marker), [""; 0]);
 }
