@@ -6,7 +6,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 /// A set of watched descriptors; closed when dropped.
@@ -107,11 +107,7 @@ impl Epoll {
     }
 }
 
-impl AsFd for Epoll {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(Epoll, fd);
 
 impl Interest {
     /// Reports only errors and hang-ups, which cannot be switched off.

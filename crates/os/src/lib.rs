@@ -4,6 +4,17 @@
 //! crate with `unsafe` code.
 #![allow(unsafe_code, reason = "system calls are wrapped here")]
 
+/// Lends the descriptor that a type has in this field.
+macro_rules! lends_descriptor {
+    ($owner:ty, $($field:ident).+) => {
+        impl std::os::fd::AsFd for $owner {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                std::os::fd::AsFd::as_fd(&self.$($field).+)
+            }
+        }
+    };
+}
+
 pub mod bpf;
 pub mod capability;
 pub mod clock;

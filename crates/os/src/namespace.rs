@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
@@ -128,11 +128,7 @@ impl NetNamespace {
     }
 }
 
-impl AsFd for NetNamespace {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(NetNamespace, fd);
 
 /// Makes an ordinary user root in a new user namespace with its own mount namespace, so that the
 /// process may make network namespaces (`user_namespaces(7)`).

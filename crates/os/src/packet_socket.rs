@@ -221,8 +221,4 @@ pub fn close_on_exec(fd: BorrowedFd<'_>) -> CallResult<()> {
     rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC).on("fcntl F_SETFD", fd.as_raw_fd())
 }
 
-impl AsFd for PacketSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(PacketSocket, fd);

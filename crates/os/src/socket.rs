@@ -7,7 +7,7 @@ use crate::option::{BUFFER_BYTES_MAX, send_buffer, set_option, set_send_buffer, 
 use rustix::net::sockopt::{self, Timeout};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 // Values from include/uapi/asm-generic/socket.h and include/uapi/linux/udp.h, for the names that
@@ -259,11 +259,7 @@ impl UdpSocket {
     }
 }
 
-impl AsFd for UdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(UdpSocket, fd);
 
 /// Gives a reuseport group the program of [`UdpSocket::steer_by_cpu`].
 pub(crate) fn attach_cpu_steering(

@@ -10,7 +10,7 @@ use rustix::net::{
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// The options of a listener. Every connection that it accepts inherits them, which saves a system
@@ -149,11 +149,7 @@ impl AcceptingSocket {
     }
 }
 
-impl AsFd for AcceptingSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(AcceptingSocket, fd);
 
 /// How far a peer's kernel has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -322,11 +318,7 @@ impl TcpStream {
     }
 }
 
-impl AsFd for TcpStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(TcpStream, fd);
 
 impl From<OwnedFd> for TcpStream {
     /// The descriptor must not block.

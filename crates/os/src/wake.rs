@@ -3,7 +3,7 @@
 use crate::CallResult;
 use crate::error::On;
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// A descriptor that is readable from the first [`Wake::wake`] until [`Wake::clear`].
 #[derive(Debug)]
@@ -34,11 +34,7 @@ impl Wake {
     }
 }
 
-impl AsFd for Wake {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(Wake, fd);
 
 #[cfg(test)]
 mod tests {

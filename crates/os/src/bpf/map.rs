@@ -207,11 +207,7 @@ impl XskMap {
     }
 }
 
-impl AsFd for XskMap {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.table.fd.as_fd()
-    }
-}
+lends_descriptor!(XskMap, table.fd);
 
 impl<K, V> AsFd for PerCpuMap<K, V> {
     fn as_fd(&self) -> BorrowedFd<'_> {

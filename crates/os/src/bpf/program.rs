@@ -1,6 +1,6 @@
 //! A program in the kernel, checked by its verifier.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use super::{AssemblyError, Command, Instruction, call, object_info, object_name, owned};
 use crate::error::On;
@@ -335,11 +335,7 @@ impl Program {
     }
 }
 
-impl AsFd for Program {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(Program, fd);
 
 fn load(
     attributes: LoadAttributes,

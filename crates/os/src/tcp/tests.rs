@@ -5,6 +5,7 @@ use crate::poll::Waiter;
 use crate::sched;
 use std::io::{Read, Write};
 use std::net::TcpStream as Plain;
+use std::os::fd::{AsFd, BorrowedFd};
 
 fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))

@@ -13,7 +13,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -386,17 +385,14 @@ fn open_way(
     Ok(way)
 }
 
-impl AsFd for Receiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+lends_descriptor!(Receiver, socket);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::namespace::NetNamespace;
     use crate::netlink::link;
+    use std::os::fd::AsFd;
 
     /// Every kernel can do what one without `recvfrom(2)` needs.
     #[test]

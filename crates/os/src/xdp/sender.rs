@@ -7,7 +7,6 @@ use super::socket::{RingKind, XdpSocket};
 use super::transmitter::Transmitter;
 use super::umem::Umem;
 use crate::CallResult;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Frames that a zero-copy driver may receive into, and their share of all at the most.
@@ -122,17 +121,14 @@ impl XdpSender {
     }
 }
 
-impl AsFd for XdpSender {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.transmitter.socket.as_fd()
-    }
-}
+lends_descriptor!(XdpSender, transmitter.socket);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::namespace::NetNamespace;
     use crate::netlink::link;
+    use std::os::fd::AsFd;
 
     /// Where the kernel knows `XDP_MAX_TX_SKB_BUDGET`, one call sends all that is in the ring.
     #[test]

@@ -262,11 +262,7 @@ impl XdpSocket {
     }
 }
 
-impl AsFd for XdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
+lends_descriptor!(XdpSocket, fd);
 
 fn map<S: RingSlot>(
     fd: BorrowedFd<'_>,

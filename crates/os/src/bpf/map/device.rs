@@ -1,7 +1,5 @@
 //! The interfaces that XDP programs send frames to.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use super::{RawMap, bytes_of};
 use crate::CallResult;
 
@@ -54,8 +52,4 @@ impl DeviceMap {
     }
 }
 
-impl AsFd for DeviceMap {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.table.fd.as_fd()
-    }
-}
+lends_descriptor!(DeviceMap, table.fd);
