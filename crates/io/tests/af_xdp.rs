@@ -1,6 +1,7 @@
 //! The AF_XDP backend in a lab: each packet once and counted, whatever the queue, the size of the
 //! ring, the way of waiting; and nothing is left behind.
 
+use crate::check;
 use mpps_io::parts::{FlowCounters, FlowFilter};
 use mpps_io::{
     Attach, CopyMode, Destination, Error, OutQueue, Property, Rx, RxConfig, Served, SocketMap, Tx,
@@ -120,13 +121,6 @@ fn receive_most(rx: &mut dyn Rx, wait: Wait, most: usize) -> Result<Vec<u8>, Fai
         }
     }
     Ok(numbers)
-}
-
-fn check<T: PartialEq + std::fmt::Debug>(got: T, expected: T, what: &str) -> Result<(), Failed> {
-    if got == expected {
-        return Ok(());
-    }
-    Err(format!("{what}: {got:?} instead of {expected:?}").into())
 }
 
 /// A ring that no thread empties, and a sender that is too fast for the device. The datagrams sent

@@ -1,6 +1,6 @@
 //! The kernel's own generator against the kernel: in a lab.
 
-use crate::{can, has_lab, lab};
+use crate::{can, check, has_lab, lab};
 use mpps_io::backend;
 use mpps_io::{Rx, RxConfig, Stamp, StampKind, Tx, TxConfig, Wait};
 use mpps_lab::{Lab, LabHost};
@@ -35,10 +35,10 @@ fn every_frame_is_accounted_for() -> Result<(), Failed> {
         let after = counts(lab)?;
         let grown = |name: &str| after[name] - before.get(name).copied().unwrap_or(0);
         // Another program of this host may have been heard meanwhile, but never at this link.
-        check_equal("sent and refused", grown("sent") + grown("refused"), FRAMES)?;
-        check_equal("arrived", grown("arrived"), grown("sent"))?;
+        check(grown("sent") + grown("refused"), FRAMES, "sent and refused")?;
+        check(grown("arrived"), grown("sent"), "arrived")?;
         let dropped = rx.counters().dropped;
-        check_equal("received and dropped", datagrams + dropped, grown("sent"))?;
+        check(datagrams + dropped, grown("sent"), "received and dropped")?;
     }
     Ok(())
 }
@@ -61,14 +61,14 @@ fn flows_take_turns() -> Result<(), Failed> {
             .iter()
             .map(SocketAddr::port)
             .collect();
-        check_equal("flows", ports.len(), usize::from(FLOWS))?;
-        check_equal("ports", ports.keys().copied().collect(), own)?;
+        check(ports.len(), usize::from(FLOWS), "flows")?;
+        check(ports.keys().copied().collect(), own, "ports")?;
         let first = ports.values().next().copied();
-        check_equal("datagrams of the first flow", first, Some(3))?;
-        check_equal(
-            "of all others",
+        check(first, Some(3), "datagrams of the first flow")?;
+        check(
             ports.values().skip(1).all(|count| *count == 2),
             true,
+            "of all others",
         )?;
     }
     Ok(())
@@ -92,31 +92,31 @@ fn stamps_tell_every_loss() -> Result<(), Failed> {
         }
         _ => torn += 1,
     })?;
-    check_equal("unreadable stamps", torn, 0)?;
-    check_equal("different stamps", seen.len() as u64, datagrams)?;
+    check(torn, 0, "unreadable stamps")?;
+    check(seen.len() as u64, datagrams, "different stamps")?;
     let behind = |(flow, sequence): &(u16, u64)| sequence * FLOWS + u64::from(*flow) >= FRAMES;
-    check_equal(
-        "stamps of frames that were not sent",
+    check(
         seen.iter().any(behind),
         false,
+        "stamps of frames that were not sent",
     )?;
 
     write_stamp(&mut *tx, StampKind::End);
-    check_equal("markers", tx.send(0, 1)?.accepted, FLOWS)?;
+    check(tx.send(0, 1)?.accepted, FLOWS, "markers")?;
     let mut totals = BTreeMap::new();
     drain(lab, &mut *rx, |_, payload| {
         if let Some(stamp) = Stamp::read(payload) {
             totals.insert(stamp.flow, (stamp.kind, stamp.sequence));
         }
     })?;
-    check_equal("flows with a total", totals.len() as u64, FLOWS)?;
-    check_equal(
-        "totals",
+    check(totals.len() as u64, FLOWS, "flows with a total")?;
+    check(
         totals.values().map(|(_, total)| total).sum(),
         FRAMES,
+        "totals",
     )?;
     let all_end = totals.values().all(|(kind, _)| *kind == StampKind::End);
-    check_equal("all markers", all_end, true)
+    check(all_end, true, "all markers")
 }
 
 fn an_interface_that_would_lose_all_is_refused() -> Result<(), Failed> {
@@ -136,14 +136,14 @@ fn an_interface_that_would_lose_all_is_refused() -> Result<(), Failed> {
         .err()
         .ok_or("opened without a neighbour")?
         .to_string();
-    check_equal(
-        "names ring.target_mac",
+    check(
         error.contains("ring.target_mac"),
         true,
+        "names ring.target_mac",
     )?;
     near.run(|| neighbour::add_permanent(link::index("near")?, there, &[2, 0, 0, 0, 0, 9]))??;
     let error = open()?.err().ok_or("opened without NAPI")?.to_string();
-    check_equal("names the remedy", error.contains("gro on"), true)?;
+    check(error.contains("gro on"), true, "names the remedy")?;
     far.run(|| ethtool::set_feature("far", "rx-gro", true))??;
     Ok(open()??)
 }
@@ -155,8 +155,8 @@ fn an_interface_that_goes_away_is_told() -> Result<(), Failed> {
     send(&mut *tx, 1000)?;
     let interface = lab.sender().interface_index();
     lab.sender().run(|| link::delete(interface))??;
-    check_equal("told", tx.send(0, 1000).is_err(), true)?;
-    check_equal("accepted", tx.counters().accepted, 1000)
+    check(tx.send(0, 1000).is_err(), true, "told")?;
+    check(tx.counters().accepted, 1000, "accepted")
 }
 
 /// An address of the receiver of each IP version.
@@ -186,7 +186,7 @@ fn send(tx: &mut dyn Tx, frames: u64) -> Result<(), Failed> {
         let sent = tx.send(0, left.min(tx.caps().batch as u64) as usize)?;
         left -= sent.offered();
     }
-    check_equal("accepted", tx.counters().accepted, frames)
+    check(tx.counters().accepted, frames, "accepted")
 }
 
 fn write_stamp(tx: &mut dyn Tx, kind: StampKind) {
@@ -238,11 +238,4 @@ fn counts(lab: &Lab) -> Result<BTreeMap<&'static str, u64>, Failed> {
         ),
         ("arrived", sum(lab.receiver(), "rx_queue_", "_xdp_packets")?),
     ]))
-}
-
-fn check_equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Result<(), Failed> {
-    if got == want {
-        return Ok(());
-    }
-    Err(Failed::from(format!("{what}: {got:?} and not {want:?}")))
 }

@@ -1,7 +1,7 @@
 //! Link handling by senders of frames: a neighbour that is not known yet, a carrier that is away, a
 //! driver that needs an XDP program.
 
-use crate::lab;
+use crate::{check, lab};
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -225,11 +225,4 @@ fn what_a_receiver_attached_outlives_its_worker() -> Result<(), Failed> {
         drop(held);
         check(is_free(), true, "detached by the receiver's end")
     })?
-}
-
-fn check<T: PartialEq + std::fmt::Debug>(got: T, want: T, what: &str) -> Result<(), Failed> {
-    if got == want {
-        return Ok(());
-    }
-    Err(Failed::from(format!("{what}: {got:?} and not {want:?}")))
 }

@@ -21,6 +21,7 @@ mod worker;
 
 use mpps_io::backend::{self, Support};
 use mpps_lab::{Delivery, Lab, LabConfig};
+use mpps_trial::Failed;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -69,4 +70,12 @@ fn lab() -> Result<&'static Lab, String> {
 /// Whether this machine can have a lab.
 fn has_lab() -> Result<(), String> {
     lab().map(drop)
+}
+
+/// Fails unless both are equal.
+fn check<T: PartialEq + std::fmt::Debug>(got: T, want: T, what: &str) -> Result<(), Failed> {
+    if got == want {
+        return Ok(());
+    }
+    Err(format!("{what}: {got:?} and not {want:?}").into())
 }

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 
+use crate::{check, pair};
 use mpps_os::bpf::asm::{Assembler, Condition, Helper, Operation, R0, R1, R2, R3, R4, R10, Size};
 use mpps_os::bpf::{
     BpfLink, Instruction, LiveFrames, PerCpuMap, PerCpuMapKind, Program, ProgramKind,
@@ -231,15 +232,4 @@ fn counting(
     program.store(Size::Double, R0, 0, R3);
     program.label("out").set(R0, answer).exit();
     Ok(program.finish()?)
-}
-
-/// Two namespaces, joined by the links `near` and `far`.
-fn pair(queues: u16) -> Result<(NetNamespace, NetNamespace), Failed> {
-    let (near, far) = (NetNamespace::new()?, NetNamespace::new()?);
-    near.run(|| link::create_veth("near", queues, "far", queues, far.as_fd()))??;
-    Ok((near, far))
-}
-
-fn check(good: bool, why: &str) -> Result<(), Failed> {
-    if good { Ok(()) } else { Err(why.into()) }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 
+use crate::{check, pair};
 use mpps_os::ethtool;
 use mpps_os::ethtool::{ntuple, rss};
 use mpps_os::namespace::NetNamespace;
@@ -371,15 +372,4 @@ fn the_way_to_a_neighbour_is_known() -> Result<(), Failed> {
         let looped = address::interface_of("127.9.9.9".parse()?)?;
         check(looped == Some(link::index("lo")?), "not loopback")
     })?
-}
-
-/// Two namespaces, joined by the links `near` and `far`.
-fn pair(queues: u16) -> Result<(NetNamespace, NetNamespace), Failed> {
-    let (near, far) = (NetNamespace::new()?, NetNamespace::new()?);
-    near.run(|| link::create_veth("near", queues, "far", queues, far.as_fd()))??;
-    Ok((near, far))
-}
-
-fn check(good: bool, why: &str) -> Result<(), Failed> {
-    if good { Ok(()) } else { Err(why.into()) }
 }
