@@ -1,7 +1,7 @@
 //! `mpps bench` from end to end: its rows, ledgers and files, interruption, a closed pipe, and an
 //! ordinary user's rows.
 
-use crate::common::{self, Ended, Running, directory, mpps, run};
+use crate::common::{self, Ended, Entered, Running, directory, mpps, run};
 use mpps::experiment::receive_paths::ndr::result::{NdrBody, NdrResult, NdrRow};
 use mpps::experiment::receive_paths::result::{BenchBody, BenchResult, BenchRow, SpreadRow};
 use mpps_host::Station;
@@ -444,10 +444,7 @@ fn ndr_has_the_ledger_of_two_hosts() {
     );
     let address = format!("{}:4321", lab.receiver().v4()[0]);
     let options = ["--quick", "--sender", &sender, "--address", &address];
-    let row = searched(&options, |command| {
-        let ended = lab.receiver().run(|| run(command));
-        ended.expect("it can be entered")
-    });
+    let row = searched(&options, |command| lab.receiver().within(|| run(command)));
     let mut trials = row.searched.trials.iter();
     assert!(trials.any(|trial| trial.ledger.offered > 0), "{row:?}");
 }

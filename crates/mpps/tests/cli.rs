@@ -6,7 +6,7 @@ mod mistakes;
 mod report;
 mod starting;
 
-use crate::common::{Ended, Running, mpps, quiet_namespace, run};
+use crate::common::{Ended, Entered, Running, mpps, quiet_namespace, run};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -320,8 +320,8 @@ fn without_proc_it_says_so() {
 fn without_ipv6_it_says_so() {
     let namespace = quiet_namespace();
     let switch = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
-    let off = namespace.run(|| fs::write(switch, "1"));
-    off.expect("it can be entered")
+    namespace
+        .within(|| fs::write(switch, "1"))
         .expect("a namespace has its own switch");
     for arguments in [["recv", "[::1]:4321"], ["send", "[::1]:4321"]] {
         let ended = namespace.run(|| run(&mut mpps(&arguments)));

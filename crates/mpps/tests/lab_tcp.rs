@@ -1,7 +1,7 @@
 //! `mpps lab tcp` from end to end: our servers and others, ledgers, files, interruption, and
 //! leftovers of a killed lab.
 
-use crate::common::{self, Ended, Running, directory, marked, mpps, run};
+use crate::common::{self, Ended, Entered, Running, directory, marked, mpps, run};
 use mpps::experiment::connections::result::{TcpCell, TcpLabBody, TcpLabResult};
 use mpps::program::connections::ServeResult;
 use mpps_host::{Snapshot, Topology};
@@ -196,8 +196,7 @@ fn served(lab: &Lab, engine: &str, pin: &str, switches: &str, counts: [u64; 2]) 
     let address = format!("{}:80", lab.receiver().v4()[0]);
     let mut serve = mpps(&["serve", &address, "--json", "--workers=2", switches]);
     serve.args(["--engine", engine, "--pin", pin]);
-    let server = lab.receiver().run(|| Running::start(&mut serve));
-    let mut server = server.expect("it can be entered");
+    let mut server = lab.receiver().within(|| Running::start(&mut serve));
     server.line("serving at");
     let url = format!("http://{address}/");
     for source in lab.sender().v4() {
@@ -205,8 +204,7 @@ fn served(lab: &Lab, engine: &str, pin: &str, switches: &str, counts: [u64; 2]) 
         let before = snapshot(lab);
         let (count, source) = (counts[queue].to_string(), source.to_string());
         let mut load = mpps(&["load", &url, "-c", "40", "-n", &count, "--source", &source]);
-        let ended = lab.sender().run(|| run(&mut load));
-        ended.expect("it can be entered").fine();
+        lab.sender().within(|| run(&mut load)).fine();
         lab.settle().expect("silence comes");
         let packets = snapshot(lab).since(&before);
         let packets = packets.queue_packets(lab.receiver().interface());
@@ -224,8 +222,8 @@ fn served(lab: &Lab, engine: &str, pin: &str, switches: &str, counts: [u64; 2]) 
 /// The counters of the server's host.
 fn snapshot(lab: &Lab) -> Snapshot {
     let host = lab.receiver();
-    let now = host.run(|| Snapshot::take(&[host.interface()]));
-    now.expect("it can be entered").expect("counters")
+    host.within(|| Snapshot::take(&[host.interface()]))
+        .expect("counters")
 }
 
 /// The setting of this machine that `--skb-defer` changes, and no test does.
@@ -263,8 +261,7 @@ fn without_the_option_the_machine_keeps_its_setting() {
 fn a_setting_that_is_not_there_is_refused_before_anything_is_made() {
     let directory = directory();
     let namespace = NetNamespace::new().expect("root makes one");
-    let ended = namespace.run(|| lab(&directory, &["--skb-defer"]));
-    let ended = ended.expect("it can be entered");
+    let ended = namespace.within(|| lab(&directory, &["--skb-defer"]));
     assert_eq!(ended.code(), 2, "{ended:#?}");
     for word in ["--skb-defer", "Linux 5.19", "initial network namespace"] {
         assert!(ended.err.contains(word), "{word}: {ended:#?}");

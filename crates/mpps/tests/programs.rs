@@ -2,6 +2,7 @@
 //! other things. A program is only left out if a kernel of this release lacks its feature. The
 //! reason names the feature.
 
+use crate::common::Entered;
 use mpps_host::{DropFilter, DropProbe};
 use mpps_io::parts::{FlowCounters, FlowFilter};
 use mpps_io::{
@@ -148,7 +149,7 @@ fn receivers(name: &str, configure: impl Fn(&mut RxConfig) + Sync, then: impl Fn
             let rx = backend::find(name).and_then(|backend| backend.open_rx(&config));
             then(&*rx.unwrap_or_else(|error| panic!("{address}: {error}")));
         };
-        lab.receiver().run(open).expect("it can be entered");
+        lab.receiver().within(open);
     }
 }
 
@@ -211,7 +212,7 @@ fn generator() {
         for (stamp, rate_pps) in [(None, None), (Some(1), None), (Some(1), Some(1e5))] {
             let config = TxConfig::new(target);
             let open = || backend::find("xdp").and_then(|xdp| xdp.open_tx(&config));
-            let tx = lab.sender().run(open).expect("it can be entered");
+            let tx = lab.sender().within(open);
             let worker = TxWorker::spawn(TxTask {
                 tx: tx.unwrap_or_else(|error| panic!("{target}: {error}")),
                 cpu: None,
@@ -237,7 +238,5 @@ fn steer() {
     // The lab has one already, unless it said why not; a second one goes beside it.
     let attach =
         || steering::attach(host.interface_index(), steering::By::Destination, 4).map(drop);
-    host.run(attach)
-        .expect("it can be entered")
-        .expect("it is attached");
+    host.within(attach).expect("it is attached");
 }

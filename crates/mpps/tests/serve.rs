@@ -2,7 +2,7 @@
 
 mod clients;
 
-use crate::common::{self, Running, mpps, quiet_namespace, run};
+use crate::common::{self, Entered, Running, mpps, quiet_namespace, run};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::sysfs::Sysfs;
@@ -378,38 +378,33 @@ fn an_ordinary_user_stays_what_it_is() {
 /// A namespace whose veth has NAPI and an address; the other end is kept alive.
 fn veth() -> (NetNamespace, NetNamespace) {
     let (near, far) = (quiet_namespace(), quiet_namespace());
-    near.run(|| {
+    near.within(|| {
         link::create_veth("near", 1, "far", 1, far.as_fd())?;
         mpps_os::ethtool::set_feature("near", "rx-gro", true)?;
         let index = link::index("near")?;
         address::add(index, [10, 9, 8, 7].into(), 24)?;
         link::set_up(index)
     })
-    .expect("it can be entered")
     .expect("a pair with an address");
-    far.run(|| link::set_up(link::index("far")?))
-        .expect("it can be entered")
+    far.within(|| link::set_up(link::index("far")?))
         .expect("it is there");
     (near, far)
 }
 
 fn deferral(namespace: &NetNamespace) -> [String; 2] {
     namespace
-        .run(|| {
+        .within(|| {
             let sysfs = Sysfs::mount()?;
             let read = |name: &str| sysfs.read(&format!("class/net/near/{name}"));
             Ok::<_, mpps_os::CallError>([read("gro_flush_timeout")?, read("napi_defer_hard_irqs")?])
         })
-        .expect("it can be entered")
         .expect("root may read them")
 }
 
 /// A server in the namespace that throttles the interface of its address.
 fn throttled(namespace: &NetNamespace) -> Running {
     let arguments = ["serve", "10.9.8.7:0", "--moderation", "50us", "--json"];
-    let mut server = namespace
-        .run(|| Running::start(&mut mpps(&arguments)))
-        .expect("it can be entered");
+    let mut server = namespace.within(|| Running::start(&mut mpps(&arguments)));
     server.line(" moderation  on");
     assert_eq!(deferral(namespace), ["50000", "2"]);
     server
@@ -441,8 +436,7 @@ fn moderation_is_put_back_before_a_second_signal() {
     let mut server = throttled(&near);
     let address = address_of(&mut server);
     let mut slow = near
-        .run(|| TcpStream::connect(&address))
-        .expect("it can be entered")
+        .within(|| TcpStream::connect(&address))
         .expect("it listens");
     slow.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /")
         .expect("it reads");
@@ -484,9 +478,7 @@ fn moderation_of_a_killed_server_is_undone() {
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert!(ended.err.contains("`mpps undo` tries again"), "{ended:#?}");
     assert_eq!(deferral(&near), ["50000", "2"]);
-    let undone = near
-        .run(|| run(&mut mpps(&["undo"])))
-        .expect("it can be entered");
+    let undone = near.within(|| run(&mut mpps(&["undo"])));
     let said = "near, moderation: undone: gro_flush_timeout";
     assert!(undone.out.contains(said), "{undone:#?}");
     assert_eq!(deferral(&near), before);

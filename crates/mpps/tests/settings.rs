@@ -1,6 +1,6 @@
 //! `mpps backends` and `mpps undo`: the features of an interface, and leftovers of a killed run.
 
-use crate::common::{Ended, mpps, run};
+use crate::common::{Ended, Entered, mpps, run};
 use mpps_os::namespace::NetNamespace;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::{Value, json};
@@ -89,12 +89,10 @@ fn the_veth_of_a_namespace_is_judged() {
     let (near, far) = [0; 2]
         .map(|_| NetNamespace::new().expect("the probe made one"))
         .into();
-    near.run(|| link::create_veth("near", 2, "far", 2, far.as_fd()))
-        .expect("it can be entered")
+    near.within(|| link::create_veth("near", 2, "far", 2, far.as_fd()))
         .expect("a pair is made");
     let shown = near
-        .run(|| run(&mut mpps(&["backends", "near", "--json"])))
-        .expect("it can be entered")
+        .within(|| run(&mut mpps(&["backends", "near", "--json"])))
         .fine();
     let rows = techniques(&shown);
     let row = |name: &str| {
@@ -114,8 +112,7 @@ fn what_is_tried_says_what_was_granted() {
     let host = lab.receiver();
     let judge = |more: &[&str]| {
         let arguments = [&["backends", host.interface(), "--json"], more].concat();
-        let shown = host.run(|| run(&mut mpps(&arguments)));
-        shown.expect("it can be entered").fine()
+        host.within(|| run(&mut mpps(&arguments))).fine()
     };
     let rows = techniques(&judge(&[]));
     assert!(rows.iter().all(|row| row["tried"].is_null()), "unasked");
@@ -269,9 +266,8 @@ fn another_namespace_is_entered_if_asked() {
     let ended = undo(&directory, &["--all"]);
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert!(path.exists());
-    let child = there.run(|| std::process::Command::new("sleep").arg("60").spawn());
-    let mut child = child
-        .expect("it can be entered")
+    let mut child = there
+        .within(|| std::process::Command::new("sleep").arg("60").spawn())
         .expect("sleep is everywhere");
     let ended = undo(&directory, &["--all"]);
     let _ = child.kill();
@@ -304,8 +300,7 @@ fn a_setting_of_the_machine_is_looked_for_where_it_was() {
     }
     assert_eq!(undo(&directory, &[]).code(), 2);
     assert!(path.exists());
-    let undone = there.run(|| undo(&directory, &[]));
-    let undone = undone.expect("it can be entered").fine();
+    let undone = there.within(|| undo(&directory, &[])).fine();
     assert!(
         undone.out.contains("nothing to undo: net.core"),
         "{undone:#?}"

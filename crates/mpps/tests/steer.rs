@@ -1,6 +1,6 @@
 //! `mpps steer`: flows to hashes and queues, as a user asks for them.
 
-use crate::common::{self, Running, mpps, run};
+use crate::common::{self, Entered, Running, mpps, run};
 use mpps_io::wire::Template;
 use mpps_lab::Lab;
 use mpps_trial::{Need, Trial, trials};
@@ -351,16 +351,17 @@ fn what_arrives_is_counted_by_flow() {
         "600",
     ]);
     command.arg("--json");
-    let steering = host.run(|| Running::start(&mut command));
-    let mut steering = steering.expect("it can be entered");
+    let mut steering = host.within(|| Running::start(&mut command));
     steering.line("counting arrivals");
     let address = SocketAddr::new(host.v4()[0].into(), 4321);
-    let sockets = lab.sender().run(|| {
-        (0..FLOWS)
-            .map(|_| UdpSocket::bind("0.0.0.0:0"))
-            .collect::<Result<Vec<_>, _>>()
-    });
-    let sockets = sockets.expect("it can be entered").expect("sockets");
+    let sockets = lab
+        .sender()
+        .within(|| {
+            (0..FLOWS)
+                .map(|_| UdpSocket::bind("0.0.0.0:0"))
+                .collect::<Result<Vec<_>, _>>()
+        })
+        .expect("sockets");
     for _ in 0..EACH {
         for socket in &sockets {
             socket.send_to(b"hello", address).expect("it is sent");
@@ -394,7 +395,7 @@ fn named_flows_are_sent_and_seen() {
         let flow = format!("{from}:20000-{to}:4321");
         command.args(["--flow", &flow, "--flows", &flows.to_string()]);
         command.args(["--sender", sender, "--seconds", "60"]);
-        host.run(|| run(&mut command)).expect("it can be entered")
+        host.within(|| run(&mut command))
     };
     let ended = verify(FLOWS, &sender);
     assert_eq!(ended.code(), 1, "{ended:#?}");

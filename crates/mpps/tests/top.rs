@@ -6,7 +6,7 @@ mod exporter;
 mod readers;
 mod terminal;
 
-use crate::common::{self, Ended, Running, mpps, run};
+use crate::common::{self, Ended, Entered, Running, mpps, run};
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -58,7 +58,7 @@ impl Scenario {
         };
         let lab = Lab::new(&config).expect("the probe made a namespace");
         let bind = || UdpSocket::bind((address::v4(1), PORT));
-        let socket = lab.receiver().run(bind).expect("it can be entered");
+        let socket = lab.receiver().within(bind);
         Self {
             lab,
             socket: socket.expect("the port is free"),
@@ -80,7 +80,7 @@ impl Scenario {
                 socket.send_to(&[0; 100], to).expect("it can be sent");
             }
         };
-        self.lab.sender().run(send).expect("it can be entered");
+        self.lab.sender().within(send);
         self.lab.settle().expect("it comes to rest");
     }
 
@@ -196,7 +196,7 @@ fn frames_that_no_protocol_takes_are_no_drops() {
     );
     let objects = scenario.objects(&["top", "--interval", "100ms"], || {
         let send = || run(Command::new("python3").args(["-c", &text])).fine();
-        sender.run(send).expect("it can be entered");
+        sender.within(send);
         scenario.lab.settle().expect("it comes to rest");
         scenario.send(10);
     });

@@ -3,7 +3,7 @@
 mod between;
 mod replayed;
 
-use crate::common::{self, Ended, Running, mpps, quiet_namespace, run};
+use crate::common::{self, Ended, Entered, Running, mpps, quiet_namespace, run};
 use mpps::udp::traffic::{RecvTotal, SendTotal};
 use mpps_lab::Lab;
 use mpps_os::namespace::NetNamespace;
@@ -346,17 +346,13 @@ fn a_port_where_nobody_listens_is_accounted_for() {
 /// those that come from nowhere.
 fn what_is_missing_is_found() {
     let namespace = quiet_namespace();
-    let mut running = namespace
-        .run(|| Running::start(&mut mpps(&["recv", LOOPBACK_V4, "--json"])))
-        .expect("it can be entered");
+    let mut running =
+        namespace.within(|| Running::start(&mut mpps(&["recv", LOOPBACK_V4, "--json"])));
     let address = running.address();
     let arguments = [
         "send", &address, "--json", "--count", "1000", "--rate", "100k",
     ];
-    let sent = namespace
-        .run(|| run(&mut mpps(&arguments)))
-        .expect("it can be entered")
-        .fine();
+    let sent = namespace.within(|| run(&mut mpps(&arguments))).fine();
     let mut received = running.interrupt().fine();
     join(&sent, &received).balances();
     let total = RecvTotal::parse(&received.out).expect("totals");

@@ -3,7 +3,7 @@
 mod guard;
 mod prove;
 
-use crate::common::{Ended, Running, mpps, run};
+use crate::common::{Ended, Entered, Running, mpps, run};
 use mpps_host::setting::tune::{Tunables, TuneGoal, TunePlan};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
@@ -74,9 +74,7 @@ impl Place {
             link::create_veth("near", queues, "far", queues, far.as_fd())?;
             link::set_up(link::index("near")?)
         };
-        near.run(create)
-            .expect("it can be entered")
-            .expect("a pair");
+        near.within(create).expect("a pair");
         Self { near, far }
     }
 
@@ -88,22 +86,20 @@ impl Place {
                 link::set_up(index)?;
                 address::add(index, Ipv4Addr::new(10, 9, 0, own).into(), 24)
             };
-            let added = host.run(address).expect("it can be entered");
-            added.expect("it is up");
+            host.within(address).expect("it is up");
         }
     }
 
     /// All that `mpps tune` might change.
     fn state(&self) -> Tunables {
-        let read = self.near.run(|| Tunables::read("near", None));
-        read.expect("it can be entered").expect("it can be read")
+        self.near
+            .within(|| Tunables::read("near", None))
+            .expect("it can be read")
     }
 
     fn tune(&self, words: &[&str]) -> Ended {
         let command = [&["tune"], words].concat();
-        self.near
-            .run(|| run(&mut mpps(&command)))
-            .expect("it can be entered")
+        self.near.within(|| run(&mut mpps(&command)))
     }
 
     /// The result if it is killed before the call number `which` of this kind.
@@ -115,9 +111,7 @@ impl Place {
         command
             .args([env!("CARGO_BIN_EXE_mpps"), "tune"])
             .args(words);
-        self.near
-            .run(|| run(&mut command))
-            .expect("it can be entered")
+        self.near.within(|| run(&mut command))
     }
 
     /// Files of the interface's namespace that are left in the folder of journals.
@@ -130,9 +124,7 @@ impl Place {
 
     fn start(&self, words: &[&str]) -> Running {
         let command = [&["tune"], words].concat();
-        self.near
-            .run(|| Running::start(&mut mpps(&command)))
-            .expect("it can be entered")
+        self.near.within(|| Running::start(&mut mpps(&command)))
     }
 
     fn set(&self, name: &str, value: &str) {
@@ -140,8 +132,7 @@ impl Place {
             let sysfs = mpps_os::sysfs::Sysfs::mount()?;
             sysfs.write(&format!("class/net/near/{name}"), value)
         };
-        let written = self.near.run(write).expect("it can be entered");
-        written.expect("it can be set");
+        self.near.within(write).expect("it can be set");
     }
 }
 
@@ -151,7 +142,7 @@ fn a_port_is_left_out_of_tracking() {
     const FLOWS: u16 = 100;
     let place = Place::new();
     place.meet();
-    let near = |work: fn() -> String| place.near.run(work).expect("it can be entered");
+    let near = |work: fn() -> String| place.near.within(work);
     let rules = || {
         near(|| {
             run(Command::new("nft").args(["list", "ruleset"]))
@@ -161,8 +152,10 @@ fn a_port_is_left_out_of_tracking() {
     };
     let entries = || -> u64 {
         let file = "/proc/sys/net/netfilter/nf_conntrack_count";
-        let count = place.near.run(|| fs::read_to_string(file));
-        let count = count.expect("it can be entered").expect("it is told");
+        let count = place
+            .near
+            .within(|| fs::read_to_string(file))
+            .expect("it is told");
         count.trim().parse().expect("a number")
     };
     // It tracks once a rule asks for states.
@@ -173,16 +166,20 @@ fn a_port_is_left_out_of_tracking() {
             .fine()
             .out
     });
-    let receiver = place.near.run(|| UdpSocket::bind(("10.9.0.1", PORT)));
-    let receiver = receiver.expect("it can be entered").expect("it is free");
+    let receiver = place
+        .near
+        .within(|| UdpSocket::bind(("10.9.0.1", PORT)))
+        .expect("it is free");
     let send = |first: u16| {
-        let sent = place.far.run(|| {
-            (first..first + FLOWS).try_for_each(|port| {
-                let socket = UdpSocket::bind(("10.9.0.2", port))?;
-                socket.send_to(b"hello", ("10.9.0.1", PORT)).map(drop)
+        place
+            .far
+            .within(|| {
+                (first..first + FLOWS).try_for_each(|port| {
+                    let socket = UdpSocket::bind(("10.9.0.2", port))?;
+                    socket.send_to(b"hello", ("10.9.0.1", PORT)).map(drop)
+                })
             })
-        });
-        sent.expect("it can be entered").expect("it is sent");
+            .expect("it is sent");
         (0..FLOWS).for_each(|_| assert_eq!(receiver.recv(&mut [0; 8]).expect("it comes"), 5));
     };
     send(20_000);
@@ -258,7 +255,7 @@ fn what_is_applied_is_kept_and_put_back() {
     assert_eq!(place.state(), after);
     // An undo of leftovers does not touch this.
     let undo = || run(&mut mpps(&["undo"]));
-    let left = place.near.run(undo).expect("it can be entered").fine();
+    let left = place.near.within(undo).fine();
     assert!(left.out.contains("to stay"), "{left:#?}");
     let status = place.tune(&["status"]).fine();
     assert!(
@@ -363,7 +360,7 @@ fn a_run_killed_before_any_of_its_calls_is_undone() {
                 let ended = place.killed(&words, call, which);
                 let left = place.state();
                 let undo = || run(&mut mpps(&["undo"]));
-                let undone = place.near.run(undo).expect("it can be entered").fine();
+                let undone = place.near.within(undo).fine();
                 place.tune(&UNDO);
                 assert_eq!(
                     place.state(),
@@ -455,7 +452,7 @@ fn two_lock_each_other_out() {
 fn a_plan_needs_no_rights() {
     let place = Place::new();
     let told = |command: &mut Command| {
-        let ended = place.near.run(|| run(command)).expect("it can be entered");
+        let ended = place.near.within(|| run(command));
         let plan: Value = serde_json::from_str(&ended.fine().out).expect("it is JSON");
         plan["steps"].clone()
     };
@@ -550,7 +547,7 @@ fn what_nobody_reads_is_put_back() {
         let mut command = mpps(&["tune", "apply", "near"]);
         command.stdout(writer).output().expect("it runs")
     };
-    let ended = place.near.run(apply).expect("it can be entered");
+    let ended = place.near.within(apply);
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
     assert_eq!(place.state(), before);
 }
@@ -646,10 +643,7 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
         let script = format!("{how} {} tune apply near", mpps.display());
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
-        let ended = place
-            .near
-            .run(|| run(&mut command))
-            .expect("it can be entered");
+        let ended = place.near.within(|| run(&mut command));
         assert_eq!(ended.code(), 2, "{ended:#?}");
         assert!(ended.err.contains(said), "{ended:#?}");
         assert_eq!(place.state(), before, "{ended:#?}");
@@ -664,15 +658,14 @@ fn the_link_of_the_session_and_of_ipv6_is_not_cut() {
     let ip = |words: &str| {
         let mut command = Command::new("ip");
         let set = || run(command.args(words.split(' ')));
-        place.near.run(set).expect("it can be entered").fine();
+        place.near.within(set).fine();
     };
     ip("address add 10.9.0.2/24 dev near");
     let refused = |session: Option<&str>| {
         let mut command = mpps(&["tune", "apply", "near"]);
         command.env_remove("SSH_CONNECTION");
         command.envs(session.map(|session| ("SSH_CONNECTION", session)));
-        let ended = place.near.run(|| run(&mut command));
-        let ended = ended.expect("it can be entered");
+        let ended = place.near.within(|| run(&mut command));
         assert_eq!(ended.code(), 2, "{ended:#?}");
         ended.err
     };
@@ -700,7 +693,7 @@ fn the_link_of_the_default_route_is_not_cut() {
     ] {
         let mut command = std::process::Command::new("ip");
         let set = || run(command.args(words));
-        place.near.run(set).expect("it can be entered").fine();
+        place.near.within(set).fine();
     }
     let refused = place.tune(&["apply"]);
     assert_eq!(refused.code(), 2, "{refused:#?}");

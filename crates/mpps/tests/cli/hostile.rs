@@ -1,7 +1,7 @@
 //! Names that a user chose to steer a terminal or a shell: each command shows them in each of its
 //! forms, and none of it steers.
 
-use crate::common::{Ended, Running, mpps, quiet_namespace, run};
+use crate::common::{Ended, Entered, Running, mpps, quiet_namespace, run};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::text::{ShellWord, is_clean};
@@ -66,9 +66,7 @@ fn run_all(namespace: &NetNamespace, commands: &[Vec<&str>]) -> Vec<Ended> {
     let start = |words: &Vec<&str>| {
         let mut command = mpps(words);
         command.env("COLUMNS", "400");
-        namespace
-            .run(|| Running::start(&mut command))
-            .expect("it can be entered")
+        namespace.within(|| Running::start(&mut command))
     };
     let running: Vec<Running> = commands.iter().map(start).collect();
     running.into_iter().map(Running::end).collect()
@@ -127,8 +125,7 @@ pub(crate) fn names_of_interfaces_steer_nothing() {
         let mut command = mpps(&["placement", "--interface", name, "--port", "7", "--quick"]);
         let directory = tempfile::tempdir().expect("a directory");
         command.current_dir(&directory);
-        let running = namespace.run(|| Running::start(&mut command));
-        let mut running = running.expect("it can be entered");
+        let mut running = namespace.within(|| Running::start(&mut command));
         running.line("waiting for packets");
         expect_clean(&[name], &running.interrupt());
     }
@@ -163,7 +160,7 @@ fn flooded<T>(namespace: &NetNamespace, address: &str, work: impl FnOnce() -> T)
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| namespace.run(flood).expect("it can be entered"));
+        scope.spawn(|| namespace.within(flood));
         let done = work();
         is_over.store(true, Ordering::Relaxed);
         done
@@ -179,9 +176,7 @@ pub(crate) fn names_of_programs_and_files_steer_nothing() {
     symlink(env!("CARGO_BIN_EXE_mpps"), &program).expect("it is ours");
     let mut command = Command::new(&program);
     command.args(["recv", "127.0.0.1:0"]);
-    let mut receiver = namespace
-        .run(|| Running::start(&mut command))
-        .expect("it can be entered");
+    let mut receiver = namespace.within(|| Running::start(&mut command));
     let address = receiver.address();
     receiver.signal("STOP");
     let page = directory.path().join("\x1b[2J\u{9b}.html");
@@ -270,8 +265,7 @@ pub(crate) fn a_name_that_is_no_text_is_a_name() {
         let mut add = Command::new("ip");
         add.args(["link", "add"]).arg(name);
         add.args(["type", "veth", "peer", "name", peer]);
-        let added = namespace.run(|| run(&mut add).fine());
-        added.expect("it can be entered");
+        namespace.within(|| run(&mut add).fine());
     }
     let commands = [
         vec!["doctor", "--seconds", "1"],
@@ -304,8 +298,7 @@ pub(crate) fn a_name_that_is_no_text_is_a_name() {
                 OsStr::new(word)
             });
         }
-        let ended = namespace.run(|| run(&mut command));
-        let ended = ended.expect("it can be entered");
+        let ended = namespace.within(|| run(&mut command));
         expect_clean(words, &ended);
         match name == absent {
             true => assert_eq!(ended.err.lines().count(), 1, "{words:?}: {ended:#?}"),

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use mpps::measure::envelope::{Envelope, EnvelopeBody};
-use mpps_lab::{Delivery, LabConfig};
+use mpps_lab::{Delivery, LabConfig, LabHost};
 use mpps_os::capability;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
@@ -106,9 +106,8 @@ pub(crate) fn as_nobody(directory: &Path, arguments: &[&str]) -> Ended {
 /// A network namespace with nothing but its loopback interface, which is up.
 pub(crate) fn quiet_namespace() -> NetNamespace {
     let namespace = NetNamespace::new().expect("the probe made one");
-    let woken = namespace.run(|| link::index("lo").and_then(link::set_up));
-    woken
-        .expect("it can be entered")
+    namespace
+        .within(|| link::index("lo").and_then(link::set_up))
         .expect("it has a loopback interface");
     namespace
 }
@@ -129,6 +128,26 @@ pub(crate) fn marked(marker: &str) -> Vec<String> {
 /// A new directory, removed at its end.
 pub(crate) fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory can be had")
+}
+
+/// A host of a trial.
+pub(crate) trait Entered {
+    /// Does this on the host.
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
+}
+
+impl Entered for NetNamespace {
+    #[track_caller]
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.run(work).expect("it can be entered")
+    }
+}
+
+impl Entered for LabHost {
+    #[track_caller]
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.namespace().within(work)
+    }
 }
 
 /// The exit status of a command, and its output.

@@ -1,7 +1,7 @@
 //! When a run begins: with the carrier, and with counters that were read after it.
 
 use super::{PORT, receiver};
-use crate::common::{Running, mpps};
+use crate::common::{Entered, Running, mpps};
 use mpps::udp::traffic::RecvTotal;
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
@@ -34,17 +34,16 @@ fn a_receiver_begins_with_its_carrier() {
     let made = || NetNamespace::new().expect("root has namespaces");
     let (near, far) = (made(), made());
     let own = IpAddr::from([10, 9, 0, 2]);
-    let entered = near.run(|| -> mpps_os::CallResult<()> {
+    near.within(|| -> mpps_os::CallResult<()> {
         link::create_veth("near", 1, "far", 1, far.as_fd())?;
         let index = link::index("near")?;
         address::add(index, own, 24)?;
         link::set_up(link::index("lo")?)?;
         link::set_up(index)
-    });
-    entered.expect("it can be entered").expect("a pair");
+    })
+    .expect("a pair");
     let command = ["recv", "10.9.0.2:4321", "--backend", "af_xdp", "--json"];
-    let started = near.run(|| Running::start(&mut mpps(&command)));
-    let mut running = started.expect("it can be entered");
+    let mut running = near.within(|| Running::start(&mut mpps(&command)));
     // Once it has attached, it is not far from reading counters.
     while !holds_a_link(running.id()) {
         thread::sleep(Duration::from_millis(5));
@@ -59,8 +58,8 @@ fn a_receiver_begins_with_its_carrier() {
     unheard.expect("entered").expect("it can be sent");
     let set = near.run(|| ethtool::set_feature("near", "rx-gro", true));
     set.expect("entered").expect("it can be switched");
-    let up = far.run(|| link::set_up(link::index("far")?));
-    up.expect("it can be entered").expect("it goes up");
+    far.within(|| link::set_up(link::index("far")?))
+        .expect("it goes up");
     running.line("the carrier came after");
     running.line("receiving at");
     running.line("changed while attaching: rx-gro off -> on");

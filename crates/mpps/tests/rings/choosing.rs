@@ -2,6 +2,7 @@
 
 use super::{PORT, Told, address, exchange, on, receiver};
 use crate::common;
+use crate::common::Entered;
 use mpps_lab::{Lab, LabConfig};
 use mpps_os::netlink::link;
 use mpps_trial::{Need, Trial, trials};
@@ -76,11 +77,8 @@ fn best_is_a_socket_where_an_option_needs_one() {
 /// A ring at loopback gets nothing of what comes by the link. The remedy does.
 fn a_ring_at_another_interface_is_told_the_right_one() {
     let lab = lab(1);
-    let woken = lab
-        .receiver()
-        .run(|| link::index("lo").and_then(link::set_up));
-    woken
-        .expect("it can be entered")
+    lab.receiver()
+        .within(|| link::index("lo").and_then(link::set_up))
         .expect("it has a loopback interface");
     let right = lab.receiver().interface().to_owned();
     let at = address(&lab, 4, PORT);

@@ -1,7 +1,7 @@
 //! Runs that are granted, and runs that are refused with a remedy before anything is opened.
 
 use super::{Lab, PORT, address, lab, link, on, receiver};
-use crate::common::{Ended, run};
+use crate::common::{Ended, Entered, run};
 use mpps::udp::traffic::RecvTotal;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
@@ -182,7 +182,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
             "recv" => lab.receiver(),
             _ => lab.sender(),
         };
-        host.run(|| run(&mut command)).expect("it can be entered")
+        host.within(|| run(&mut command))
     };
     for (direction, backend, capability) in [
         ("recv", "af_xdp", "CAP_BPF"),
@@ -211,8 +211,7 @@ fn a_root_is_told_which_right_it_lacks() {
             "ulimit -l 64; exec \"$0\" \"$@\"",
         ]);
         command.arg(env!("CARGO_BIN_EXE_mpps")).args(arguments);
-        let ended = lab.receiver().run(|| run(&mut command));
-        let ended = ended.expect("it can be entered");
+        let ended = lab.receiver().within(|| run(&mut command));
         assert!(!ended.err.contains("run as root"), "{ended:#?}");
         assert!(!ended.err.contains("out of memory"), "{ended:#?}");
         ended

@@ -1,7 +1,7 @@
 //! Interrupts that stay off while a receiver polls, and are put back.
 
 use super::{PORT, address, exchange, on, receiver, threaded};
-use crate::common::{kill, mpps, run};
+use crate::common::{Entered, kill, mpps, run};
 use mpps_host::Delta;
 use mpps_lab::LabHost;
 use mpps_os::netlink::napi;
@@ -46,8 +46,7 @@ fn settings(host: &LabHost) -> ([String; 2], Vec<Option<u64>>) {
         let times = contexts.iter().map(|one| one.irq_suspend_timeout_ns);
         Ok::<_, mpps_os::CallError>((files, times.collect()))
     };
-    let answered = host.run(read).expect("it can be entered");
-    answered.expect("the settings can be read")
+    host.within(read).expect("the settings can be read")
 }
 
 /// The packets that receivers took from the queues themselves, by the kernel's count.

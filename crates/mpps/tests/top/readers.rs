@@ -1,6 +1,7 @@
 //! This project and other programs read the same numbers of one host, to the packet.
 
 use super::{PORT, SENT, Scenario};
+use crate::common::Entered;
 use crate::common::run;
 use mpps_host::{Moment, Observation};
 use mpps_trial::{Need, Trial, trials};
@@ -27,17 +28,13 @@ fn other_readers_agree_to_the_packet() {
     let read = scenario.read();
     scenario.send(3);
     let interface = scenario.lab.receiver().interface().to_owned();
-    scenario
-        .lab
-        .receiver()
-        .run(|| {
-            // Nothing comes any more, so the order of the readers does not matter.
-            let facts = Observation::take(Moment::First, &[&interface], None).expect("root may");
-            protocols(&facts, read);
-            links(&facts, &interface);
-            sockets(&facts);
-        })
-        .expect("it can be entered");
+    scenario.lab.receiver().within(|| {
+        // Nothing comes any more, so the order of the readers does not matter.
+        let facts = Observation::take(Moment::First, &[&interface], None).expect("root may");
+        protocols(&facts, read);
+        links(&facts, &interface);
+        sockets(&facts);
+    });
 }
 
 /// `nstat` has each counter of /proc/net/snmp, snmp6 and netstat under its name without the dot.

@@ -1,7 +1,7 @@
 //! Losses before and behind the sender's interface, where no socket sees them.
 
 use super::{Told, join};
-use crate::common::{self, Running, mpps};
+use crate::common::{self, Entered, Running, mpps};
 use mpps_lab::Lab;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link, neighbour, qdisc};
@@ -29,16 +29,12 @@ fn exchange(
     drop_the_rest: impl FnOnce(),
 ) -> Told {
     let mut command = mpps(&["recv", listen, "--json", "--rcvbuf", "4M"]);
-    let mut receiving = receiver
-        .run(|| Running::start(&mut command))
-        .expect("it can be entered");
+    let mut receiving = receiver.within(|| Running::start(&mut command));
     let at = receiving.address();
     let arguments = [
         "send", &at, "--json", "--stamp", "--count", "4000", "--rate", "2000",
     ];
-    let mut sending = sender
-        .run(|| Running::start(&mut mpps(&arguments)))
-        .expect("it can be entered");
+    let mut sending = sender.within(|| Running::start(&mut mpps(&arguments)));
     sending.line("pps");
     drop_the_rest();
     join(&sending.end().fine(), &receiving.interrupt().fine())
@@ -50,8 +46,9 @@ pub(crate) fn what_the_senders_queue_drops_has_a_row() {
     let hosts = (lab.sender().namespace(), lab.receiver().namespace());
     let told = exchange(hosts.0, hosts.1, &listen, || {
         let index = lab.sender().interface_index();
-        let dropping = lab.sender().run(|| qdisc::set_black_hole(index));
-        dropping.expect("it can be entered").expect("a black hole");
+        lab.sender()
+            .within(|| qdisc::set_black_hole(index))
+            .expect("a black hole");
     });
     let (dropped, by_difference) = lost(&told, "dropped by the sender's queueing discipline");
     assert!(dropped > 0 && !by_difference, "{}", told.people);
@@ -63,8 +60,9 @@ pub(crate) fn what_is_lost_between_two_hosts_has_a_row() {
     let road = Road::new();
     let told = exchange(&road.sender, &road.receiver, "10.9.0.2:0", || {
         let index = index(&road.router, "right");
-        let dropping = road.router.run(|| qdisc::set_black_hole(index));
-        dropping.expect("it can be entered").expect("a black hole");
+        road.router
+            .within(|| qdisc::set_black_hole(index))
+            .expect("a black hole");
     });
     let (missing, by_difference) = lost(&told, "lost between the two NICs");
     assert!(missing > 0 && by_difference, "{}", told.people);
@@ -109,11 +107,12 @@ impl Road {
             (receiver, "there", [10, 9, 0, 2]),
         ] {
             let index = index(namespace, name);
-            let given = namespace.run(|| {
-                address::add(index, IpAddr::from(own), 24)?;
-                link::set_up(index)
-            });
-            given.expect("it can be entered").expect("an address");
+            namespace
+                .within(|| {
+                    address::add(index, IpAddr::from(own), 24)?;
+                    link::set_up(index)
+                })
+                .expect("an address");
         }
         // The sender takes the router for the receiver.
         know(sender, "here", hardware(router, "left"));
@@ -123,18 +122,16 @@ impl Road {
 }
 
 fn pair(one: &NetNamespace, name: &str, other: &NetNamespace, other_name: &str) {
-    let made = one.run(|| link::create_veth(name, 1, other_name, 1, other.as_fd()));
-    made.expect("it can be entered").expect("a pair");
+    one.within(|| link::create_veth(name, 1, other_name, 1, other.as_fd()))
+        .expect("a pair");
 }
 
 fn index(namespace: &NetNamespace, name: &str) -> u32 {
-    let index = namespace.run(|| link::index(name));
-    index.expect("it can be entered").expect("it was made")
+    namespace.within(|| link::index(name)).expect("it was made")
 }
 
 fn hardware(namespace: &NetNamespace, name: &str) -> Vec<u8> {
-    let links = namespace.run(link::list);
-    let links = links.expect("it can be entered").expect("a list");
+    let links = namespace.within(link::list).expect("a list");
     let found = links.into_iter().find(|link| link.name == name);
     found.expect("it was made").address
 }
@@ -142,11 +139,13 @@ fn hardware(namespace: &NetNamespace, name: &str) -> Vec<u8> {
 fn know(namespace: &NetNamespace, name: &str, hardware: Vec<u8>) {
     let index = index(namespace, name);
     let receiver = IpAddr::from([10, 9, 0, 2]);
-    let known = namespace.run(|| neighbour::add_permanent(index, receiver, &hardware));
-    known.expect("it can be entered").expect("a neighbour");
+    namespace
+        .within(|| neighbour::add_permanent(index, receiver, &hardware))
+        .expect("a neighbour");
 }
 
 fn set(namespace: &NetNamespace, name: &str, value: &str) {
-    let written = namespace.run(|| fs::write(format!("/proc/sys/{name}"), value));
-    written.expect("it can be entered").expect("it is ours");
+    namespace
+        .within(|| fs::write(format!("/proc/sys/{name}"), value))
+        .expect("it is ours");
 }

@@ -1,7 +1,7 @@
 //! A network that loses some datagrams and brings others again, or late.
 
 use super::{Told, join};
-use crate::common::{Ended, Running, mpps, quiet_namespace, run};
+use crate::common::{Ended, Entered, Running, mpps, quiet_namespace, run};
 use mpps::udp::traffic::RecvTotal;
 use mpps_io::{Stamp, StampKind};
 use mpps_os::namespace::NetNamespace;
@@ -25,7 +25,7 @@ impl Captured {
     fn new() -> Self {
         let namespace = quiet_namespace();
         let bind = || UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        let middle = namespace.run(bind).expect("it can be entered");
+        let middle = namespace.within(bind);
         let at = middle.local_addr().expect("it has one").to_string();
         let reading = thread::spawn(move || {
             let (mut data, mut ends) = (Vec::new(), Vec::new());
@@ -44,8 +44,7 @@ impl Captured {
         let count = COUNT.to_string();
         let mut command = mpps(&["send", &at, "--json", "--stamp", "--count", &count]);
         command.args(["--rate", "30k"]);
-        let sent = namespace.run(|| run(&mut command));
-        let sent = sent.expect("it can be entered").fine();
+        let sent = namespace.within(|| run(&mut command)).fine();
         let (first, ends) = reading.join().expect("it has read the end");
         Self {
             namespace,
@@ -58,8 +57,7 @@ impl Captured {
     /// Forwards these datagrams in this order, and then the end markers.
     fn forward(&self, order: impl IntoIterator<Item = u64> + Send) -> Told {
         let mut command = mpps(&["recv", "127.0.0.1:0", "--json"]);
-        let receiving = self.namespace.run(|| Running::start(&mut command));
-        let mut receiving = receiving.expect("it can be entered");
+        let mut receiving = self.namespace.within(|| Running::start(&mut command));
         let at = receiving.address();
         let forward = || {
             let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
@@ -77,7 +75,7 @@ impl Captured {
                 }
             }
         };
-        self.namespace.run(forward).expect("it can be entered");
+        self.namespace.within(forward);
         join(&self.sent, &receiving.interrupt().fine())
     }
 }

@@ -1,7 +1,7 @@
 //! `mpps tune apply --confirm-within`: its changes are undone, however it ends.
 
 use super::Place;
-use crate::common::{Running, full_pipe, kill, mpps, run};
+use crate::common::{Entered, Running, full_pipe, kill, mpps, run};
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -37,7 +37,7 @@ fn whatever_ends_an_unconfirmed_run_puts_it_back() {
         let mut command = mpps(&words);
         command.process_group(0);
         let start = || Running::start(&mut command);
-        let mut waiting = place.near.run(start).expect("it can be entered");
+        let mut waiting = place.near.within(start);
         waiting.line("put back in");
         assert_ne!(place.state(), before, "{signal}");
         let guard = guard_of(&waiting);
@@ -93,7 +93,7 @@ fn a_killed_run_is_undone() {
     let status = place.tune(&["status"]).fine();
     assert!(status.out.contains("left behind"), "{status:#?}");
     let undo = || run(&mut mpps(&["undo"]));
-    place.near.run(undo).expect("it can be entered").fine();
+    place.near.within(undo).fine();
     assert_eq!(place.state(), before);
 }
 
@@ -105,8 +105,7 @@ fn an_undo_waits_for_no_reader() {
     let (reader, writer) = full_pipe();
     let mut command = mpps(&["tune", "apply", "near", "--confirm-within", "60m"]);
     command.stdout(Stdio::piped()).stderr(writer);
-    let started = place.near.run(|| command.spawn());
-    let mut child = started.expect("it can be entered").expect("it starts");
+    let mut child = place.near.within(|| command.spawn()).expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let is_there = lines.any(|line| line.expect("text").contains("put back in"));
     assert!(is_there && place.state() != before);
@@ -132,8 +131,7 @@ fn an_apply_that_cannot_say_what_it_changed_is_put_back() {
     let (reader, writer) = full_pipe();
     let mut command = mpps(&["tune", "apply", "near", "--confirm-within", "1s"]);
     command.stdout(writer).stderr(Stdio::piped());
-    let started = place.near.run(|| command.spawn());
-    let child = started.expect("it can be entered").expect("it starts");
+    let child = place.near.within(|| command.spawn()).expect("it starts");
     // Its guard ends it, and has its standard error until all is put back.
     let ended = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr);

@@ -1,7 +1,7 @@
 //! `mpps tune prove`: its counts with and without each stage. The host is afterwards as it was.
 
 use super::Place;
-use crate::common::{self, Ended, Running, mpps, run};
+use crate::common::{self, Ended, Entered, Running, mpps, run};
 use mpps::command::tune::Proofs;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn proved(place: &Place, folder: &Path, command: &str) -> Ended {
     let words: Vec<&str> = command.split(' ').collect();
     let prove = || run(mpps(&words).current_dir(folder));
-    place.near.run(prove).expect("it can be entered").fine()
+    place.near.within(prove).fine()
 }
 
 /// Read by mpps, and by a program that has the port; afterwards the host is as it was.
@@ -39,13 +39,14 @@ fn each_stage_is_measured_with_and_without() {
     place.meet();
     let folder = tempfile::tempdir().expect("a directory");
     let sending = ["send", RECEIVER, "--rate", "20000", "--duration", "600s"];
-    let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
-    let _sending = sending.expect("it can be entered");
+    let _sending = place.far.within(|| Running::start(&mut mpps(&sending)));
     let before = place.state();
     for is_taken in [false, true] {
         let taken = is_taken.then(|| {
-            let bound = place.near.run(|| UdpSocket::bind(RECEIVER));
-            let socket = bound.expect("it can be entered").expect("it is free");
+            let socket = place
+                .near
+                .within(|| UdpSocket::bind(RECEIVER))
+                .expect("it is free");
             thread::spawn(move || {
                 let mut bytes = [0; 64];
                 // It ends with the sender.
@@ -78,8 +79,11 @@ fn what_helps_is_kept() {
     let place = Place::new();
     place.meet();
     let nft = |words: &'static [&str]| {
-        let done = place.near.run(|| run(Command::new("nft").args(words)));
-        done.expect("it can be entered").fine().out
+        place
+            .near
+            .within(|| run(Command::new("nft").args(words)))
+            .fine()
+            .out
     };
     nft(&[FIREWALL]);
     let before = (nft(&["list", "ruleset"]), place.state().values);
@@ -95,8 +99,7 @@ fn what_helps_is_kept() {
         "--duration",
         "600s",
     ];
-    let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
-    let _sending = sending.expect("it can be entered");
+    let _sending = place.far.within(|| Running::start(&mut mpps(&sending)));
     let folder = tempfile::tempdir().expect("a directory");
     let words = "tune prove near --port 4321 --only notrack --seconds 200ms --repeat 5";
     let proved = proved(&place, folder.path(), words);
@@ -120,8 +123,7 @@ fn what_is_proved_after_an_apply_is_put_back_with_it() {
     let applied = place.state();
     assert_ne!(applied, before);
     let sending = ["send", RECEIVER, "--rate", "20000", "--duration", "600s"];
-    let sending = place.far.run(|| Running::start(&mut mpps(&sending)));
-    let _sending = sending.expect("it can be entered");
+    let _sending = place.far.within(|| Running::start(&mut mpps(&sending)));
     let folder = tempfile::tempdir().expect("a directory");
     let prove = |more: &[&str]| {
         let words = "tune prove near --port 4321 --only napi-defer,rps --seconds 50ms --repeat 3";
@@ -147,18 +149,18 @@ fn connections_are_counted_with_and_without() {
     let folder = tempfile::tempdir().expect("a directory");
     let prove = || {
         let prove = || run(mpps(&words).current_dir(folder.path()));
-        place.near.run(prove).expect("it can be entered")
+        place.near.within(prove)
     };
     let before = place.state();
     let lonely = prove();
     assert_eq!(lonely.code(), 2, "{lonely:#?}");
     assert!(lonely.err.contains("`mpps serve"), "{lonely:#?}");
     let serve = || Running::start(&mut mpps(&["serve", SERVER, "--json"]));
-    let mut serving = place.near.run(serve).expect("it can be entered");
+    let mut serving = place.near.within(serve);
     serving.line("serving at ");
     let url = format!("http://{SERVER}/");
     let load = || Running::start(&mut mpps(&["load", &url, "--duration", "600s"]));
-    let loading = place.far.run(load).expect("it can be entered");
+    let loading = place.far.within(load);
     let proved = prove().fine();
     assert_eq!(place.state(), before, "{proved:#?}");
     drop(loading);
@@ -192,7 +194,7 @@ fn connections_that_find_no_room_are_counted_as_lost() {
         fs::write("/proc/sys/net/core/somaxconn", "1").expect("it is this namespace's");
         TcpListener::bind(server).expect("it is free")
     };
-    let listener = place.near.run(listen).expect("it can be entered");
+    let listener = place.near.within(listen);
     listener.set_nonblocking(true).expect("it can be");
     let (tried, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let connects = || {
@@ -218,13 +220,13 @@ fn connections_that_find_no_room_are_counted_as_lost() {
     };
     let (proved, all) = thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| place.far.run(connects).expect("it can be entered"));
+            scope.spawn(|| place.far.within(connects));
         }
         // Whatever fails, the others end.
         let _over = AtEnd(&is_over);
         let before = dropped();
         let prove = || run(mpps(&words).current_dir(folder.path()));
-        let proved = place.near.run(prove).expect("it can be entered");
+        let proved = place.near.within(prove);
         (proved, dropped() - before)
     });
     proved.fine();
