@@ -57,6 +57,7 @@ fn of_functions() -> Vec<Trial> {
             json_is_alone_on_standard_output,
             without_traffic_the_totals_are_zero;
         waits(Need::Root):
+            files::a_full_disk_takes_no_result,
             files::a_link_of_another_user_is_not_followed,
             files::a_link_of_root_is_followed_and_files_keep_their_owners,
             hostile::a_namespace_may_have_any_name,

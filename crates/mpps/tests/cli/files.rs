@@ -382,6 +382,26 @@ pub(crate) fn a_link_of_root_is_followed_and_files_keep_their_owners() {
     assert_eq!(owner.expect("it is there"), 0);
 }
 
+/// A result that finds no room leaves nothing. `serve` opens its file before it gives up root.
+pub(crate) fn a_full_disk_takes_no_result() {
+    for (line, file) in [
+        ("backends --json=new", "new"),
+        ("serve 127.0.0.1:0 --json=new", "new"),
+        ("serve 127.0.0.1:0 --json=old", "old"),
+        ("report $RESULT --html old", "old"),
+    ] {
+        let directory = directory();
+        let script = format!(
+            "unshare --mount sh -c 'mount -t tmpfs -o size=64k none . && cd \"$PWD\" && echo earlier >old &&
+            ! cat /dev/zero 2>/dev/null >fill && timeout 60 $MPPS {line}; status=$?; cat old; ls -A; \
+            exit $status'"
+        );
+        let ended = shell(directory.path(), &script);
+        expect_refusal(&ended, &[&format!("cannot write {file}"), "No space left"]);
+        assert_eq!(ended.out, "earlier\nfill\nold\n", "{line}: {ended:#?}");
+    }
+}
+
 /// `/dev/tty` where there is no terminal.
 pub(crate) fn a_device_that_stands_for_nothing_is_no_pipe() {
     let directory = tempfile::tempdir().expect("a directory can be had");

@@ -8,9 +8,9 @@ mod tests;
 
 use crate::{terminal, user};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, XattrFlags, fchmod, fchown,
-    fgetxattr, fsetxattr, fstat, fstatfs, lstat, mkdirat, openat, readlinkat, renameat, statat,
-    unlinkat,
+    AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, XattrFlags,
+    fallocate, fchmod, fchown, fgetxattr, fsetxattr, fstat, fstatfs, lstat, mkdirat, openat,
+    readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
@@ -43,6 +43,8 @@ const PREFIX: &str = ".mpps-";
 const ASIDE: &str = ".mpps-";
 /// The digits at the end of both.
 const CHOSEN_DIGITS: usize = 8;
+/// The bytes that lines to come need at first.
+const ROOM: u64 = 4096;
 /// The longest name, in bytes (include/uapi/linux/limits.h).
 const NAME_MAX: usize = 255;
 
@@ -350,11 +352,17 @@ pub struct NewFile<'a> {
 }
 
 impl NewFile<'_> {
-    /// Writes to the file until the disk has it.
+    /// Writes to the file until the disk has it. No bytes stand for lines to come: they have room.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // Not every file system can reserve it.
+        if bytes.is_empty()
+            && let Err(Errno::NOSPC) = fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, ROOM)
+        {
+            return Err(Errno::NOSPC.into());
+        }
         self.file.write_all(bytes)?;
         self.file.sync_data()
     }
