@@ -76,7 +76,7 @@ pub(super) fn overruns<'s, 'a>(seen: &'s Observed<'a>) -> Vec<Overrun<'s, 'a>> {
     let overruns = lossy.map(|socket| {
         let group = groups.get(&place(socket)).filter(|_| may_share(socket));
         let (mates, largest, is_uneven) = group.copied().unwrap_or_default();
-        let late = Late::of(socket, largest);
+        let late = Late::of(seen, socket, largest);
         let cause = match cause(seen, socket, late, &at) {
             Cause::Reader if is_uneven && may_be_flows(socket, late) => Cause::Uneven,
             cause => cause,

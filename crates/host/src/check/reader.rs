@@ -1,6 +1,7 @@
 //! Why the reader of a socket does not empty its buffer in time.
 
 use super::program_settings::receive_buffer;
+use super::seen::LEAST_CHARGE;
 use super::{Evidence, Observed, SeenSocket};
 use crate::CpuList;
 use crate::facts::{Busy, Process, ProcessLoad};
@@ -59,8 +60,9 @@ pub(super) enum Late {
 
 impl Late {
     /// The cause, for a socket whose mates at the same address have buffers up to `largest` bytes.
-    pub(super) fn of(socket: &SeenSocket, largest: u32) -> Self {
+    pub(super) fn of(seen: &Observed, socket: &SeenSocket, largest: u32) -> Self {
         let stays = stayed_full(socket);
+        let empties = empties(seen, socket);
         let mut holders = socket.holders.iter();
         let stopped = holders.find(|(process, _)| process.is_halted());
         let is_full = socket.is_full();
@@ -76,14 +78,18 @@ impl Late {
             (_, None) if stays => Self::Rate,
             (_, None) => Self::Unseen,
             (_, Some(_)) if never => Self::NeverSlept,
-            (_, Some(busy)) if busy.ran < IDLE && is_full && (stays || !lacks_cpu(&busy)) => {
+            (_, Some(busy))
+                if busy.ran < IDLE && is_full && !empties && (stays || !lacks_cpu(&busy)) =>
+            {
                 Self::NotRead
             }
             (_, Some(busy)) if lacks_cpu(&busy) && slept_beside_full(socket) <= busy.waited => {
                 Self::NoCpu
             }
-            (_, Some(_)) if stays => Self::Rate,
-            (_, Some(_)) if slept_beside_full(socket) >= LONG && loses_long(socket) => Self::Waits,
+            (_, Some(_)) if stays && !empties => Self::Rate,
+            (_, Some(_)) if stays || slept_beside_full(socket) >= LONG && loses_long(socket) => {
+                Self::Waits
+            }
             (_, Some(_)) => Self::Bursts,
         }
     }
@@ -108,6 +114,17 @@ fn stayed_full(socket: &SeenSocket) -> bool {
         }
         None => socket.was_full && socket.is_full(),
     }
+}
+
+/// True if a program reads a good part of the buffer in each turn, as a timer makes it: it empties the queue, which
+/// is full again at each look.
+fn empties(seen: &Observed, socket: &SeenSocket) -> bool {
+    let turns = socket.busy.map_or(0, |busy| busy.turns);
+    turns > 0
+        && rates(seen, socket).is_some_and(|(read, _)| {
+            let each = read * seen.seconds() / turns as f64;
+            each * LEAST_CHARGE as f64 * 4.0 >= f64::from(socket.entry.buffer_bytes)
+        })
 }
 
 /// True if it lost datagrams for longer than one burst, and in much of the time.
@@ -206,7 +223,9 @@ pub(super) fn rates(seen: &Observed, socket: &SeenSocket) -> Option<(f64, f64)> 
 
 /// A buffer that holds the bursts that were lost, for `setsockopt`, and its change.
 pub(super) fn larger_buffer(seen: &Observed, socket: &SeenSocket) -> String {
+    let turns = socket.busy.map_or(0, |busy| busy.turns);
     let lost = match socket.course.filter(|course| course.looks >= LOOKS_MIN) {
+        _ if empties(seen, socket) => socket.drops.grown() / turns.max(1),
         // Regular bursts, or a long one.
         Some(course) if course.lossy * 2 >= course.looks => course.most,
         Some(course) => course.longest,

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 const AGGREGATES: [&str; 2] = ["bonding", "team"];
 
 /// A datagram that waits is charged more than this, in bytes (`SKB_TRUESIZE` in linux/skbuff.h).
-const LEAST_CHARGE: u64 = 512;
+pub(super) const LEAST_CHARGE: u64 = 512;
 
 /// The end of the name of a counter that is what a sum has beyond its parts.
 const BEYOND: &str = " beyond its parts";

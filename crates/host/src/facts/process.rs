@@ -88,8 +88,10 @@ pub struct Busy {
     pub waited: f64,
     /// The mean of these waits, in milliseconds; of a thread that got no turn, all of them.
     pub wait_ms: f64,
-    /// How many of them ran a fifth of the time or more.
+    /// How many threads ran a fifth of the time or more.
     pub threads: usize,
+    /// How often its threads began to run.
+    pub turns: u64,
 }
 
 impl Busy {
@@ -321,8 +323,9 @@ impl Process {
             let ran = share(now.run_ns, before.run_ns);
             busy.threads += usize::from(ran >= RUNS);
             let waited = share(now.wait_ns, before.wait_ns);
+            let turns = now.turns.saturating_sub(before.turns);
+            busy.turns = busy.turns.saturating_add(turns);
             if ran + waited >= busy.ran + busy.waited {
-                let turns = now.turns.saturating_sub(before.turns).max(1);
                 let wait_ns = now.wait_ns.saturating_sub(before.wait_ns);
                 busy = Busy {
                     ran,
@@ -330,7 +333,7 @@ impl Process {
                     cpu: now.cpu,
                     priority: now.priority,
                     waited,
-                    wait_ms: wait_ns as f64 / turns as f64 / 1e6,
+                    wait_ms: wait_ns as f64 / turns.max(1) as f64 / 1e6,
                     ..busy
                 };
             }

@@ -506,6 +506,26 @@ fn first(before: &Observation, after: &Observation) -> super::Finding {
     findings(&Observed::new(before, after, None, asked(None))).remove(0)
 }
 
+/// A reader that a timer wakes empties the queue each time. One that sleeps after each datagram does not.
+#[test]
+fn a_queue_that_is_emptied_at_times_needs_room() {
+    for (turns, read, has_room) in [(4, 848, false), (848, 848, true), (40, 848, true)] {
+        let (mut before, mut after) = always_full(4, 0);
+        let owner = after.processes.get_mut(&812).expect("it is there");
+        owner
+            .threads
+            .values_mut()
+            .for_each(|one| one.turns += turns);
+        for (facts, read) in [(&mut before, 0), (&mut after, read)] {
+            facts.snapshot.snmp = host(&[("Udp.InDatagrams", read)]).snapshot.snmp;
+        }
+        let found = first(&before, &after);
+        let of_timer = found.remedy.contains("or to bridge these waits: SO_RCVBUF");
+        assert_eq!(of_timer, !has_room, "{turns}: {found:#?}");
+        assert_eq!(found.what.contains("only delays"), has_room, "{found:#?}");
+    }
+}
+
 /// A larger buffer helps against bursts. It does not help a reader that is slower than its traffic.
 #[test]
 fn a_queue_that_stays_full_is_no_burst() {
