@@ -126,8 +126,9 @@ impl Arriving<'_> {
                 .saturating_sub(before.map_or(0, |before| before.count));
         }
         let mut host = after.since(&before);
-        // The port was bound all the time, so that these are other programs' datagrams.
-        host.snmp.retain(|name, _| !name.ends_with(".NoPorts"));
+        // The port was bound all the time, and the other protocol is not UDP: these are other programs' packets.
+        host.snmp
+            .retain(|name, _| !name.ends_with(".NoPorts") && name != "Ip.InUnknownProtos");
         let arrived = Arrived {
             mpps: sample::mpps(slice::from_ref(&report)),
             report,

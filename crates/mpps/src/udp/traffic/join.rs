@@ -25,10 +25,9 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         arrival: arrival(recv),
     };
     let mut receiver = recv.host.clone();
-    let without_socket = match is_bound(send, recv) {
-        true => receiver.as_mut().map_or(0, take_no_ports),
-        false => 0,
-    };
+    let strange = receiver
+        .as_mut()
+        .map_or_else(Vec::new, |host| take_strange(host, send, recv));
     let hosts = (send.host.as_ref(), receiver.as_ref());
     let mut account = account(sent(send), received, route, hosts);
     account.one_machine = send.boot_id.is_some() && send.boot_id == recv.boot_id;
@@ -56,12 +55,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     }
     note(&mut ledger, send, recv, stamps.as_ref());
     note_unseen(&mut ledger, route);
-    if without_socket > 0 {
-        ledger.note(format!(
-            "{without_socket} datagrams on ports without a socket (Udp.NoPorts) are other programs' and left \
-             out: the receiver's socket was open while the kernel counted them"
-        ));
-    }
+    strange.into_iter().for_each(|note| ledger.note(note));
     ledger
 }
 
@@ -80,19 +74,53 @@ fn is_bound(send: &SendTotal, recv: &RecvTotal) -> bool {
     recv.arrival != "tap" && targets.all(|target| target.is_ok_and(takes))
 }
 
-/// Takes the datagrams without a socket out of a host's counters.
-fn take_no_ports(host: &mut Delta) -> u64 {
-    let names: [&str; 4] = [
-        "Udp.NoPorts",
-        "Udp6.NoPorts",
-        "UdpLite.NoPorts",
-        "UdpLite6.NoPorts",
+/// Whether no address that was sent to is one of many hosts, as far as an address alone shows that.
+fn is_unicast(send: &SendTotal) -> bool {
+    let mut targets = send.threads.iter().map(|thread| thread.target.parse());
+    targets.all(|target| match target {
+        Ok(SocketAddr::V4(to)) => !to.ip().is_multicast() && to.ip().octets()[3] != u8::MAX,
+        Ok(SocketAddr::V6(to)) => !to.ip().is_multicast(),
+        Err(_) => false,
+    })
+}
+
+/// Takes out of a host's counters what cannot be of this run. Returns notes of it.
+fn take_strange(host: &mut Delta, send: &SendTotal, recv: &RecvTotal) -> Vec<String> {
+    let kinds: [(bool, &[&str], &str, &str); 3] = [
+        (
+            is_bound(send, recv),
+            &[
+                "Udp.NoPorts",
+                "Udp6.NoPorts",
+                "UdpLite.NoPorts",
+                "UdpLite6.NoPorts",
+            ],
+            "datagrams on ports without a socket (Udp.NoPorts)",
+            "the receiver's socket was open while the kernel counted them",
+        ),
+        (
+            is_unicast(send),
+            &["Udp.IgnoredMulti", "Udp6.IgnoredMulti"],
+            "broadcasts or multicasts without a socket (Udp.IgnoredMulti)",
+            "this run sent none",
+        ),
+        (
+            true,
+            &["Ip.InUnknownProtos", "Ip6.InUnknownProtos"],
+            "packets of protocols that no program takes (Ip.InUnknownProtos)",
+            "UDP is none",
+        ),
     ];
-    let counts = names.map(|name| host.snmp.remove(name).unwrap_or(0));
-    counts
-        .iter()
-        .map(|count| u64::try_from(*count).unwrap_or(0))
-        .sum()
+    let taken = kinds
+        .into_iter()
+        .filter_map(|(is_strange, names, what, why)| {
+            let names = names.iter().filter(|_| is_strange);
+            let counts = names.map(|name| host.snmp.remove(*name).unwrap_or(0));
+            let count: u64 = counts.map(|count| u64::try_from(count).unwrap_or(0)).sum();
+            let note = || format!("{count} {what} are other programs' and left out: {why}");
+            (count > 0).then(note)
+        });
+    taken.collect()
 }
 
 /// The counts in a sender's totals.
@@ -433,6 +461,37 @@ mod tests {
         assert_eq!((ledger.duplicates, range(&ledger)), (700, [0, 0]));
         assert!(ledger.balances() && has_stamps_as_witness(&ledger));
         assert!(!notes(&ledger).contains("undecided"), "{ledger:?}");
+    }
+
+    #[test]
+    fn other_hosts_packets_fill_no_hole() {
+        let (mut send, mut recv) = run();
+        (send.host, recv.host) = (Some(Delta::default()), Some(Delta::default()));
+        recv.received -= 40;
+        (recv.flows[0].received, recv.flows[0].lost) = (recv.flows[0].received - 40, 40);
+        for (target, counter, words) in [
+            (
+                "10.0.0.2:4321",
+                "Udp.IgnoredMulti",
+                "40 broadcasts or multicasts without",
+            ),
+            (
+                "10.0.0.2:4321",
+                "Ip.InUnknownProtos",
+                "40 packets of protocols that",
+            ),
+            // These may be the ones.
+            ("10.0.0.255:4321", "Udp.IgnoredMulti", ""),
+            ("239.1.1.1:4321", "Udp.IgnoredMulti", ""),
+        ] {
+            recv.host.as_mut().expect("counters").snmp = [(counter.to_owned(), 40)].into();
+            send.threads[0].target = target.to_owned();
+            let ledger = join(&send, &recv);
+            let left = if words.is_empty() { [0, 0] } else { [40, 40] };
+            assert_eq!(range(&ledger), left, "{target} {counter}: {ledger}");
+            assert!(notes(&ledger).contains(words), "{ledger:?}");
+            assert_eq!(notes(&ledger).contains("left out"), !words.is_empty());
+        }
     }
 
     #[test]
