@@ -70,6 +70,34 @@ fn datagrams_that_wait_for_fragments_are_no_healthy_flow() {
 }
 
 #[test]
+fn the_share_of_a_loss_is_of_datagrams_and_not_of_fragments() {
+    for (v6, fails, waits) in [
+        (false, 0, 0),
+        (false, 300, 0),
+        (true, 300, 0),
+        (false, 300, 9),
+    ] {
+        // Ten fragments each, and of the failed ones nine.
+        let came = 1000 * 10 + (fails + waits) * 9;
+        let mut hosts = after(v6, [came, 1000, fails, waits]);
+        let ip = if v6 { "Ip6" } else { "Ip" };
+        let names = ["InDelivers", "InDatagrams"].map(|name| match name {
+            "InDelivers" => format!("{ip}.{name}"),
+            _ => format!("Udp{}.{name}", ip.trim_start_matches("Ip")),
+        });
+        for (facts, count) in [(&mut hosts.0, 0), (&mut hosts.1, 1000)] {
+            let values = facts.snapshot.snmp.iter();
+            let mut values: Vec<_> = values.map(|(name, value)| (name, value as u64)).collect();
+            values.extend(names.iter().map(|name| (&**name, count)));
+            facts.snapshot.snmp = host(&values).snapshot.snmp;
+        }
+        let ledger = crate::check::ledger(&Observed::new(&hosts.0, &hosts.1, None, asked(None)));
+        let counts = (ledger.offered, ledger.delivered, ledger.lost());
+        assert_eq!(counts, (1000 + fails, 1000, fails), "{ledger}");
+    }
+}
+
+#[test]
 fn what_waited_before_is_no_loss_of_this_time() {
     for (v6, name) in [(false, "FRAG"), (true, "FRAG6")] {
         // Failed, waited before, and so lost meanwhile.
