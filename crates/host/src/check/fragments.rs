@@ -162,7 +162,7 @@ fn failed(seen: &Observed) -> Option<Finding> {
         return None;
     }
     let far = too_far(seen);
-    if far > 0 {
+    if far.saturating_mul(2) >= found.count {
         return Some(out_of_order(seen, found, far));
     }
     let smaller = format!(
