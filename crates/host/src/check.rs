@@ -239,9 +239,16 @@ impl Finding {
         (count > 0).then(|| Self::noticed(seen, check, station, evidence).of(count, seen))
     }
 
-    /// Begins a finding of a loss that counters of its own count; none if they did not grow.
+    /// Begins a finding of a loss that counters of its own count, without packets that are known to be of other
+    /// protocols or ports; none if that leaves none.
     fn counted(seen: &Observed, check: &Check, kind: &LossKind) -> Option<Self> {
-        Self::lost(seen, check, kind.station, seen.counters(kind.counters))
+        let mut found = Self::lost(seen, check, kind.station, seen.counters(kind.counters))?;
+        let others = reason_counts::of_others(seen, kind);
+        let count = found.count.saturating_sub(others.grown());
+        found
+            .evidence
+            .extend(Some(others).filter(|one| one.grown() > 0));
+        (count > 0).then(|| found.of(count, seen))
     }
 
     /// Begins a finding that costs time, or packets that nothing counts.

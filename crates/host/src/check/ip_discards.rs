@@ -33,20 +33,7 @@ const KINDS: [(&LossKind, &str, &str); 3] = [
 fn run(seen: &Observed) -> Vec<Finding> {
     let found = KINDS.iter().filter_map(|&(kind, what, remedy)| {
         let found = Finding::counted(seen, &CHECK, kind)?;
-        let count = found.count
-            - if kind == &DISCARDED {
-                without_ipv6(seen)
-            } else {
-                0
-            };
-        (count > 0).then(|| found.of(count, seen).says(what, remedy))
+        Some(found.says(what, remedy))
     });
     found.collect()
-}
-
-/// The packets of other protocols or ports that came by an interface where IPv6 is off, as container engines make
-/// it: other hosts' neighbour discovery and listener reports. None where drops cannot be watched.
-pub(super) fn without_ipv6(seen: &Observed) -> u64 {
-    seen.others("IPV6DISABLED")
-        .min(seen.grown(&["Ip6.InDiscards"]))
 }

@@ -1,16 +1,15 @@
 //! The ledger of UDP on one host, whichever program receives.
 
 use super::drop_reasons::{self, NOT_SPECIFIED};
-use super::ip_discards::without_ipv6;
 use super::unspecified::{GROUPS_V4, Unspecified};
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
 use super::{
     CHECKS, Evidence, Observed, drop_reason, far_end, firewall, fragments, reading_times,
-    udp_memory, unhandled, unrouted, virtual_device,
+    reason_counts, udp_memory, unhandled, unrouted, virtual_device,
 };
 use crate::ledger::loss::{
-    DISCARDED, FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
+    FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
 };
 use crate::{Ledger, Loss, Scope, Station};
 use mpps_os::netlink::link::NetlinkLink;
@@ -100,18 +99,16 @@ fn counted(seen: &Observed, kind: &LossKind) -> Loss {
         evidence.extend(udp_memory::uncounted(seen));
     }
     let row = row(kind, &evidence);
-    match kind {
-        // Its counters are of whole datagrams, where IP counts fragments.
-        _ if kind == &FRAGMENTS => Loss {
-            count: fragments::lost(seen),
-            exact: false,
-            ..row
-        },
-        _ if kind == &DISCARDED => Loss {
-            count: row.count.saturating_sub(without_ipv6(seen)),
-            ..row
-        },
-        _ => row,
+    let of_others = reason_counts::of_others(seen, kind).grown();
+    let count = match kind == &FRAGMENTS {
+        true => fragments::lost(seen),
+        false => row.count.saturating_sub(of_others),
+    };
+    Loss {
+        count,
+        // Without memory each fragment counts.
+        exact: row.exact && kind != &FRAGMENTS,
+        ..row
     }
 }
 
@@ -169,7 +166,9 @@ pub fn ledger(seen: &Observed) -> Ledger {
         .map(|kind| found(seen, kind))
         .collect();
     let by_counter = LOSSES.iter().filter(|kind| !kind.counters.is_empty());
-    let counted: Vec<Loss> = by_counter.map(|kind| counted(seen, kind)).collect();
+    let counted: Vec<Loss> = by_counter.clone().map(|kind| counted(seen, kind)).collect();
+    let of_others = by_counter.map(|kind| reason_counts::of_others(seen, kind));
+    let of_others = of_others.fold(0, |sum: u64, one| sum.saturating_add(one.grown()));
     let (reasoned, taken_back) = reasoned(seen);
     // Datagrams to groups are no listener reports. The kernel's drop reason distinguishes them.
     let unspecified = Unspecified::of(seen);
@@ -184,7 +183,7 @@ pub fn ledger(seen: &Observed) -> Ledger {
         .saturating_sub(fragments::beyond_datagrams(seen))
         .saturating_sub(to_groups)
         .saturating_sub(unspecified.bridged)
-        .saturating_sub(without_ipv6(seen))
+        .saturating_sub(of_others)
         .saturating_add(sum(&early));
     let delivered = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]);
     let delivered = delivered.saturating_sub(taken_back);
@@ -211,6 +210,11 @@ pub fn ledger(seen: &Observed) -> Ledger {
         ledger.lose(loss);
     }
     note(&mut ledger, seen, to_groups);
+    if of_others > 0 {
+        ledger.note(format!(
+            "{of_others} packets of other protocols or ports are left out, which IP lost and counts too (drop reasons)"
+        ));
+    }
     if around > 0 {
         ledger.note(format!(
             "{around} datagrams around packets of tunnels are left out: those inside are counted"
@@ -253,12 +257,6 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
         ledger.note(format!(
             "{to_groups} packets came to groups that no program here has joined (Ip6.InMcastPkts, drop reasons), \
              as mDNS and listener reports of other hosts do: they are left out"
-        ));
-    }
-    if without_ipv6(seen) > 0 {
-        ledger.note(format!(
-            "{} packets of other protocols or ports came by an interface where IPv6 is off: they are left out",
-            without_ipv6(seen)
         ));
     }
     far_end::ways(seen)

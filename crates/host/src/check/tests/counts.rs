@@ -84,6 +84,29 @@ fn each_counted_loss_is_found_and_in_the_ledger() {
     }
 }
 
+#[test]
+fn what_ip_lost_of_another_protocol_is_no_loss_of_udp() {
+    for (counter, reason, check) in [
+        ("Ip.InAddrErrors", "IP_INADDRERRORS", "address"),
+        ("IpExt.InNoRoutes", "IP_INNOROUTES", "ip_discards"),
+        ("TcpExt.IPReversePathFilter", "IP_RPFILTER", "reverse_path"),
+    ] {
+        for others in [0, LOST - 7, LOST] {
+            let other = DropCount {
+                ours: false,
+                ..dropped(reason, others)
+            };
+            let drops = [other, dropped(reason, LOST - others)];
+            let (found, ledger) = look(&[counter], Some(&drops));
+            let lost = LOST - others;
+            let expected: Vec<_> = (lost > 0).then_some((check, lost)).into_iter().collect();
+            assert_eq!(told(&found), is(&expected), "{ledger}");
+            let counts = (ledger.offered, ledger.lost(), ledger.unaccounted);
+            assert_eq!(counts, (lost, lost, 0), "{ledger}");
+        }
+    }
+}
+
 /// For these the kernel names reasons since it names any.
 const NAMED: [&str; 3] = ["NoPorts", "MemErrors", "RcvbufErrors"];
 
