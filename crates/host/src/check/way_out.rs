@@ -93,12 +93,14 @@ const TOLD: [Words; 12] = [
 /// The counter of `tc -s qdisc`, behind the name of an interface.
 const QDISC_DROPPED: &str = " qdisc dropped";
 
-/// The datagrams of a network namespace on their way out: sent = left + all losses.
+/// The datagrams of a network namespace on their way out: sent + forwarded = left + all losses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WayOut {
-    /// Datagrams that programs handed to UDP; a train (`UDP_SEGMENT`) is one. Also those that this host
-    /// forwarded and lost.
+    /// Datagrams that programs handed to UDP; a train (`UDP_SEGMENT`) is one.
     pub sent: u64,
+    /// Of the lost ones those that no socket here sent: forwarded, or from an ifb.
+    #[serde(default)]
+    pub forwarded: u64,
     /// Those that no counter and no drop reason shows as lost.
     pub left: u64,
     /// The lost ones. Losses that UDP does not count are of all packets that were sent.
@@ -119,7 +121,8 @@ impl WayOut {
             ..loss.kind.row(loss.count, sources(&loss.evidence))
         });
         Self {
-            sent: counted.saturating_add(sum(|loss| loss.count - loss.behind)),
+            sent: counted.saturating_add(sum(|loss| loss.count - loss.behind - loss.forwarded)),
+            forwarded: sum(|loss| loss.forwarded),
             left: counted - behind,
             losses: rows.collect(),
         }
@@ -134,12 +137,11 @@ impl WayOut {
 
 impl fmt::Display for WayOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "sent {} = left {}",
-            Grouped(self.sent),
-            Grouped(self.left)
-        )?;
+        write!(f, "sent {}", Grouped(self.sent))?;
+        if self.forwarded > 0 {
+            write!(f, " + forwarded {}", Grouped(self.forwarded))?;
+        }
+        write!(f, " = left {}", Grouped(self.left))?;
         for loss in &self.losses {
             write!(f, " + {} {}", loss.reason, Grouped(loss.count))?;
         }

@@ -52,15 +52,17 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
 fn on_the_way_out(result: &DoctorResult) -> Vec<String> {
     let out = &result.out;
     let per_second = |count: u64| Quantity::PerSecond(count as f64 / result.seconds);
+    let lost = |lost: u64| {
+        let rate = per_second(lost);
+        format!("{} were lost on the way out ({rate})", count(lost))
+    };
     let sent = (out.sent > 0).then(|| {
-        format!(
-            "datagrams sent: {} ({}), {} were lost on the way out ({})",
-            count(out.sent),
-            per_second(out.sent),
-            count(out.lost()),
-            per_second(out.lost()),
-        )
+        let own = lost(out.lost().saturating_sub(out.forwarded));
+        let rate = per_second(out.sent);
+        format!("datagrams sent: {} ({rate}), {own}", count(out.sent))
     });
+    let forwarded =
+        (out.forwarded > 0).then(|| format!("datagrams forwarded: {}", lost(out.forwarded)));
     // Collectors answer to nothing, so that this is no finding.
     let is_asked = result.port.is_some() || result.pid.is_some();
     let read = result.ledger.delivered;
@@ -70,7 +72,7 @@ fn on_the_way_out(result: &DoctorResult) -> Vec<String> {
             count(read)
         )
     });
-    sent.into_iter().chain(mute).collect()
+    [sent, forwarded, mute].into_iter().flatten().collect()
 }
 
 /// The answer in one sentence.
@@ -250,6 +252,18 @@ mod tests {
             let text = Terminal::new(200, false).document(&document(&result, &[]));
             assert!(text.contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_forwarded_and_lost_was_not_sent() {
+        let mut result = fixture();
+        let text =
+            |result: &DoctorResult| Terminal::new(200, false).document(&document(result, &[]));
+        assert!(!text(&result).contains("datagrams forwarded"));
+        (result.out.forwarded, result.out.losses) = (7, result.ledger.losses.clone());
+        let text = text(&result);
+        assert!(text.contains("datagrams forwarded: 7 were lost on the way out"));
+        assert!(!text.contains("datagrams sent"), "{text}");
     }
 
     #[test]
