@@ -1,6 +1,8 @@
 //! Datagrams that this host sent, and lost on their way out.
 
-use super::{Check, Confidence, Evidence, Finding, Observed, conntrack, drop_reasons, link_fault};
+use super::{
+    Check, Confidence, Evidence, Finding, Observed, conntrack, drop_reasons, firewall, link_fault,
+};
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::Grouped;
 use crate::ledger::loss::{
@@ -176,6 +178,18 @@ fn forwarded(seen: &Observed, kind: &LossKind) -> Vec<Evidence> {
     reasons_of(&seen.drops_forwarded, kind, "forwarded")
 }
 
+/// How many of a loss no socket here sent. An interface counts packets of any sender.
+fn not_ours(seen: &Observed, kind: &LossKind, count: u64) -> u64 {
+    let others = match kind == &INTERFACE_OUT {
+        true => count.saturating_sub(seen.grown(&[OWN, SEND_BUFFER.counters].concat())),
+        false => 0,
+    };
+    Evidence::sum(&forwarded(seen, kind)).max(others)
+}
+
+/// Datagrams that sockets here sent.
+const OWN: &[&str] = &["Udp.OutDatagrams", "Udp6.OutDatagrams"];
+
 fn reasons_of(drops: &[ReasonCount], kind: &LossKind, way: &str) -> Vec<Evidence> {
     let is_of = |kind: &LossKind, reason: &str| {
         kind.reasons
@@ -231,7 +245,7 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let rest = full.saturating_sub(answered);
     // These were dropped between two readings.
     let rest = if rest <= answered / 50 { 0 } else { rest };
-    let most = full.saturating_add(seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]));
+    let most = full.saturating_add(seen.grown(&[OWN, &firewall::FORWARDED].concat()));
     let (ring, ring_by) = in_rings(seen);
     // A tun drops packets of any sender, and forgets their sender (`skb_orphan` in tun_net_xmit).
     let (ringed, ringed_by) = by_reason(&INTERFACE_OUT);
@@ -252,7 +266,7 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let in_vain_by = other_by.iter().filter(|_| is_v6).cloned();
     let silent_by = silent_by.into_iter().chain(in_vain_by).collect();
     let row = |kind, count, behind: u64, evidence| {
-        let forwarded = Evidence::sum(&forwarded(seen, kind)).min(count);
+        let forwarded = not_ours(seen, kind, count).min(count);
         LossOut {
             kind,
             count,

@@ -275,7 +275,7 @@ pub const FILTER_OUT: LossKind = LossKind::new(At::Sender, "tc_filter_out", "fil
 /// The driver of an interface: its transmit ring was full, or it could not send.
 pub const INTERFACE_OUT: LossKind = LossKind::new(At::Sender, "interface_out", "sending interface")
     .of(Interface)
-    .dropped_for(&["FULL_RING", "TAP_*"]);
+    .dropped_for(&["FULL_RING", "TAP_*", "NOT_SPECIFIED@__dev_forward_skb2"]);
 /// Beyond what a cloud's machine may send.
 pub const ALLOWANCE_OUT: LossKind = LossKind::new(
     At::Sender,

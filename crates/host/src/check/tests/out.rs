@@ -77,7 +77,14 @@ fn what_is_sent_is_never_lost_on_the_way_in() {
 
 #[test]
 fn what_is_forwarded_is_lost_on_the_way_out() {
-    for reason in ["QDISC_DROP", "FQ_FLOW_LIMIT", "PKT_TOO_BIG", "NEIGH_FAILED"] {
+    for (reason, place) in [
+        ("QDISC_DROP", ""),
+        ("FQ_FLOW_LIMIT", ""),
+        ("PKT_TOO_BIG", ""),
+        ("NEIGH_FAILED", ""),
+        // A veth whose other end takes only shorter packets.
+        ("NOT_SPECIFIED", "__dev_forward_skb2"),
+    ] {
         let of = |count, sent| {
             host(&[
                 ("Ip.InReceives", count),
@@ -86,7 +93,10 @@ fn what_is_forwarded_is_lost_on_the_way_out() {
             ])
         };
         let (before, after) = (of(0, 0), later(of(LOST, 5)));
-        let drops = [dropped(reason, LOST)];
+        let drops = [DropCount {
+            place: place.to_owned(),
+            ..dropped(reason, LOST)
+        }];
         let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
         let found = findings(&seen);
         assert_eq!(told(&found), is(&[("way_out", LOST)]), "{reason}");
