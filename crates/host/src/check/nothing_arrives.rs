@@ -58,7 +58,12 @@ const STOPS: [fn(&Arrivals) -> Option<LastStation>; 9] = [
 ];
 
 /// Reasons for dropping packets that do not have the port when they are dropped.
-const OTHERWISE: [&str; 3] = [firewall::REASON, "IP_LOCALNET", "NOT_SPECIFIED@ip_forward"];
+const OTHERWISE: [&str; 4] = [
+    firewall::REASON,
+    "IP_LOCALNET",
+    "NOT_SPECIFIED@ip_forward",
+    "NOT_SPECIFIED@br_handle_frame_finish",
+];
 
 /// The cause of such a reason, and its remedy.
 fn otherwise(seen: &Observed, reason: &str) -> (&'static str, String) {
@@ -255,6 +260,9 @@ fn bridged(came: &Arrivals) -> Option<LastStation> {
 }
 
 fn other_frames(came: &Arrivals) -> Option<LastStation> {
+    if came.at_ip > 0 {
+        return None;
+    }
     let stop = LastStation {
         evidence: came.links.clone(),
         ..came.stop(
@@ -268,7 +276,7 @@ fn other_frames(came: &Arrivals) -> Option<LastStation> {
              net.ipv4.conf.all.arp_ignore",
         )
     };
-    (came.at_ip == 0).then_some(stop)
+    dropped(came).or(Some(stop))
 }
 
 fn forwarded(came: &Arrivals) -> Option<LastStation> {

@@ -92,6 +92,12 @@ fn a_function_or_a_mark_tells_the_cause() {
             "veth",
         ),
         (
+            drop_at("NOT_SPECIFIED", "br_forward", 0),
+            Possible,
+            "no hairpin mode",
+            "not known",
+        ),
+        (
             drop_at("NOT_SPECIFIED", "veth_xmit", 0),
             Likely,
             "full ring of a veth",
