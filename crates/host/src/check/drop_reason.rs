@@ -111,6 +111,7 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     let mut found = Finding::lost(seen, &CHECK, station(name), vec![lost])?;
     let shown = match name {
         "XFRM_POLICY" => by_ipsec(seen, count),
+        "TC_INGRESS" => at_redirect(seen),
         "SOCKET_FILTER" => at_sockets(seen, count, None),
         QUEUE => at_queue(seen),
         LOCAL_SOURCE => hairpin(seen, count),
@@ -139,6 +140,19 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     );
     let found = found.says(what, remedy).because(&[hidden.to_owned()]);
     Some(found.with(confidence))
+}
+
+/// A filter's redirection as the first of the causes of its drops.
+fn at_redirect(seen: &Observed) -> Option<RefusalCause> {
+    let fault = link_fault::of_redirect(seen)?;
+    let row = drop_reasons::row("TC_INGRESS")?;
+    // The last cause is the same without a name.
+    let with = |first: &str, all: &[&str]| [&[first], &all[..all.len() - 1]].concat().join("; or ");
+    Some(RefusalCause {
+        what: with(&fault.what, &row.causes),
+        remedy: with(&fault.remedy, &row.remedies),
+        ..by_table("TC_INGRESS")
+    })
 }
 
 /// The cause of drops in front of a queue of the packet filter.

@@ -157,6 +157,22 @@ pub(super) fn of_bridge(seen: &Observed) -> Option<LinkFault> {
     ))
 }
 
+/// An ifb that is down: a filter of tc that redirects to it drops (`tcf_mirred_to_dev`, net/sched/act_mirred.c).
+pub(super) fn of_redirect(seen: &Observed) -> Option<LinkFault> {
+    let mut links = seen.after.links.iter();
+    let ifb = links.find(|link| link.kind == "ifb" && !link.up)?;
+    Some(LinkFault::new(
+        format!(
+            "a filter of tc redirects them (mirred) to {}, an ifb that is down",
+            ifb.name
+        ),
+        format!(
+            "ip link set dev {} up; tc -s filter show dev IF ingress, or egress, shows whether it redirects there",
+            ShellWord::new(&ifb.name)
+        ),
+    ))
+}
+
 /// The interface whose queueing discipline dropped packets, where `tc -s qdisc` counts it, or where an interface
 /// without carrier has none.
 pub(super) fn of_queue(seen: &Observed) -> Option<LinkFault> {

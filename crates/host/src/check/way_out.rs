@@ -464,7 +464,10 @@ fn words(
             .iter()
             .any(|one| one.source.ends_with(QDISC_DROPPED));
         let is_unnamed = kind == &QDISC_OUT && !is_named;
-        let fault = is_unnamed.then(|| link_fault::of_queue(seen)).flatten();
+        let fault = match kind == &FILTER_OUT {
+            true => link_fault::of_redirect(seen),
+            false => is_unnamed.then(|| link_fault::of_queue(seen)).flatten(),
+        };
         return Some(match fault {
             Some(fault) => (format!("{what}: {}", fault.what), fault.remedy, true),
             None => (what.to_owned(), remedy.to_owned(), false),

@@ -493,4 +493,13 @@ fn drops_at_an_interface_name_it() {
     assert!(text.contains("eth0 is up and has no carrier"), "{text}");
     let text = fault("QDISC_DROP", &|_| ());
     assert!(!text.contains("carrier"), "{text}");
+    let text = fault("TC_INGRESS", &|facts| {
+        add(facts, "ifb0", "ifb", LinkCounters::default())
+    });
+    assert!(!text.contains("ifb0"), "it is up: {text}");
+    let text = fault("TC_INGRESS", &|facts| {
+        add(facts, "ifb0", "ifb", LinkCounters::default());
+        facts.links[3].up = false;
+    });
+    assert!(text.contains("ip link set dev ifb0 up"), "{text}");
 }
