@@ -7,6 +7,7 @@ mod address;
 mod allowance;
 mod backlog;
 mod bad_header;
+mod bridge_port;
 mod checksum;
 mod closed_unread;
 mod coalescing;
@@ -96,7 +97,8 @@ pub struct Check {
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
-pub const CHECKS: [Check; 51] = [
+pub const CHECKS: [Check; 52] = [
+    bridge_port::CHECK,
     nothing_arrives::CHECK,
     link_bounced::CHECK,
     far_end::CHECK,

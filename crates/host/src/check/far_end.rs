@@ -17,7 +17,9 @@ const RING: &str = "the ring of a veth holds 256 packets: more CPU time for the 
                     receive queues with a CPU each (ethtool -L, threaded NAPI); slower bursts from the sender";
 
 /// The ends at both moments, each with the interface here.
-fn ends<'a>(seen: &Observed<'a>) -> impl Iterator<Item = (&'a str, &'a FarEnd, &'a FarEnd)> {
+pub(super) fn ends<'a>(
+    seen: &Observed<'a>,
+) -> impl Iterator<Item = (&'a str, &'a FarEnd, &'a FarEnd)> {
     let (before, after) = (seen.before, seen.after);
     let here = after
         .far_ends

@@ -30,6 +30,8 @@ pub struct FarEnd {
     pub name: String,
     /// The bridge that it is a port of.
     pub bridge: Option<String>,
+    /// Why it forwards nothing as that bridge's port: its state.
+    pub held_back: Option<&'static str>,
     /// The other interfaces of that namespace that are ports of the bridge and no veth, or have the
     /// default route.
     pub cards: Vec<String>,
@@ -152,6 +154,7 @@ fn look(ends: &[(&str, u32, u32)]) -> CallResult<Vec<(String, FarEnd)>> {
         let end = FarEnd {
             name: own.name.clone(),
             bridge: bridge.map(|bridge| bridge.name.clone()),
+            held_back: own.held_back,
             cards,
             mtu: own.mtu,
             up: own.up,

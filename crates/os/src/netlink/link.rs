@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStringExt;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
-    LinkFlags, LinkInfo, LinkMessage, LinkXdp, State, XdpAttached,
+    AfSpecInet6, AfSpecUnspec, BridgePortState, In6AddrGenMode, InfoBridgePort, InfoData, InfoKind,
+    InfoPortData, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, State,
+    XdpAttached,
 };
 
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
@@ -34,6 +35,9 @@ pub struct NetlinkLink {
     pub lower: Option<u32>,
     /// The number of the bridge or bond that it is a port of (`IFLA_MASTER`).
     pub controller: Option<u32>,
+    /// The state of a bridge's port that forwards nothing, such as `learning`; none if it forwards
+    /// (`IFLA_BRPORT_STATE`).
+    pub held_back: Option<&'static str>,
     /// Whether it was set up by its owner (`IFF_UP`).
     pub up: bool,
     /// Whether it is up and its driver sees the other end of the line (`IFF_LOWER_UP`).
@@ -294,27 +298,15 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
     };
     let mut link = NetlinkLink {
         index: message.header.index,
-        name: String::new(),
-        address: Vec::new(),
-        kind: String::new(),
-        lower: None,
-        controller: None,
         up: message.header.flags.contains(LinkFlags::Up),
         carrier: message.header.flags.contains(LinkFlags::LowerUp),
-        mtu: 0,
-        tx_queues: 0,
-        rx_queues: 0,
-        native_xdp: None,
-        xdp_program: None,
-        carrier_changes: 0,
-        bound_to: None,
-        bound_namespace: None,
-        statistics: None,
+        ..NetlinkLink::default()
     };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::LinkInfo(infos) => {
-                link.kind = infos.iter().find_map(kind).unwrap_or_default()
+                link.kind = infos.iter().find_map(kind).unwrap_or_default();
+                link.held_back = infos.iter().find_map(held_back);
             }
             LinkAttribute::Controller(controller) => link.controller = Some(controller),
             LinkAttribute::IfName(name) => link.name = name,
@@ -348,6 +340,19 @@ fn kind(info: &LinkInfo) -> Option<String> {
         LinkInfo::Kind(kind) => Some(kind.to_string()),
         _ => None,
     }
+}
+
+fn held_back(info: &LinkInfo) -> Option<&'static str> {
+    let LinkInfo::PortData(InfoPortData::BridgePort(port)) = info else {
+        return None;
+    };
+    port.iter().find_map(|one| match one {
+        InfoBridgePort::State(BridgePortState::Disabled) => Some("disabled"),
+        InfoBridgePort::State(BridgePortState::Listening) => Some("listening"),
+        InfoBridgePort::State(BridgePortState::Learning) => Some("learning"),
+        InfoBridgePort::State(BridgePortState::Blocking) => Some("blocking"),
+        _ => None,
+    })
 }
 
 fn attached(told: &LinkXdp) -> Option<bool> {

@@ -38,7 +38,7 @@ fn container(
             mtu: 1500,
             up: true,
             qdisc_drops: qdisc.map(|drops| drops * times),
-            filter_drops: None,
+            ..FarEnd::default()
         };
         facts.far_ends = [("eth0".to_owned(), end)].into();
         facts

@@ -43,6 +43,7 @@ fn seen_with<T>(
     let (mut before, mut after) = (host(&zero), later(host(counters)));
     set(&mut after);
     before.sockets.clone_from(&after.sockets);
+    before.far_ends.clone_from(&after.far_ends);
     for (name, now) in &after.snapshot.links {
         let mut then = now.clone();
         then.counters = LinkCounters::default();
@@ -502,4 +503,63 @@ fn drops_at_an_interface_name_it() {
         facts.links[3].up = false;
     });
     assert!(text.contains("ip link set dev ifb0 up"), "{text}");
+}
+
+/// The findings of a container whose only interface is of this kind; nothing comes by it.
+fn in_a_container(kind: &str, set: impl Fn(&mut Observation)) -> Vec<Finding> {
+    let set = |facts: &mut Observation| {
+        add(facts, "eth0", kind, LinkCounters::default());
+        facts.links[0].bound_namespace = Some(1);
+        facts.sockets = vec![socket("0.0.0.0:53", 1, 0)];
+        set(facts);
+    };
+    seen_with(&[("Ip.InReceives", 0)], &[], asked(Some(53)), set, findings)
+}
+
+#[test]
+fn a_port_of_a_bridge_that_forwards_nothing_is_told_first() {
+    let end = |held_back| FarEnd {
+        namespace: "init".to_owned(),
+        name: "veth7".to_owned(),
+        bridge: Some("cni0".to_owned()),
+        held_back,
+        up: true,
+        ..FarEnd::default()
+    };
+    let look = |held_back| {
+        in_a_container("veth", |facts| {
+            facts.far_ends = [("eth0".to_owned(), end(held_back))].into();
+        })
+    };
+    let found = look(Some("learning"));
+    assert_eq!(
+        told(&found),
+        is(&[("bridge_port", 0), ("nothing_arrives", 0)])
+    );
+    let (text, sure, _) = first(&found);
+    assert!(
+        text.contains("in namespace init") && text.contains("veth7"),
+        "{text}"
+    );
+    assert_eq!((sure, found[0].is_remark), (Confidence::Likely, false));
+    assert_eq!(told(&look(None)), is(&[("nothing_arrives", 0)]));
+    // On the host spanning tree may block a card on purpose. A port without carrier is disabled.
+    for (kind, carrier, expected) in [
+        ("veth", true, Some(false)),
+        ("", true, Some(true)),
+        ("veth", false, None),
+    ] {
+        let set = |facts: &mut Observation| {
+            add(facts, "br0", "bridge", LinkCounters::default());
+            add(facts, "port", kind, LinkCounters::default());
+            let port = &mut facts.links[1];
+            (port.controller, port.held_back, port.carrier) = (Some(1), Some("blocking"), carrier);
+        };
+        let found = seen_with(&[("Ip.InReceives", 0)], &[], asked(None), set, findings);
+        assert_eq!(
+            found.first().map(|one| one.is_remark),
+            expected,
+            "{found:#?}"
+        );
+    }
 }
