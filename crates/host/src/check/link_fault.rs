@@ -102,6 +102,24 @@ fn veth_peer(seen: &Observed, name: &str) -> Option<LinkFault> {
     of_veth(sender, (&peer.name, peer.mtu, peer.up))
 }
 
+/// Kinds of interfaces that pass packets among themselves and to the outside, and not to the host of the interface
+/// below them (`macvlan_queue_xmit`, drivers/net/macvlan.c).
+const SIDE_BY_SIDE: [&str; 3] = ["macvlan", "macvtap", "ipvlan"];
+/// The remedy.
+pub(super) const BESIDE: &str = "an interface of the same kind for the host, with the address or the route to them: ip link add \
+                      link IF name host0 type macvlan mode bridge; or a veth and a bridge instead";
+
+/// The first interface of such a kind, which does not hear the host that has the interface below it, as a half sentence.
+pub(super) fn deaf_to_host(seen: &Observed) -> Option<String> {
+    let mut links = seen.after.links.iter();
+    let link =
+        links.find(|link| link.bound_namespace.is_some() && SIDE_BY_SIDE.contains(&&*link.kind))?;
+    Some(format!(
+        "; {} is a {}, which never hears the host that has the interface below it",
+        link.name, link.kind
+    ))
+}
+
 /// The fault of an interface that cannot send at all.
 pub(super) fn of_way(seen: &Observed, name: &str) -> Option<LinkFault> {
     let mut links = seen.after.links.iter();
@@ -120,6 +138,13 @@ pub(super) fn of_way(seen: &Observed, name: &str) -> Option<LinkFault> {
                 ShellWord::new(name)
             ),
         ));
+    }
+    if link.bound_namespace.is_some() && SIDE_BY_SIDE.contains(&&*link.kind) {
+        let kind = &link.kind;
+        let what = format!(
+            "{name} is a {kind}: it never reaches the host that has the interface below it, if that is who does not answer"
+        );
+        return Some(LinkFault::new(what, BESIDE));
     }
     (!link.carrier).then(|| {
         LinkFault::new(

@@ -3,7 +3,8 @@
 use super::drop_reasons;
 use super::vanished::{gap, is_udp_silent, packets_to_strange_groups, unread};
 use super::{
-    Check, Confidence, Evidence, Finding, Observed, far_end, firewall, fragments, port_owner,
+    Check, Confidence, Evidence, Finding, Observed, far_end, firewall, fragments, link_fault,
+    port_owner,
 };
 use crate::Station;
 use mpps_os::netlink::link::NetlinkLink;
@@ -175,11 +176,17 @@ fn no_packet(came: &Arrivals) -> Option<LastStation> {
         _ => " except neighbour discovery and listener reports of IPv6",
     };
     let beyond = far_end::beyond(came.seen, came.port).filter(|_| carrier.is_empty());
-    let (way, look) = beyond.unwrap_or_else(|| {
+    let deaf = || {
+        Some((
+            link_fault::deaf_to_host(came.seen)?,
+            link_fault::BESIDE.to_owned(),
+        ))
+    };
+    let (way, look) = beyond.or_else(deaf).unwrap_or_else(|| {
         let look = match down(came.seen) {
             Some(name) => format!("ip link set dev {} up", ShellWord::new(name)),
             None => "ip link show: is it up, with a carrier? Does the sender reach this host: the switch, the \
-                     route, its table of neighbours?"
+                     route, its table of neighbours? A macvlan or ipvlan on a card here does not"
                 .to_owned(),
         };
         (String::new(), look)

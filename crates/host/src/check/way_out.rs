@@ -68,7 +68,8 @@ const TOLD: [Words; 12] = [
     (
         &NO_NEIGHBOUR,
         "the next host on the way does not answer ARP or neighbour discovery",
-        "ip neigh show nud failed nud incomplete: correct the address or the route, or wake that host",
+        "ip neigh show nud failed nud incomplete: correct the address or the route, or wake that host (no macvlan or \
+         ipvlan answers the host whose card it is on)",
     ),
     (
         &QDISC_OUT,

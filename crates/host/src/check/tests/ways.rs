@@ -563,3 +563,11 @@ fn a_port_of_a_bridge_that_forwards_nothing_is_told_first() {
         );
     }
 }
+
+#[test]
+fn a_macvlan_never_hears_the_host_of_its_card() {
+    for (kind, is_deaf) in [("macvlan", true), ("ipvlan", true), ("vlan", false)] {
+        let text = first(&in_a_container(kind, |_| ())).0;
+        assert_eq!(text.contains("never hears the host"), is_deaf, "{text}");
+    }
+}
