@@ -143,8 +143,10 @@ fn way(end: &FarEnd) -> String {
 
 /// The packets that the other ends sent while nothing came here, as a half sentence, and where to look; none if no other
 /// end is seen.
-pub(super) fn beyond(seen: &Observed, port: u16) -> Option<(String, String)> {
+pub(super) fn beyond(seen: &Observed) -> Option<(String, String)> {
     let (here, then, now) = ends(seen).next()?;
+    let port = seen.asked.port;
+    let port = port.map_or_else(String::new, |port| format!(" --port {port}"));
     let sent = now
         .counters
         .tx_packets
@@ -158,7 +160,7 @@ pub(super) fn beyond(seen: &Observed, port: u16) -> Option<(String, String)> {
         name => (ShellWord::new(name).to_string(), ""),
     };
     let remedy = format!(
-        "look in that namespace: mpps doctor --netns {netns} --port {port}{hint}; if it publishes the port under \
+        "look in that namespace: mpps doctor --netns {netns}{port}{hint}; if it publishes the port under \
          another number, ask for that one"
     );
     Some((what, remedy))

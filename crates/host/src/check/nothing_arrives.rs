@@ -4,12 +4,13 @@ use super::drop_reasons;
 use super::vanished::{gap, is_udp_silent, packets_to_strange_groups, unread};
 use super::{
     Check, Confidence, Evidence, Finding, Observed, far_end, firewall, fragments, link_fault,
-    port_owner,
+    no_listener, port_owner,
 };
 use crate::Station;
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use mpps_os::text::ShellWord;
+use std::net::IpAddr;
 
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
@@ -17,7 +18,8 @@ pub(super) const CHECK: Check = Check {
             counters, drop reasons of other packets, the port's sockets, its other holders, and rules and \
             tracked flows that translate it",
     speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station. A \
-             remark if a program got the packets before IP or by TCP, or they were forwarded or bridged",
+             remark if a program got the packets before IP or by TCP, they were forwarded or bridged, or, without `--port`, \
+             a group is joined and no interface received anything",
     run,
 };
 
@@ -81,14 +83,20 @@ fn otherwise(seen: &Observed, reason: &str) -> (&'static str, String) {
 }
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    let Some(port) = seen.asked.port.filter(|_| is_silent(seen)) else {
-        return Vec::new();
+    let groups = groups(seen);
+    let (port, stops) = match seen.asked.port {
+        Some(port) => (port, &STOPS[..]),
+        // A host may be idle, but a member of a group waits.
+        None if !groups.is_empty() => (0, &STOPS[1..2]),
+        None => return Vec::new(),
     };
     let arrivals = Arrivals::of(seen, port);
-    let Some(stop) = STOPS.iter().find_map(|stop| stop(&arrivals)) else {
+    let stops = stops.iter().filter(|_| is_silent(seen));
+    let Some(stop) = stops.map(|stop| stop(&arrivals)).find_map(|stop| stop) else {
         return Vec::new();
     };
     let listens = match seen.sockets.len() {
+        _ if port == 0 => String::new(),
         0 => match &seen.asked.elsewhere {
             Some(elsewhere) => format!("no socket has UDP port {port} here ({elsewhere}), and "),
             None => format!("no socket has UDP port {port}, and "),
@@ -103,10 +111,34 @@ fn run(seen: &Observed) -> Vec<Finding> {
     let evidence = stop.evidence.into_iter();
     let evidence = evidence.chain(seen.counter("Udp.InDatagrams"));
     let mut found = Finding::noticed(seen, &CHECK, stop.station, evidence.collect());
-    found.is_remark = stop.is_remark;
-    let what = format!("{}: {listens}{}", stop.lead, stop.what);
-    vec![found.says(what, stop.remedy).with(Confidence::Likely)]
+    found.is_remark = stop.is_remark || port == 0;
+    let (groups, querier) = match stop.is_remark || groups.is_empty() {
+        true => ("", String::new()),
+        false => (&*groups, format!("; or {QUERIER}")),
+    };
+    let what = format!("{}: {listens}{}{groups}", stop.lead, stop.what);
+    let remedy = stop.remedy + &querier;
+    vec![found.says(what, remedy).with(Confidence::Likely)]
 }
+
+/// The groups that sockets joined, if the way to any of them may depend on a switch, as a half sentence.
+fn groups(seen: &Observed) -> String {
+    let is_local = |group: IpAddr| match group {
+        IpAddr::V4(group) => group.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(group) => group.segments()[0] == 0xff02,
+    };
+    let is_any = seen.after.groups.iter().any(|one| !is_local(one.group));
+    match is_any && !seen.sockets.is_empty() {
+        true => no_listener::joined(seen),
+        false => String::new(),
+    }
+}
+
+/// Why datagrams to a joined group may not come.
+const QUERIER: &str = "for a joined group: a switch or bridge that snoops IGMP or MLD, with no querier, forgets members \
+                       after minutes: switch a querier on there (of Linux: ip link set dev BRIDGE type bridge \
+                       mcast_querier 1, or mcast_snooping 0); and does the sender send by this network, with a TTL for \
+                       the routers in between?";
 
 impl<'s, 'a> Arrivals<'s, 'a> {
     fn of(seen: &'s Observed<'a>, port: u16) -> Self {
@@ -175,7 +207,7 @@ fn no_packet(came: &Arrivals) -> Option<LastStation> {
         0 => "",
         _ => " except neighbour discovery and listener reports of IPv6",
     };
-    let beyond = far_end::beyond(came.seen, came.port).filter(|_| carrier.is_empty());
+    let beyond = far_end::beyond(came.seen).filter(|_| carrier.is_empty());
     let deaf = || {
         Some((
             link_fault::deaf_to_host(came.seen)?,

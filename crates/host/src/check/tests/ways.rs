@@ -571,3 +571,25 @@ fn a_macvlan_never_hears_the_host_of_its_card() {
         assert_eq!(text.contains("never hears the host"), is_deaf, "{text}");
     }
 }
+
+#[test]
+fn a_joined_group_that_nothing_comes_to_may_lack_a_querier() {
+    for (group, is_snooped) in [
+        ("239.1.1.1", true),
+        ("224.0.0.251", false),
+        ("ff02::fb", false),
+    ] {
+        let text = first(&in_a_container("", |facts| {
+            facts.groups = vec![crate::facts::JoinedGroup {
+                interface: "eth1".to_owned(),
+                group: group.parse().expect("an address"),
+                only_from: Vec::new(),
+            }];
+        }));
+        let says = |words: &str| text.0.contains(words) == is_snooped;
+        assert!(
+            says("joined here: 239.1.1.1 at eth1") && says("mcast_querier 1"),
+            "{text:?}"
+        );
+    }
+}
