@@ -44,10 +44,17 @@ fn run(seen: &Observed) -> Vec<Finding> {
         "{lost} copies of packets were lost, because an AF_PACKET socket{of} was full: what captures is too slow; \
          UDP sockets lost nothing by that"
     );
-    let remedy = "a larger buffer (tcpdump -B, SO_RCVBUF, a larger PACKET_RX_RING), a narrower filter, or more CPU \
-                  time for that program; ss -0 -pm shows its drops (d) and its queue (r)";
+    let remedy = format!(
+        "a larger SO_RCVBUF in that program, and before that {}; or, if it has a ring, a larger one: tcpdump -B 65536 \
+         (KiB), PACKET_RX_RING of other programs; or a narrower filter, or more CPU time for that program: ss -0 -pm \
+         shows its drops (d) and its queue (r)",
+        seen.raise("net.core.rmem_max", BUFFER)
+    );
     vec![found.says(what, remedy).with(confidence)]
 }
+
+/// A buffer for bursts, in bytes.
+const BUFFER: u64 = 64 << 20;
 
 /// The processes with such sockets: those of sockets with a queue, if any has one.
 fn owners<'a>(seen: &Observed<'a>) -> Vec<&'a Process> {

@@ -426,6 +426,7 @@ fn a_capture_that_loses_is_named_and_is_a_remark_unless_asked_for() {
         let (check, remark, _, words) = first(&found);
         assert_eq!((check, remark), ("packet_socket", is_remark), "{words}");
         assert!(words.contains("unbound1 (pid 812)"), "{words}");
+        assert!(words.contains("| a larger SO_RCVBUF"), "{words}");
         assert_eq!((ledger.offered, ledger.lost()), (0, 0), "{ledger}");
     }
     let (found, _) = look(&[], &[], asked(None), has_socket);
