@@ -16,21 +16,22 @@ pub(super) const CHECK: Check = Check {
     reads: "with `--port`: the UDP sockets and TCP listeners of the namespace (sock_diag), those of other \
             namespaces (`/proc/PID/net/udp`), AF_XDP sockets, process groups, SO_REUSEPORT (pidfd_getfd), UDP counters",
     speaks: "with `--port`: no socket has it, or, as remarks: several programs have it, sockets of other \
-             ports lost datagrams, or clients refused datagrams of a host with several addresses; with `--pid`: \
-             another program's socket gets all",
+             ports lost datagrams; without it too: clients refused datagrams of a host with several addresses; with \
+             `--pid`: another program's socket gets all",
     run,
 };
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let Some(port) = seen.asked.port else {
         let is_asked = seen.asked.pid.is_some();
-        return several(seen).filter(|_| is_asked).into_iter().collect();
+        let found = [several(seen).filter(|_| is_asked), refused(seen)];
+        return found.into_iter().flatten().collect();
     };
     let found = [
         nobody(seen, port),
         several(seen),
         others(seen, port),
-        refused(seen, port),
+        refused(seen),
     ];
     found.into_iter().flatten().collect()
 }
@@ -178,12 +179,15 @@ fn several(seen: &Observed) -> Option<Finding> {
 }
 
 /// The address that a client asked, and the other address of the answers, where both are tracked.
-fn answers_elsewhere(seen: &Observed, port: u16) -> Option<(SocketAddr, SocketAddr)> {
+fn answers_elsewhere(seen: &Observed) -> Option<(SocketAddr, SocketAddr)> {
     let flows = &seen.after.packet_filter.flows;
+    let has = |port| seen.asked.port.is_none_or(|asked| asked == port);
     let unanswered = flows.iter().filter(|flow| !flow.is_answered);
-    let mut asked = unanswered.filter(|flow| flow.to.port() == port && !flow.is_translated());
+    let mut asked = unanswered.filter(|flow| has(flow.to.port()) && !flow.is_translated());
     asked.find_map(|asked| {
-        let mut answers = flows.iter().filter(|flow| flow.from.port() == port);
+        let mut answers = flows
+            .iter()
+            .filter(|flow| flow.from.port() == asked.to.port());
         let answers = answers.find(|flow| flow.to == asked.from && flow.from != asked.to)?;
         Some((asked.to, answers.from))
     })
@@ -232,8 +236,8 @@ fn holder(seen: &Observed, one: &UdpEntry) -> String {
 
 /// Datagrams of this host that others refused, where a socket of all addresses may answer from another one
 /// than a client asked. A client limits these messages to about one a second (`icmp_ratelimit`).
-fn refused(seen: &Observed, port: u16) -> Option<Finding> {
-    if let Some((asked, answers)) = answers_elsewhere(seen, port) {
+fn refused(seen: &Observed) -> Option<Finding> {
+    if let Some((asked, answers)) = answers_elsewhere(seen) {
         let what = format!(
             "a client asked {asked}, and this host answered from {answers}: a client that expects the address it \
              asked, and its firewall, do not take that"
@@ -247,9 +251,21 @@ fn refused(seen: &Observed, port: u16) -> Option<Finding> {
     }
     let evidence = seen.counters(&["Icmp.InDestUnreachs", "Udp.OutDatagrams"]);
     let addresses = &seen.after.addresses;
-    let mut entries = seen.sockets.iter().map(|socket| socket.entry);
+    let entries = seen.sockets.iter().map(|socket| socket.entry);
+    let is_asked = seen.asked.port.is_some();
+    // Without a port a client's socket is none that answers.
+    let is_clients = |port: u16| {
+        seen.after
+            .client_ports
+            .as_ref()
+            .is_some_and(|all| all.contains(&port))
+    };
+    let mut entries = entries.filter(|one| is_asked || !is_clients(one.local.port()));
     // A program that passes on what it gets has a socket for that.
-    let onward = refused_sends::remotes(seen.after.sockets.iter());
+    let onward = match is_asked {
+        true => refused_sends::remotes(seen.after.sockets.iter()),
+        false => Vec::new(),
+    };
     let is_told = addresses.len() > 1 || !onward.is_empty() || refused_sends::is_one_way(seen);
     if !is_told
         || !entries.any(takes_all)

@@ -67,7 +67,7 @@ pub(crate) enum FlowsOf<'a> {
     None,
     /// To or from this port.
     Port(u16),
-    /// From these ports without an answer.
+    /// From or to these ports without an answer.
     Unanswered(&'a [u16]),
 }
 
@@ -211,7 +211,10 @@ fn flows_in(text: &str, asked: FlowsOf<'_>) -> Vec<TrackedFlow> {
     let is_asked = |flow: &TrackedFlow| match asked {
         FlowsOf::None => false,
         FlowsOf::Port(port) => [flow.from.port(), flow.to.port()].contains(&port),
-        FlowsOf::Unanswered(ports) => !flow.is_answered && ports.contains(&flow.from.port()),
+        FlowsOf::Unanswered(ports) => {
+            let mut ends = [flow.from.port(), flow.to.port()].into_iter();
+            !flow.is_answered && ends.any(|port| ports.contains(&port))
+        }
     };
     flows.filter(is_asked).take(FLOWS_MAX).collect()
 }

@@ -363,12 +363,22 @@ fn answers_that_clients_refuse_are_told_on_a_host_of_several_addresses() {
         }
     };
     let found = look(100, &answers, &[], has("0.0.0.0:53", 2));
-    says(
-        &found,
-        "port_owner",
-        true,
-        &["10.9.0.1, 10.9.0.2", "IP_PKTINFO"],
-    );
+    let words = ["10.9.0.1, 10.9.0.2", "IP_PKTINFO"];
+    says(&found, "port_owner", true, &words);
+    // A server needs no port to be asked for; a client's socket is none.
+    let without_port = |local| {
+        let change = |facts: &mut Observation| {
+            has(local, 2)(facts);
+            facts.client_ports = Some(32_768..=60_999);
+        };
+        let names = answers.map(|(name, _)| (name, 0));
+        let (mut before, mut after) = (host(&names), later(host(&answers)));
+        change(&mut before);
+        change(&mut after);
+        findings(&Observed::new(&before, &after, None, asked(None)))
+    };
+    says(&without_port("0.0.0.0:53"), "port_owner", true, &words);
+    assert_eq!(told(&without_port("0.0.0.0:40000")), is(&[]));
     for healthy in [has("10.9.0.1:53", 2), has("0.0.0.0:53", 1)] {
         assert_eq!(told(&look(100, &answers, &[], healthy)), is(&[]));
     }
