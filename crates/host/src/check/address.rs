@@ -25,9 +25,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
     found.into_iter().collect()
 }
 
-const ADD: &str = "ip address show: add the address that the senders use, or correct the route or the table of \
-                   neighbours that leads here; if the address is another host's, give one of the hosts another Ethernet \
-                   address, if both have the same (ip neigh on the sender; bridge fdb show)";
+const ADD: &str = "ip address show: add the address that the senders use, or correct the route that leads here; or, if \
+                    another host has it now (a virtual IP that moved), senders keep this one in their table of \
+                    neighbours: there, arping -U -I IF ADDRESS; or, if two hosts have the same Ethernet address (ip neigh \
+                    on the sender; bridge fdb show), give one of them another";
 
 /// The words for packets that may have been to be forwarded. The kernel counts them only if the interface that they
 /// came by does not forward (`ip_error`, net/ipv4/route.c), after rules of NAT have changed them.
