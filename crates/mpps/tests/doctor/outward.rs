@@ -1,6 +1,8 @@
 //! Datagrams that do not leave this host.
 
-use super::scenario::{IP, NFT, SENT, Scenario, Traffic, expect, silent, silent_but_for};
+use super::scenario::{
+    IP, NFT, PORT, PYTHON, SENT, Scenario, Traffic, expect, remarks, silent, silent_but_for,
+};
 use crate::common::run;
 use mpps_lab::address;
 use mpps_trial::{Need, Trial, trials};
@@ -13,8 +15,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits(Need::Root, IP): no_route_out, a_neighbour_that_is_silent, a_queue_that_is_too_short,
             a_queue_too_short_for_what_is_forwarded, a_hop_limit_that_is_used_up, a_route_that_drops,
-            a_policy_without_a_key;
+            a_policy_without_a_key, a_port_of_a_bridge_that_learns;
         waits(Need::Root, NFT): errors_that_a_rule_drops;
+        waits(Need::Root, PYTHON): connections_to_a_strange_address, a_group_that_nothing_comes_to;
     ]
 }
 
@@ -178,4 +181,60 @@ fn a_queue_too_short_for_what_is_forwarded() {
     found.came(0);
     ip(&scenario, "tc qdisc del dev mpps-rx root");
     silent(&look(100));
+}
+
+/// The host in question has the bridge.
+fn a_port_of_a_bridge_that_learns() {
+    let scenario = Scenario::new();
+    for command in [
+        "ip link add bridge type bridge",
+        "ip link add port type veth peer name far",
+        "ip link set port master bridge",
+        "ip link set far up",
+        "ip link set port up",
+        "ip link set bridge up",
+        "ip link set port type bridge_slave state 2",
+    ] {
+        ip(&scenario, command);
+    }
+    let found = scenario.doctor(None, || ());
+    expect(&found, &[("bridge_port", 0, "its state is learning")]);
+    ip(&scenario, "ip link set port type bridge_slave state 3");
+    silent(&scenario.doctor(None, || ()));
+}
+
+/// Packets of TCP that IP counts as lost. [`super::packets`] has the twin of UDP.
+fn connections_to_a_strange_address() {
+    let scenario = Scenario::new();
+    scenario.neighbour(address::v4(99).into(), &scenario.hardware_address());
+    let found = scenario.doctor(None, || {
+        scenario.python(
+            "import socket\n\
+             for port in range(1, 201):\n \
+             s = socket.socket(); s.setblocking(False); s.connect_ex(('192.168.254.99', port)); s.close()",
+        );
+    });
+    assert!(found.grown("Ip.InAddrErrors") >= 200, "{found:#?}");
+    silent(&found);
+    found.came(0);
+}
+
+fn a_group_that_nothing_comes_to() {
+    let scenario = Scenario::new();
+    let _member = scenario.server(&format!(
+        "import socket\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.bind(('', {PORT}))\n\
+         s.setsockopt(0, 35, socket.inet_aton('239.1.1.1') + socket.inet_aton('192.168.254.1'))\n\
+         print('ready', flush=True)\n\
+         s.recv(9)"
+    ));
+    let found = scenario.doctor(Some(PORT), || ());
+    expect(
+        &found,
+        &[("nothing_arrives", 0, "joined here: 239.1.1.1 at mpps-rx")],
+    );
+    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
+    assert!(remedy.contains("mcast_querier 1"), "{remedy}");
+    remarks(&scenario.doctor(None, || ()), "nothing_arrives", 0);
 }
