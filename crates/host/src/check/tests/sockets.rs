@@ -506,7 +506,7 @@ fn first(before: &Observation, after: &Observation) -> super::Finding {
     findings(&Observed::new(before, after, None, asked(None))).remove(0)
 }
 
-/// A reader that a timer wakes empties the queue each time. One that sleeps after each datagram does not.
+/// A reader that a timer wakes empties the queue each time. A reader that sleeps after each datagram does not.
 #[test]
 fn a_queue_that_is_emptied_at_times_needs_room() {
     for (turns, read, has_room) in [(4, 848, false), (848, 848, true), (40, 848, true)] {

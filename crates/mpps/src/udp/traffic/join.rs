@@ -74,7 +74,7 @@ fn is_bound(send: &SendTotal, recv: &RecvTotal) -> bool {
     recv.arrival != "tap" && targets.all(|target| target.is_ok_and(takes))
 }
 
-/// Whether no address that was sent to is one of many hosts, as far as an address alone shows that.
+/// Whether each address that was sent to is of one host, as far as an address shows that.
 fn is_unicast(send: &SendTotal) -> bool {
     let mut targets = send.threads.iter().map(|thread| thread.target.parse());
     targets.all(|target| match target {
@@ -157,7 +157,7 @@ fn arrival(recv: &RecvTotal) -> Arrival {
     }
 }
 
-/// What its sockets or rings dropped; files of versions that gave no reasons have a sum of sockets.
+/// Drops of its sockets or rings; files of versions that gave no reasons have a sum of sockets.
 fn drops(recv: &RecvTotal) -> Vec<RingDrop> {
     if recv.arrival == "socket" {
         return vec![RingDrop {
