@@ -469,8 +469,10 @@ fn without_carrier(seen: &Observed) -> String {
 
 /// True if nothing of UDP was received, read or not, and nothing of it was lost on the way, as far as is known.
 fn is_silent(seen: &Observed) -> bool {
-    let drops = seen.drops.iter().flatten().chain(&seen.drops_closed);
-    let dropped = drops.into_iter().any(|drop| drop.datagrams > 0);
+    // Whose socket was closed is not seen: another namespace's, if all of this one stayed.
+    let closed = seen.drops_closed.iter().filter(|_| !stays_open(seen));
+    let mut drops = seen.drops.iter().flatten().chain(closed);
+    let dropped = drops.any(|drop| drop.datagrams > 0);
     let lost = seen
         .sockets
         .iter()
