@@ -13,7 +13,7 @@ use rustix::fs::{
     readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::{Gid, Uid, geteuid};
+use rustix::process::{Gid, Uid, getegid, geteuid};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -431,14 +431,19 @@ fn ensure_trusted(what: &str, status: &Stat, user: u32, directory: &OwnedFd) -> 
         return Ok(());
     }
     let is_own = |owner| [user, 0].contains(&owner) && !user::is_unmapped(owner);
+    // Others of a group may rename too, but a group may be of this user only.
+    let others = match directory.st_gid == getegid().as_raw() {
+        true => 0o002,
+        false => 0o022,
+    };
     // Where that bit is set, all may add names, and move their own only (inode(7)).
     let is_sticky = Mode::from_raw_mode(directory.st_mode).contains(Mode::SVTX);
     let why = if !is_own(owner) {
         format!("of user {owner}")
     } else if !is_own(keeper) {
         format!("in a directory of user {keeper}")
-    } else if directory.st_mode & 0o002 != 0 && !is_sticky {
-        "in a directory where all may rename".to_owned()
+    } else if directory.st_mode & others != 0 && !is_sticky {
+        "in a directory where others may rename".to_owned()
     } else {
         return Ok(());
     };

@@ -98,6 +98,12 @@ fn no_link_is_followed_where_another_user_may_rename_it() {
         set_mode(directory.path(), mode);
         assert_eq!(FileTarget::find(&link).is_ok(), is_safe, "{mode:o}");
     }
+    if chown(directory.path(), None, Some(OTHER)).is_ok() {
+        for (mode, is_safe) in [(0o755, true), (0o775, false), (0o1775, true)] {
+            set_mode(directory.path(), mode);
+            assert_eq!(FileTarget::find(&link).is_ok(), is_safe, "{mode:o}");
+        }
+    }
     if chown(directory.path(), Some(OTHER), None).is_ok() {
         for mode in [0o755, 0o1777] {
             set_mode(directory.path(), mode);
