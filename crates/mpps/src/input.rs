@@ -1,5 +1,6 @@
 //! Files that users name for reading. None of them keeps a command waiting or fills its memory.
 
+use crate::output::file::ensure_kept;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_os::capability::of_file;
 use mpps_os::poll::Waiter;
@@ -40,6 +41,9 @@ impl Read for Input {
 /// If it cannot be opened, or is another kind of file.
 pub(crate) fn open(path: &Path) -> Result<Input> {
     let waits = path.as_os_str() == "-";
+    if !waits {
+        ensure_kept(path)?;
+    }
     let opened = match waits {
         true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
         false => mpps_os::file::open_input(path),

@@ -43,7 +43,7 @@ static JSON: OnceLock<Option<file::OutputFileLines>> = OnceLock::new();
 pub(crate) fn json_to(path: &Path) -> anyhow::Result<()> {
     let file = match path.as_os_str() == "-" {
         true => None,
-        false => file::OutputFile::try_out("--json", path)?.into_lines(),
+        false => file::OutputFile::claim("--json", path)?.into_lines(),
     };
     // A command says it once.
     let _ = JSON.set(file);

@@ -44,6 +44,7 @@ fn of_functions() -> Vec<Trial> {
             signals_end_a_sender_with_totals,
             starting::a_file_at_its_limit_is_told_and_removed,
             starting::a_small_stack_is_raised_or_told,
+            starting::an_input_is_not_written,
             starting::nohup_keeps_it_running,
             starting::who_reads_nothing_keeps_no_run_from_ending,
             starting::an_output_that_is_not_read_keeps_no_run_from_ending,

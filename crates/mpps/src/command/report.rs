@@ -18,7 +18,7 @@ use crate::output::{self, OutputStream, file::optional};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
 use crate::program::{load, serve};
 use crate::udp::traffic::{RECV_SCHEMA, RecvTotal, SEND_SCHEMA, SendTotal, document as traffic};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use mpps_report::Document;
 use serde_json::{Deserializer, Value};
@@ -100,16 +100,6 @@ const KINDS: &[(&str, Read)] = &[
 pub(super) fn run(args: &ReportArgs) -> Result<CommandEnding> {
     let page = optional("--html", args.html.as_deref())?;
     let svg = optional("--svg", args.svg.as_deref())?;
-    for (option, file) in [("--html", &page), ("--svg", &svg)] {
-        let overwrites = |path| file.as_ref().is_some_and(|file| file.overwrites(path));
-        ensure!(
-            !overwrites(&args.file),
-            "{option} names the result file itself"
-        );
-    }
-    if let (Some(page), Some(svg)) = (&page, &args.svg) {
-        ensure!(!page.overwrites(svg), "--html and --svg name the same file");
-    }
     let name = || args.file.display().to_string();
     let document = document(&args.file).with_context(name)?;
     let picture = || {

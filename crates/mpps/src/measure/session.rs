@@ -5,7 +5,7 @@ use super::outcome::{CommandEnding, ended};
 use crate::machine;
 use crate::output::{self, OutputStream, PrintableBar, file::OutputFile};
 use crate::signal::EndSignal;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use mpps_host::Fingerprint;
 use mpps_report::Document;
 use serde::Serialize;
@@ -31,17 +31,13 @@ impl Session {
     /// # Errors
     /// If a file cannot be written.
     pub(crate) fn begin(json: &Path, page: &Path, interrupt: EndSignal) -> Result<Self> {
-        let page = OutputFile::try_out("--html", page)?;
-        ensure!(
-            !page.overwrites(json),
-            "--json and --html name the same file"
-        );
+        let page = OutputFile::claim("--html", page)?;
         let json = match json.as_os_str() == "-" {
             true => {
                 output::json_to(json)?;
                 None
             }
-            false => Some(OutputFile::try_out("--json", json)?),
+            false => Some(OutputFile::claim("--json", json)?),
         };
         Ok(Self {
             json,

@@ -14,11 +14,31 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// A new file beside another is from a killed run if it is older than this.
 const STALE: Duration = Duration::from_secs(3600);
+
+/// The options of this command that name files to be written, and these.
+static NAMED: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
+
+/// Refuses to read what an option of this command is to write.
+///
+/// # Errors
+/// If one names this input.
+pub(crate) fn ensure_kept(input: &Path) -> Result<()> {
+    let named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    for (option, path) in named.iter() {
+        let overwrites = OutputFile::try_out(option, path)?.overwrites(input);
+        ensure!(
+            !overwrites,
+            "{option} names {} itself, which is read",
+            input.display()
+        );
+    }
+    Ok(())
+}
 
 /// A file that can be written. Nothing of it is there, and what it held stays, until it is written.
 #[derive(Debug)]
@@ -83,6 +103,23 @@ impl OutputFile {
                 _ => None,
             },
         })
+    }
+
+    /// The same for a file that no other option of this command names.
+    ///
+    /// # Errors
+    /// As [`OutputFile::try_out`]'s, and if another option names it.
+    pub(crate) fn claim(option: &str, path: &Path) -> Result<Self> {
+        let file = Self::try_out(option, path)?;
+        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        for (other, earlier) in named.iter() {
+            ensure!(
+                !file.overwrites(earlier),
+                "{other} and {option} name the same file"
+            );
+        }
+        named.push((option.to_owned(), path.to_owned()));
+        Ok(file)
     }
 
     /// True if what is written here takes the place of the file of that path, however it is named.
@@ -202,10 +239,9 @@ pub(super) fn named(what: &impl Display, error: &io::Error) -> io::Error {
 /// Tries the file of an option that may not be given.
 ///
 /// # Errors
-/// As [`OutputFile::try_out`]'s.
+/// As [`OutputFile::claim`]'s.
 pub(crate) fn optional(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>> {
-    path.map(|path| OutputFile::try_out(option, path))
-        .transpose()
+    path.map(|path| OutputFile::claim(option, path)).transpose()
 }
 
 /// Finds out how a file can be written, by trying all of it but the writing.

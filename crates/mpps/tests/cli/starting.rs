@@ -62,6 +62,22 @@ pub(crate) fn a_file_at_its_limit_is_told_and_removed() {
     assert_eq!(left(), 2);
 }
 
+/// A result is not lost to a slip of the pen.
+pub(crate) fn an_input_is_not_written() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    for line in [
+        "$MPPS compare a.json $RESULT --json=./a.json",
+        "$MPPS report a.json --html ../$(basename $PWD)/a.json",
+    ] {
+        let ended = shell_in(directory.path(), &format!("cp $RESULT a.json; {line}"));
+        expect_refusal(&ended, &["a.json itself, which is read"]);
+        let kept = fs::read(directory.path().join("a.json")).expect("it is there");
+        assert_eq!(kept, fs::read(RESULT).expect("it is there"), "{line}");
+    }
+    let other = "$MPPS compare a.json $RESULT --json=b.json";
+    shell_in(directory.path(), other).fine();
+}
+
 /// The soft limit is raised, and a hard one is an error. With less than 32 KiB the dynamic linker may end before
 /// `main` begins: it has what arguments, environment and a random offset leave.
 pub(crate) fn a_small_stack_is_raised_or_told() {
