@@ -120,7 +120,9 @@ impl Acknowledgement {
             self.moved_ms = now_ms;
             self.pause_ms = TICK_MS;
         } else if now_ms >= self.look_ms {
-            self.pause_ms = (2 * self.pause_ms).min(PAUSE_MS_MAX);
+            // A look may meet a probe that is on its way, so that its time has room for several.
+            let most_ms = (duration_ms(limits.send_time) / FIRST_OF).clamp(TICK_MS, PAUSE_MS_MAX);
+            self.pause_ms = (2 * self.pause_ms).min(most_ms);
         }
         self.left = seen.left;
         self.acknowledged = seen.acknowledged;
@@ -167,7 +169,13 @@ mod tests {
 
     #[test]
     fn who_takes_nothing_is_looked_at_less_and_less_until_its_time_is_over() {
-        assert_eq!(looks(300), [64, 192, 300]);
+        assert_eq!(looks(300), [64, 128, 192, 256, 300]);
+        // None of eight looks may meet a probe on its way.
+        assert!(
+            looks(1000)
+                .windows(2)
+                .all(|two| two[1] - two[0] <= 1000 / FIRST_OF)
+        );
         assert_eq!(looks(0), [0]);
         let long = looks(30_000);
         assert_eq!(long[..6], [64, 192, 448, 960, 1984, 3008]);
