@@ -19,8 +19,6 @@ const CLIENTS_MAX: usize = 64;
 /// Descriptors that clients leave to the looks at the host, of those that the process may have
 /// (`RLIMIT_NOFILE`).
 const RESERVE: u64 = 32;
-/// How long an address keeps its only connection whose request is whole, whoever else comes.
-const GRACE: Duration = Duration::from_secs(1);
 /// How often it is looked whose time is over.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long none is accepted if the kernel has no descriptor for it, and no client can go.
@@ -117,7 +115,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
                 // It has gone before it was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 // No descriptor is left. Closing a second client for the same one does not help.
-                Err(_) if !has_made_room && self.make_room(Instant::now()) => has_made_room = true,
+                Err(_) if !has_made_room && self.make_room() => has_made_room = true,
                 Err(_) => return thread::sleep(PAUSE),
             }
         }
@@ -141,7 +139,7 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
             Ok(ClientNext::Write) => Interest::WRITE,
             Ok(ClientNext::End) | Err(_) => return,
         };
-        if self.clients.len() >= self.most && !self.make_room(Instant::now()) {
+        if self.clients.len() >= self.most && !self.make_room() {
             return;
         }
         self.last += 1;
@@ -150,9 +148,9 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
         }
     }
 
-    /// Closes one of the address that has most, the oldest whose request is not whole before others;
-    /// false if each has one, a whole request, and not had it for long.
-    fn make_room(&mut self, now: Instant) -> bool {
+    /// Closes one of the address that has most, the oldest whose request is not whole before others. Where each has one,
+    /// a scraper has its answer before many others came. False if there is none.
+    fn make_room(&mut self) -> bool {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for client in self.clients.values() {
             *counts.entry(client.address).or_default() += 1;
@@ -161,15 +159,9 @@ impl<A: Fn(&[u8]) -> Vec<u8>> Clients<A> {
             let count = counts.get(&client.address).copied();
             (count, client.answer.is_none(), Reverse(**number))
         };
-        let Some((&number, client)) = self.clients.iter().max_by_key(rank) else {
-            return false;
-        };
-        let is_only = counts.get(&client.address) == Some(&1);
-        let is_new = client.until > now + (EXCHANGE - GRACE);
-        if is_only && is_new && client.answer.is_some() {
-            return false;
-        }
-        self.clients.remove(&number).is_some()
+        let first = self.clients.iter().max_by_key(rank);
+        let number = first.map(|(&number, _)| number);
+        number.is_some_and(|number| self.clients.remove(&number).is_some())
     }
 
     /// Reads and writes what can be.
@@ -337,36 +329,35 @@ mod tests {
     }
 
     #[test]
-    fn among_many_addresses_whole_requests_are_kept_for_a_while() {
+    fn among_many_addresses_the_oldest_go() {
         let mut clients = clients();
         let come = |clients: &mut _, host| come(clients, &format!("10.0.{host}.1"));
         let all: Vec<_> = (0..CLIENTS_MAX)
             .map(|host| come(&mut clients, host))
             .collect();
-        // All are new, whatever the machine was busy with, and have their answers on the way.
-        let now = Instant::now();
+        // All have their answers on the way.
         for client in clients.clients.values_mut() {
-            client.until = now + EXCHANGE;
             client.answer = Some(Vec::new());
         }
-        let (refused, _far) = come(&mut clients, CLIENTS_MAX);
-        assert!(refused == all[CLIENTS_MAX - 1].0, "it is taken in");
-        assert_eq!(clients.clients.len(), CLIENTS_MAX);
         // A client without a whole request is the first to go.
         let slow = all[7].0;
         clients.clients.get_mut(&slow).expect("it is there").answer = None;
-        let (taken, _far) = come(&mut clients, CLIENTS_MAX);
-        assert!(clients.clients.contains_key(&taken) && taken > refused);
+        let (mut number, _far) = come(&mut clients, CLIENTS_MAX);
         assert!(!clients.clients.contains_key(&slow));
-        for client in clients.clients.values_mut() {
-            client.until = now + EXCHANGE - GRACE;
-            client.answer = Some(Vec::new());
+        assert!(clients.clients.contains_key(&all[0].0));
+        // Then each that comes is taken in.
+        for host in 1..4 {
+            clients
+                .clients
+                .get_mut(&number)
+                .expect("it is there")
+                .answer = Some(Vec::new());
+            number = come(&mut clients, CLIENTS_MAX + host).0;
+            assert!(clients.clients.contains_key(&number));
+            assert!(!clients.clients.contains_key(&all[host - 1].0));
+            assert!(clients.clients.contains_key(&all[host].0));
+            assert_eq!(clients.clients.len(), CLIENTS_MAX);
         }
-        let (taken, _far) = come(&mut clients, CLIENTS_MAX + 1);
-        assert!(clients.clients.contains_key(&taken));
-        assert_eq!(clients.clients.len(), CLIENTS_MAX);
-        assert!(!clients.clients.contains_key(&all[0].0));
-        assert!(clients.clients.contains_key(&all[1].0));
     }
 
     #[test]
