@@ -171,6 +171,11 @@ impl NdrPlan {
             "no path could be searched: {}",
             skipped.next().flatten().unwrap_or("none can run")
         );
+        let mut bounds = result.rows.iter().flat_map(|row| &row.searched.found);
+        ensure!(
+            !result.complete || bounds.any(|found| found.lower_mpps.or(found.upper_mpps).is_some()),
+            "no load was measured on any path; the table has the reason for each"
+        );
         Ok(outcome)
     }
 
