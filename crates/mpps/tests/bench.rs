@@ -23,7 +23,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             spread_is_of_early_drops,
             overload_is_of_receivers_that_share_a_cpu,
             a_sender_ends_with_the_program,
-            a_sender_that_cannot_send_is_refused;
+            a_sender_that_cannot_send_is_refused,
+            a_sender_that_keeps_its_own_rate_measures_nothing;
         waits(Need::probe(common::lab)):
             the_paths_are_listed_with_their_obstacles;
         waits(Need::Root):
@@ -465,6 +466,26 @@ fn a_sender_that_cannot_send_is_refused() {
         let left = fs::read_dir(&directory).expect("it is ours").count();
         assert_eq!(left, 0, "files of nothing");
     }
+}
+
+/// The result is written, and says why.
+fn a_sender_that_keeps_its_own_rate_measures_nothing() {
+    let directory = directory();
+    let own =
+        "f() { set -- $(echo \"$@\" | sed 's/--rate [^ ]*/--rate 1000/'); $MPPS send \"$@\"; }; f";
+    let mut command = mpps(&["ndr", "recvmmsg", "--quick", "--loss", "0", "--min", "10k"]);
+    command.args(["--max", "20k", "--limit", "5s", "--sender", own]);
+    command
+        .args(["--address", "127.0.0.1:4327"])
+        .env("MPPS", env!("CARGO_BIN_EXE_mpps"));
+    let ended = run(command.current_dir(&directory));
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(
+        ended.err.contains("no load was measured on any path"),
+        "{ended:#?}"
+    );
+    assert!(ended.out.contains("the sender, which missed"), "{ended:#?}");
+    assert!(directory.path().join("ndr.json").exists());
 }
 
 /// Nothing of its process group stays, also if this program is killed.
