@@ -415,12 +415,17 @@ fn what_somebody_changed_is_put_back_if_that_is_told() {
         .tune(&["apply", "near", "--only", "napi-defer", "--for", "af_xdp"])
         .fine();
     place.set("gro_flush_timeout", "1234");
+    // What is left stays on record.
+    let left = place.tune(&["undo", "near"]);
+    assert!(left.out.contains("left as it is: gro_flush"), "{left:#?}");
     let undone = place.tune(&["undo", "near", "--force"]).fine();
     assert!(
         undone.out.contains("undone: gro_flush_timeout"),
         "{undone:#?}"
     );
     assert_eq!(place.state(), before);
+    let status = place.tune(&["status", "near"]).fine();
+    assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 
 /// While one apply runs, no other begins, and no undo touches its changes.

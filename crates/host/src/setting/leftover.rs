@@ -135,7 +135,7 @@ impl Leftover {
 
     /// Puts back the journal's settings, if its process is dead or the change was to stay.
     /// Otherwise it does nothing. Call it in the change's network namespace. The journal goes away
-    /// unless an edit failed. Returns no outcome if no edit was begun, or if another undo has run
+    /// unless an edit failed, or another program has changed a setting that was to stay. Returns no outcome if no edit was begun, or if another undo has run
     /// since the journal was read.
     ///
     /// `force` also restores settings that another program has changed since.
@@ -182,7 +182,10 @@ impl Leftover {
             take_as_made(&mut record, host);
         }
         let mut outcomes = undo_edits(&mut record, &self.journal, host);
-        if outcomes.iter().all(UndoneStep::finished)
+        // A change that was to stay can still be restored by force.
+        let is_left = record.kept && outcomes.iter().any(UndoneStep::is_left);
+        if !is_left
+            && outcomes.iter().all(UndoneStep::finished)
             && let Err(error) = self.journal.remove()
         {
             outcomes.push(failed("remove the journal", error));

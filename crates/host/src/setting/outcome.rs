@@ -42,6 +42,11 @@ impl UndoneStep {
         matches!(self.result, Undone::Restored | Undone::Nothing)
     }
 
+    /// Another program has changed it, and it was left.
+    pub(crate) fn is_left(&self) -> bool {
+        matches!(self.result, Undone::Changed(_))
+    }
+
     /// Nothing is left that could be done: trying again would not help.
     pub fn finished(&self) -> bool {
         !matches!(self.result, Undone::Failed(_))
