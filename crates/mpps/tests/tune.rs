@@ -47,6 +47,7 @@ fn of_plans() -> Vec<Trial> {
             a_plan_needs_no_rights,
             what_cannot_be_written_is_told_and_changes_nothing;
         waits(Need::Root, Need::Program("ip", "iproute2")):
+            an_interface_with_another_name_stays_tuned,
             the_link_of_the_session_and_of_ipv6_is_not_cut,
             the_link_of_the_default_route_is_not_cut;
         waits(Need::Root, Need::Program("unshare", "util-linux")):
@@ -406,6 +407,33 @@ fn what_somebody_changed_is_left() {
     };
     assert_eq!(value("gro_flush_timeout"), "Text(\"1234\")");
     assert_eq!(value("napi_defer_hard_irqs"), "Text(\"0\")");
+}
+
+fn an_interface_with_another_name_stays_tuned() {
+    let place = Place::new();
+    let before = place.state();
+    let apply = ["apply", "near", "--only", "napi-defer", "--for", "af_xdp"];
+    place.tune(&apply).fine();
+    let rename = |old: &str, new: &str| {
+        let link = ["link", "set", old, "down", "name", new];
+        place
+            .near
+            .within(|| run(Command::new("ip").args(link)).fine());
+    };
+    rename("near", "other");
+    let status = place.tune(&["status", "other"]).fine();
+    assert!(
+        status.out.contains("gro_flush_timeout 0 -> 200000"),
+        "{status:#?}"
+    );
+    assert!(!status.out.contains("not any more"), "{status:#?}");
+    let undone = place.tune(&["undo", "other"]).fine();
+    assert!(
+        undone.out.contains("undone: gro_flush_timeout"),
+        "{undone:#?}"
+    );
+    rename("other", "near");
+    assert_eq!(place.state(), before);
 }
 
 fn what_somebody_changed_is_put_back_if_that_is_told() {

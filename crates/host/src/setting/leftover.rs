@@ -121,11 +121,22 @@ impl Leftover {
     /// the edit stands, otherwise the present value.
     pub fn standing(&self) -> Vec<(String, Option<String>)> {
         let host = LiveKernel::default();
-        let SettingChange { edits, object, .. } = &self.record.change;
-        let begun = edits.iter().take(self.record.begun);
+        let change = &self.record.change;
+        let name = present_name(change, &host);
+        let begun = change.edits.iter().take(self.record.begun);
         begun
-            .map(|edit| (edit.to_string(), edit.otherwise(&host, object)))
+            .map(|edit| (edit.to_string(), edit.otherwise(&host, &name)))
             .collect()
+    }
+
+    /// True if it is of the interface with this name, also if that had another name when it was changed. Call it in the
+    /// change's network namespace.
+    pub fn is_of(&self, interface: &str) -> bool {
+        [
+            self.object(),
+            &present_name(&self.record.change, &LiveKernel::default()),
+        ]
+        .contains(&interface)
     }
 
     /// Where its file is.
@@ -198,14 +209,17 @@ impl Leftover {
 /// Records each present value as the result of its edit. Undo then does not take it for a foreign
 /// change.
 fn take_as_made(record: &mut Record, host: &dyn SettingHost) {
-    let change = &mut record.change;
-    let name = change
-        .interface_index
-        .and_then(|index| host.name(index).ok()?);
-    let name = name.unwrap_or_else(|| change.object.clone());
-    for edit in change.edits.iter_mut().take(record.begun) {
+    let name = present_name(&record.change, host);
+    for edit in record.change.edits.iter_mut().take(record.begun) {
         edit.take_as_made(host, &name);
     }
+}
+
+/// The name that the interface of a change has by now; its own for a setting of the machine.
+fn present_name(change: &SettingChange, host: &dyn SettingHost) -> String {
+    let index = change.interface_index;
+    let name = index.and_then(|index| host.name(index).ok()?);
+    name.unwrap_or_else(|| change.object.clone())
 }
 
 /// A file that stands for the network namespace: of a process in it, or the mount that

@@ -31,16 +31,21 @@ fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, CommandEnding)> {
 fn tuned_here(interface: Option<&str>) -> Result<impl Fn(&Leftover) -> bool> {
     let here = NetNamespace::current()?.inode();
     Ok(move |one: &Leftover| {
-        let is_asked = interface.is_none_or(|name| name == one.object());
-        is_of_plan(one.name()) && one.namespace() == here && is_asked
+        let is_asked = || interface.is_none_or(|name| one.is_of(name));
+        is_of_plan(one.name()) && one.namespace() == here && is_asked()
     })
 }
 
 /// Why there is nothing.
 fn nothing(interface: Option<&str>) -> String {
+    // Root keeps its journals where no other user may look.
+    let by = match mpps_os::user::is_root() {
+        true => "",
+        false => " by this user",
+    };
     match interface {
-        Some(name) => format!("{name} is not tuned in this network namespace"),
-        None => "nothing is tuned in this network namespace".to_owned(),
+        Some(name) => format!("{name} is not tuned{by} in this network namespace"),
+        None => format!("nothing is tuned{by} in this network namespace"),
     }
 }
 
