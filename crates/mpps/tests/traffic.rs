@@ -32,7 +32,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Namespace):
             overload_is_accounted_for,
             between::what_the_senders_queue_drops_has_a_row,
-            between::what_is_lost_between_two_hosts_has_a_row;
+            between::what_is_lost_between_two_hosts_has_a_row,
+            between::a_silent_host_keeps_no_sender_from_ending;
         waits:
             replayed::clocks_that_differ_are_told_and_give_no_delay,
             the_mode_tells_how_it_waits,

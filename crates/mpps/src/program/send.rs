@@ -51,7 +51,8 @@ impl SendPlan {
     /// Sends until the count, the time or Ctrl-C.
     pub(crate) fn run(&self) -> Result<CommandEnding> {
         let interrupt = EndSignal::listen()?;
-        let senders = self.open()?;
+        // A host that does not answer ARP is waited for.
+        let senders = interrupt.ends_during(|| self.open())?;
         // Opening may reset a card, and its counters with it.
         let (before, quotas) = (snapshot()?, Quota::own());
         let running = SendWorkers::start(self, senders)?;

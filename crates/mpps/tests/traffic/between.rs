@@ -8,6 +8,8 @@ use mpps_os::netlink::{address, link, neighbour, qdisc};
 use std::fs;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
 
 /// The losses in a ledger for this reason: their number, and whether it is a difference.
 fn lost(told: &Told, reason: &str) -> (u64, bool) {
@@ -68,6 +70,34 @@ pub(crate) fn what_is_lost_between_two_hosts_has_a_row() {
     assert!(missing > 0 && by_difference, "{}", told.people);
     assert!(told.recv.received > 0, "{}", told.people);
     told.balances();
+}
+
+/// A sender of frames asks for the Ethernet address of its target, and waits.
+pub(crate) fn a_silent_host_keeps_no_sender_from_ending() {
+    let road = Road::new();
+    let silent = IpAddr::from([10, 9, 0, 77]);
+    let asks = || {
+        let all = road.sender.within(neighbour::unanswered).expect("a list");
+        all.iter().any(|((_, address), _)| *address == silent)
+    };
+    let words = [
+        "send",
+        "10.9.0.77:4321",
+        "--backend",
+        "packet_mmap",
+        "--count",
+        "10",
+    ];
+    let sending = road.sender.within(|| Running::start(&mut mpps(&words)));
+    for _ in 0..2000 {
+        if asks() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(asks(), "it asks for the address");
+    let ended = sending.interrupt();
+    assert_eq!(ended.code(), 130, "{ended:#?}");
 }
 
 /// A sender, a router in the middle and a receiver, which never have to ask for each other.
