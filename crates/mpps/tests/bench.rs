@@ -536,11 +536,14 @@ fn searched(options: &[&str], run: impl Fn(&mut Command) -> Ended) -> NdrRow {
     let directory = directory();
     let mut command = mpps(&["ndr", "recv", "--throttle", "100k", "--max", "200k"]);
     command.args(["--loss", "20%", "--json=data.json", "--html", "page.html"]);
-    run(command.args(options).current_dir(&directory)).fine();
+    let ended = run(command.args(options).current_dir(&directory));
     let mut result = ndr_result(&directory);
     assert!(result.complete, "{result:?}");
     let row = result.rows.pop().expect("one path");
     assert!(!row.searched.found.is_empty(), "{row:?}");
+    let mut found = row.searched.found.iter();
+    let is_measured = found.any(|found| found.lower_mpps.or(found.upper_mpps).is_some());
+    assert_eq!(ended.code(), if is_measured { 0 } else { 2 }, "{ended:#?}");
     let bound = 1.02 * 1.25 * HELD_BACK_MPPS;
     for found in &row.searched.found {
         assert!(found.lower_mpps.unwrap_or(0.0) <= bound, "{row:?}");
