@@ -71,16 +71,14 @@ pub(crate) fn sockets(data: &[u8]) -> Option<()> {
 }
 
 /// One answer of nftables.
-pub(crate) fn netfilter_rule(data: &[u8]) -> bool {
-    let Some(rule) = NetfilterRule::parse(data) else {
-        return false;
-    };
+pub(crate) fn netfilter_rule(data: &[u8]) -> Option<()> {
+    let rule = NetfilterRule::parse(data)?;
     let has_ports = rule.ports.is_none_or(|ports| !ports.is_empty());
     assert!(has_ports, "a rule is for a port");
     if let NetfilterAction::Queue { numbers, .. } = rule.action {
         assert!(!numbers.is_empty(), "a rule has a queue");
     }
-    true
+    Some(())
 }
 
 /// A list of CPUs, as the kernel and users write it.
