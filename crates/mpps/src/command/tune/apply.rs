@@ -1,7 +1,7 @@
 //! Makes what is planned, and keeps it.
 
 use super::guard::Guard;
-use super::{ApplyArgs, TuneRequest, check_link, undo};
+use super::{ApplyArgs, TuneObject, TuneRequest, check_link, undo};
 use crate::measure::outcome::{CommandEnding, ended, put_back};
 use crate::output;
 use crate::program::lines::{LOOK, OutputLines};
@@ -18,7 +18,7 @@ pub(super) fn run(args: &ApplyArgs) -> Result<CommandEnding> {
     // A change that has begun is completed before a signal can end the process.
     let interrupt = EndSignal::listen_held()?;
     let asked = args.what.asked()?;
-    let (_, plan) = asked.plan()?;
+    let (tunables, plan) = asked.plan()?;
     check_link(&plan, args.allow_link_bounce)?;
     if plan.edits().next().is_none() {
         ensure!(
@@ -27,7 +27,8 @@ pub(super) fn run(args: &ApplyArgs) -> Result<CommandEnding> {
              `mpps undo` restores what a killed one left",
             Foreign(&plan.interface)
         );
-        LINES.say("nothing to change")?;
+        let found = TuneObject::new(&tunables, &plan, args.what.port);
+        found.lines().iter().try_for_each(|line| LINES.say(line))?;
         return Ok(CommandEnding::Fine);
     }
     // Before anything is changed, and dropped after all is put back.
