@@ -43,3 +43,4 @@ pub use outcome::{Undone, UndoneStep};
 pub use owner::{Life, Owner};
 pub(crate) use primitive::{FEATURES, SKB_DEFER_MAX, coalescings};
 pub use primitive::{Setting, Value};
+pub(crate) use untracked::ALTERED;

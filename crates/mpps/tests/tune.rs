@@ -2,6 +2,7 @@
 
 mod guard;
 mod prove;
+mod tracking;
 
 use crate::common::{Ended, Entered, Running, mpps, run};
 use mpps_host::setting::tune::{Tunables, TuneGoal, TunePlan};
@@ -10,24 +11,25 @@ use mpps_os::netlink::{address, link};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::thread;
 
-/// Where datagrams arrive.
-const PORT: u16 = 4321;
-
 pub(crate) fn trials() -> Vec<Trial> {
-    let parts = [of_plans(), guard::trials(), prove::trials()];
+    let parts = [
+        of_plans(),
+        guard::trials(),
+        prove::trials(),
+        tracking::trials(),
+    ];
     parts.into_iter().flatten().collect()
 }
 
 fn of_plans() -> Vec<Trial> {
     trials![
-        waits(Need::Root, Need::Program("nft", "nftables")): a_port_is_left_out_of_tracking;
         waits(Need::Root):
             a_plan_is_told_and_changes_nothing,
             what_is_applied_is_kept_and_put_back,
@@ -135,67 +137,6 @@ impl Place {
         };
         self.near.within(write).expect("it can be set");
     }
-}
-
-/// With the rules in place, no flow to the port makes an entry in the table of connections. After
-/// undo each does. By nft, the host is then what it was.
-fn a_port_is_left_out_of_tracking() {
-    const FLOWS: u16 = 100;
-    let place = Place::new();
-    place.meet();
-    let near = |work: fn() -> String| place.near.within(work);
-    let rules = || {
-        near(|| {
-            run(Command::new("nft").args(["list", "ruleset"]))
-                .fine()
-                .out
-        })
-    };
-    let entries = || -> u64 {
-        let file = "/proc/sys/net/netfilter/nf_conntrack_count";
-        let count = place
-            .near
-            .within(|| fs::read_to_string(file))
-            .expect("it is told");
-        count.trim().parse().expect("a number")
-    };
-    // It tracks once a rule asks for states.
-    near(|| {
-        let chain =
-            "chain input { type filter hook input priority 0; ct state established counter; };";
-        run(Command::new("nft").arg(format!("table inet firewall {{ {chain} }}")))
-            .fine()
-            .out
-    });
-    let receiver = place
-        .near
-        .within(|| UdpSocket::bind(("10.9.0.1", PORT)))
-        .expect("it is free");
-    let send = |first: u16| {
-        place
-            .far
-            .within(|| {
-                (first..first + FLOWS).try_for_each(|port| {
-                    let socket = UdpSocket::bind(("10.9.0.2", port))?;
-                    socket.send_to(b"hello", ("10.9.0.1", PORT)).map(drop)
-                })
-            })
-            .expect("it is sent");
-        (0..FLOWS).for_each(|_| assert_eq!(receiver.recv(&mut [0; 8]).expect("it comes"), 5));
-    };
-    send(20_000);
-    let (tracked, before) = (entries(), rules());
-    assert!(tracked >= u64::from(FLOWS), "{tracked}");
-    let port = PORT.to_string();
-    let applied = place.tune(&["apply", "near", "--only", "notrack", "--port", &port]);
-    assert!(applied.fine().out.contains("off -> on"));
-    assert!(rules().contains("udp dport 4321 notrack"), "{}", rules());
-    send(21_000);
-    assert_eq!(entries(), tracked);
-    place.tune(&["undo", "near"]).fine();
-    assert_eq!(rules(), before);
-    send(22_000);
-    assert_eq!(entries(), tracked + u64::from(FLOWS));
 }
 
 fn a_plan_is_told_and_changes_nothing() {

@@ -233,8 +233,7 @@ impl SettingHost for LiveKernel {
             }
             Setting::Untracked { protocol, port } => {
                 let port = *port;
-                let is_untracked = PortPackets { protocol, port }.read()?;
-                is_untracked.map(|is| Value::text(["off", "on"][usize::from(is)]))
+                PortPackets { protocol, port }.read()?.map(Value::text)
             }
             Setting::Sysctl { name } => {
                 let value = self.0.read_if_present(&sysctl::path(name))?;

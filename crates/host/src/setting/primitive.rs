@@ -1,6 +1,6 @@
 //! Settings, and the values that they can have.
 
-use super::untracked::PortPackets;
+use super::untracked::{ALTERED, PortPackets};
 use mpps_os::text::ShellWord;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -83,7 +83,8 @@ pub enum Setting {
         /// Its number.
         interrupt: u32,
     },
-    /// Whether the packets of a port are left out of connection tracking: `on` or `off`.
+    /// Whether the packets of a port are left out of connection tracking: `on` or `off`, or `altered` if
+    /// another program has changed the table of nftables.
     Untracked {
         /// `udp` or `tcp`.
         protocol: String,
@@ -170,6 +171,7 @@ impl Setting {
             Self::RssKey => crate::facts::rss::key(text).is_ok(),
             Self::HashFields { .. } => hash_fields::fields(text).is_some(),
             Self::Affinity { .. } => text.is_empty() || text.parse::<CpuList>().is_ok(),
+            Self::Untracked { .. } if text == ALTERED => true,
             Self::Filters | Self::Feature { .. } | Self::Untracked { .. } => {
                 matches!(&**text, "on" | "off")
             }

@@ -68,6 +68,8 @@ pub enum Risk {
     Reordering,
     /// Packets reach their program later from then on.
     Delay,
+    /// It concerns all interfaces of the network namespace.
+    WholeNamespace,
     /// It concerns the whole machine and not only the interface.
     WholeMachine,
 }
@@ -344,6 +346,7 @@ impl fmt::Display for Risk {
             Self::Loss => "packets that wait in the card's rings are lost",
             Self::Delay => "from then on packets may reach their program later",
             Self::Reordering => "packets of a flow may overtake each other while it moves",
+            Self::WholeNamespace => "it concerns the whole network namespace",
             Self::WholeMachine => "it concerns the whole machine",
         })
     }

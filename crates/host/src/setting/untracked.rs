@@ -9,6 +9,9 @@ use mpps_os::{CallError, CallResult, On};
 /// The program that talks to nftables (nft(8)).
 const PROGRAM: &str = "nft";
 
+/// The value of a table that another program made or changed.
+pub(crate) const ALTERED: &str = "altered";
+
 /// The packets of a port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PortPackets<'a> {
@@ -28,7 +31,8 @@ impl PortPackets<'_> {
         let table = self.table();
         let chain = |hook: &str, end: &str| {
             format!(
-                "chain {hook} {{ type filter hook {hook} priority raw; {protocol} {end} {port} notrack; }};"
+                "chain {hook} {{ type filter hook {hook} priority raw; policy accept; \
+                 {protocol} {end} {port} notrack; }};"
             )
         };
         match is_untracked {
@@ -46,24 +50,31 @@ impl PortPackets<'_> {
         format!("{PROGRAM} '{}'", self.statement(is_untracked))
     }
 
-    /// Whether there is such a table; none without nft.
-    pub(super) fn read(self) -> CallResult<Option<bool>> {
-        let listed = nft(&format!("list table {}", self.table()));
-        match listed {
-            Ok(()) => Ok(Some(true)),
+    /// `on` if there is such a table, [`ALTERED`] if it is not exactly as mpps makes it; none without nft.
+    pub(super) fn read(self) -> CallResult<Option<&'static str>> {
+        // nft lists a table in the words of the statement, but on lines.
+        let words = |text: &str| {
+            let text = text.replace(';', " ");
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        match nft(&format!("list table {}", self.table())) {
+            Ok(told) if words(&told) == words(&self.statement(true)) => Ok(Some("on")),
+            Ok(_) => Ok(Some(ALTERED)),
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) if error.said.contains("No such file or directory") => Ok(Some(false)),
+            Err(error) if error.said.contains("No such file or directory") => Ok(Some("off")),
             Err(error) => Err(error),
         }
     }
 
     pub(super) fn write(self, is_untracked: bool) -> CallResult<()> {
-        nft(&self.statement(is_untracked))
+        nft(&self.statement(is_untracked)).map(drop)
     }
 }
 
-/// Runs a statement in the network namespace of the calling thread.
-fn nft(statement: &str) -> CallResult<()> {
+/// Runs a statement in the network namespace of the calling thread, and returns the output.
+fn nft(statement: &str) -> CallResult<String> {
     let mut command = Command::new(PROGRAM);
     // Only the system's own directories (FHS 3.0). `su` keeps the path of the user who called it,
     // and an empty path is the current directory.
@@ -72,7 +83,7 @@ fn nft(statement: &str) -> CallResult<()> {
     // nft must not act after undo has looked.
     let ended = end_with_us(&mut command).output().on(PROGRAM, statement)?;
     if ended.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
     }
     let mut error = CallError::new(PROGRAM, statement, io::ErrorKind::Other.into());
     let said = String::from_utf8_lossy(&ended.stderr);

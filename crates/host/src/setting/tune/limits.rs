@@ -1,7 +1,7 @@
 //! How much may wait, and how much is done at a time.
 
 use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
-use crate::setting::{Setting, Value};
+use crate::setting::{ALTERED, Setting, Value};
 use mpps_os::text::ShellWord;
 
 pub(super) const OFFLOADS: TuneStage = TuneStage {
@@ -39,7 +39,7 @@ pub(super) const BUFFERS: TuneStage = TuneStage {
 pub(super) const TRACKING: TuneStage = TuneStage {
     name: "notrack",
     source: "nft(8), NOTRACK STATEMENT",
-    risks: &[Risk::WholeMachine],
+    risks: &[Risk::WholeNamespace],
     by_queue: false,
     judge: tracking,
 };
@@ -146,9 +146,12 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     };
     let protocol = protocol.to_owned();
     let setting = Setting::Untracked { protocol, port };
-    if tunables.value(&setting).is_none() {
-        let why = "nft(8) is not here, whose rules leave packets out".to_owned();
-        return (Wanted::Impossible, why);
-    }
-    (Wanted::Try(vec![(setting, Value::text("on"))]), why)
+    let fault = match tunables.value(&setting) {
+        None => "nft(8) is not here, whose rules leave packets out",
+        Some(value) if *value == Value::text(ALTERED) => {
+            "another program made or changed the nft table of the port; `nft list tables` shows it"
+        }
+        Some(_) => return (Wanted::Try(vec![(setting, Value::text("on"))]), why),
+    };
+    (Wanted::Impossible, fault.to_owned())
 }

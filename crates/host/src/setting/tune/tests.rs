@@ -249,6 +249,7 @@ fn the_port_that_is_named_is_left_out_of_tracking() {
     );
     let protocol = "udp".to_owned();
     let setting = Setting::Untracked { protocol, port: 53 };
+    let altered = tunables.clone().with([text(setting.clone(), "altered")]);
     let tunables = tunables.with([text(setting, "off")]);
     let step = verdict(&tunables, Some(53));
     let commands = step
@@ -258,10 +259,14 @@ fn the_port_that_is_named_is_left_out_of_tracking() {
         commands.collect::<Vec<_>>(),
         [
             "nft 'table inet mpps_untracked_udp_53 { chain prerouting { type filter hook prerouting \
-             priority raw; udp dport 53 notrack; }; chain output { type filter hook output priority \
-             raw; udp sport 53 notrack; }; }'"
+             priority raw; policy accept; udp dport 53 notrack; }; chain output { type filter hook \
+             output priority raw; policy accept; udp sport 53 notrack; }; }'"
         ]
     );
+    assert_eq!(step.risks, [Risk::WholeNamespace]);
+    let step = verdict(&altered, Some(53));
+    assert_eq!(step.verdict, StageVerdict::Impossible);
+    assert!(step.why.contains("another program"), "{}", step.why);
 }
 
 #[test]
