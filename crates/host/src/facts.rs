@@ -37,6 +37,7 @@ pub use kernel_answer::KernelAnswer;
 pub use load::ProcessLoad;
 pub use mpps_os::interrupts::Interrupt;
 pub use namespace_name::namespace_name;
+pub(crate) use namespace_name::namespace_paths;
 use packet_filter::FlowsOf;
 pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
 pub(crate) use process::takes_trains;

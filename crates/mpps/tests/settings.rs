@@ -2,9 +2,11 @@
 
 use crate::common::{Ended, Entered, mpps, run};
 use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::link;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +31,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             the_veth_of_a_namespace_is_judged,
             another_namespace_is_entered_if_asked,
             a_setting_of_the_machine_is_looked_for_where_it_was;
+        waits(Need::Root, Need::Program("ip", "iproute2")):
+            an_interface_that_was_moved_is_not_taken_for_gone;
         waits(Need::Root):
             a_journal_that_a_user_planted_is_not_obeyed,
             a_live_run_is_not_taken_for_dead_by_another_clock,
@@ -273,6 +277,38 @@ fn another_namespace_is_entered_if_asked() {
     let _ = child.kill();
     let _ = child.wait();
     assert!(ended.fine().out.contains("nothing to undo"));
+    assert!(!path.exists());
+}
+
+fn an_interface_that_was_moved_is_not_taken_for_gone() {
+    let made = || NetNamespace::new().expect("root has namespaces");
+    let (here, there, far) = (made(), made(), made());
+    let create = || {
+        link::create_veth("eth9", 1, "far", 1, far.as_fd())?;
+        link::index("eth9")
+    };
+    let index = here.run(create).expect("entered").expect("a pair");
+    let (directory, path) = journal(here.inode(), index, owner(false));
+    let mut child = Command::new("sleep");
+    let child = there.run(|| child.arg("60").spawn()).expect("entered");
+    let mut child = child.expect("sleep is everywhere");
+    let ip = |host: &NetNamespace, words: &str| {
+        let ip = || run(Command::new("ip").args(words.split(' ')));
+        host.run(ip).expect("entered").fine();
+    };
+    ip(&here, &format!("link set eth9 netns {}", child.id()));
+    let undo = || here.run(|| undo(&directory, &[])).expect("entered");
+    let ended = undo();
+    let said = ended.out.contains("eth9 is not in this network namespace");
+    let said = said && ended.out.contains(&format!("net:[{}]", there.inode()));
+    assert_eq!((ended.code(), said), (2, true), "{ended:#?}");
+    assert!(!ended.out.contains("nothing to undo"), "{ended:#?}");
+    assert!(path.exists());
+    ip(&there, "link delete eth9");
+    let gone = undo();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(gone.fine().out.contains("nothing to undo: queue 1"));
     assert!(!path.exists());
 }
 

@@ -22,6 +22,23 @@ pub fn namespace_name(inode: u32) -> String {
     name.unwrap_or_else(|| inode.to_string())
 }
 
+/// Files that stand for network namespaces: of processes, and the mounts that `ip netns add` makes. A
+/// namespace comes once for each of its files.
+pub(crate) fn namespace_paths() -> impl Iterator<Item = (u32, String)> {
+    let names = |directory: &str| {
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+    };
+    let processes = names("/proc")
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .map(|pid| format!("/proc/{pid}/ns/net"));
+    let named = names(NAMES).map(|name| format!("{NAMES}/{name}"));
+    processes.chain(named).filter_map(|path| {
+        let inode = fs::metadata(&path).ok()?.ino();
+        Some((u32::try_from(inode).ok()?, path))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -249,12 +249,19 @@ pub(crate) fn undo_edits(
         ),
         Err(error) => return all(Undone::Failed(error.to_string())),
     };
+    let of_gone = match is_gone.then(|| host.elsewhere(&object)).flatten() {
+        None => Undone::Nothing,
+        Some(there) => Undone::Failed(format!(
+            "{object} is not in this network namespace; if it is that of net:[{there}], move it back, \
+             otherwise remove the journal"
+        )),
+    };
     let mut outcomes = Vec::new();
     for at in (0..begun).rev() {
         let edit = &record.change.edits[at];
         // Its settings went with it; those of the machine did not.
         outcomes.push(match is_gone && !edit.setting.is_of_machine() {
-            true => UndoneStep::new(edit, Undone::Nothing),
+            true => UndoneStep::new(edit, of_gone.clone()),
             false => edit_undone(record, journal, at, host, &object),
         });
     }

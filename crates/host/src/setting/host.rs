@@ -1,5 +1,6 @@
 //! The interface to the kernel's settings. A test can answer in its place.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
@@ -15,6 +16,7 @@ use super::defer_lists;
 use super::of_queue::OfQueue;
 use super::primitive::{OF_QUEUES, SKB_DEFER_MAX, Setting, Value, coalescings, hash_flow};
 use super::untracked::PortPackets;
+use crate::facts::namespace_paths;
 use crate::facts::receive_path::facts::FILTERS;
 use crate::facts::rss::hexadecimal;
 use crate::facts::sysctl;
@@ -35,6 +37,10 @@ pub(crate) trait SettingHost: fmt::Debug {
     fn index(&self, interface: &str) -> CallResult<u32>;
     /// The present name of an interface; none where it is gone.
     fn name(&self, index: u32) -> CallResult<Option<String>>;
+    /// Another network namespace with an interface of this name.
+    fn elsewhere(&self, _interface: &str) -> Option<u32> {
+        None
+    }
     /// How many receive queues rules and the RSS table may name.
     fn rings(&self, interface: &str) -> CallResult<u32>;
     /// How many queues of an interface the kernel polls; none if it does not show them.
@@ -178,6 +184,16 @@ impl SettingHost for LiveKernel {
 
     fn name(&self, index: u32) -> CallResult<Option<String>> {
         Ok(link::find(index)?.map(|link| link.name))
+    }
+
+    fn elsewhere(&self, interface: &str) -> Option<u32> {
+        let mut seen = BTreeSet::from([self.namespace().ok()?]);
+        let mut others = namespace_paths().filter(|(inode, _)| seen.insert(*inode));
+        others.find_map(|(inode, path)| {
+            let there = NetNamespace::open(&path).ok()?;
+            let found = there.run(|| link::index(interface)).ok()?;
+            found.is_ok().then_some(inode)
+        })
     }
 
     fn rings(&self, interface: &str) -> CallResult<u32> {

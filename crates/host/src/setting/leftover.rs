@@ -1,8 +1,6 @@
 //! Changes that are on the host: of processes that live, and of those that died.
 
 use std::cmp::Reverse;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mpps_os::namespace::NetNamespace;
@@ -14,6 +12,7 @@ use super::journal::{self, Journal, Record};
 use super::outcome::{Undone, UndoneStep};
 use super::owner::Life;
 use crate::HostError;
+use crate::facts::namespace_paths;
 
 /// A journal that was found.
 #[derive(Debug)]
@@ -225,17 +224,8 @@ fn present_name(change: &SettingChange, host: &dyn SettingHost) -> String {
 /// A file that stands for the network namespace: of a process in it, or the mount that
 /// `ip netns add` makes.
 fn namespace_path(namespace: u32) -> Option<String> {
-    let names = |directory: &str| {
-        let entries = fs::read_dir(directory).into_iter().flatten();
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-    };
-    let processes = names("/proc")
-        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
-        .map(|pid| format!("/proc/{pid}/ns/net"));
-    let named = names("/run/netns").map(|name| format!("/run/netns/{name}"));
-    processes
-        .chain(named)
-        .find(|path| fs::metadata(path).is_ok_and(|file| file.ino() == u64::from(namespace)))
+    let mut all = namespace_paths();
+    all.find_map(|(inode, path)| (inode == namespace).then_some(path))
 }
 
 #[cfg(test)]
