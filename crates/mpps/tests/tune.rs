@@ -437,15 +437,24 @@ fn a_plan_needs_no_rights() {
     fs::copy(env!("CARGO_BIN_EXE_mpps"), &copy).expect("it can be read");
     let words = ["tune", "plan", "near", "--json"];
     // A sysfs at /sys shows the network namespace of the process that mounted it.
-    let script = format!(
-        "mount -t sysfs none /sys && exec setpriv --reuid 65534 --regid 65534 --clear-groups \
-         --bounding-set=-all {} {}",
-        copy.display(),
-        words.join(" ")
-    );
-    let mut as_nobody = Command::new("unshare");
-    let as_nobody = told(as_nobody.args(["--mount", "sh", "-c", &script]));
-    assert_eq!(as_nobody, told(&mut mpps(&words)));
+    let as_nobody = |before: &str| {
+        let script = format!(
+            "{before} exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all {} {}",
+            copy.display(),
+            words.join(" ")
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]);
+        command
+    };
+    let of_nobody = told(&mut as_nobody("mount -t sysfs none /sys &&"));
+    assert_eq!(of_nobody, told(&mut mpps(&words)));
+    // Without its files an interface seems to have no settings.
+    let blind = place.near.run(|| run(&mut as_nobody("")));
+    let blind = blind.expect("it can be entered");
+    let said = blind.err.contains("/sys is not of this network namespace");
+    assert_eq!((blind.code(), said), (2, true), "{blind:#?}");
+    assert!(!blind.out.contains("impossible"), "{blind:#?}");
 }
 
 fn what_may_help_is_changed_by_its_name() {
@@ -597,8 +606,8 @@ fn a_full_run_changes_nothing() {
 /// `apply` is refused to the user `nobody`. It is also refused if no journal can be written, or if
 /// sysfs is read-only. It finds that only after it has made the first of two settings by ioctl(2).
 fn what_cannot_be_written_is_told_and_changes_nothing() {
-    const NOBODY: &str =
-        "exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all";
+    const NOBODY: &str = "mount -t sysfs none /sys && exec setpriv --reuid 65534 --regid 65534 \
+         --clear-groups --bounding-set=-all";
     const NO_PLACE: &str = "for at in /run /dev/shm; do
         mount --bind $at $at && mount -o remount,ro,bind $at || exit 9; done; exec";
     const READ_ONLY: &str = "mount -t sysfs none /mnt && mount -o remount,ro /mnt || exit 9; exec";

@@ -81,7 +81,7 @@ impl Default for LiveKernel {
 
 impl LiveKernel {
     /// The text of a file of the interface; none if it is of a queue that no longer exists.
-    fn file(&self, interface: &str, name: &str) -> CallResult<Option<String>> {
+    pub(crate) fn file(&self, interface: &str, name: &str) -> CallResult<Option<String>> {
         let mounted = |name: &str| self.0.read(&format!("sys/{}", file(interface, name)));
         let sysfs = match Sysfs::mount() {
             Ok(sysfs) => Some(sysfs),

@@ -10,7 +10,7 @@ use crate::facts::sysctl;
 use crate::facts::{Conntrack, Interface};
 use crate::root::Root;
 use crate::setting::{FEATURES, LiveKernel, Setting, SettingHost, Value};
-use crate::{CpuList, HostResult, Topology};
+use crate::{CpuList, HostError, HostResult, Topology};
 
 /// How many flows the machine's table of readers has.
 pub(super) const FLOWS: &str = "net.core.rps_sock_flow_entries";
@@ -75,10 +75,18 @@ impl Tunables {
     /// packets are left out of connection tracking. No right is needed.
     ///
     /// # Errors
-    /// [`crate::HostError::Kernel`] where the interface is not there.
+    /// [`HostError::Kernel`] where the interface is not there; [`HostError::Impossible`] where its files
+    /// cannot be seen.
     pub fn read(interface: &str, port: Option<u16>) -> HostResult<Self> {
         let host = LiveKernel::default();
         host.index(interface)?;
+        if let Err(refusal) = host.file(interface, "ifindex") {
+            let why =
+                format!("/sys is not of this network namespace, or cannot be read ({refusal})");
+            let remedy =
+                "run as root, or enter its mount namespace too (unshare --mount, nsenter --mount)";
+            return Err(HostError::impossible(interface, why, remedy));
+        }
         let root = Root::machine();
         let card = Interface::read(interface);
         let queues = card.interrupts.iter().filter_map(|one| {
