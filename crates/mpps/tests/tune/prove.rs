@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Root):
             what_is_proved_after_an_apply_is_put_back_with_it,
             each_stage_is_measured_with_and_without,
+            a_program_that_does_not_read_is_named,
             connections_are_counted_with_and_without,
             connections_that_find_no_room_are_counted_as_lost;
     ]
@@ -69,6 +70,24 @@ fn each_stage_is_measured_with_and_without() {
     let portless = place.tune(&["prove", "near"]);
     assert_eq!(portless.code(), 2, "{portless:#?}");
     assert!(portless.err.contains("--port"), "{portless:#?}");
+}
+
+/// It has the port. Its twin that reads is in `each_stage_is_measured_with_and_without`.
+fn a_program_that_does_not_read_is_named() {
+    let place = Place::new();
+    place.meet();
+    let stuck = place.near.run(|| UdpSocket::bind("10.9.0.1:4321"));
+    let _stuck = stuck.expect("it can be entered").expect("it is free");
+    let send = || UdpSocket::bind("10.9.0.2:0")?.send_to(b"hello", "10.9.0.1:4321");
+    place.far.run(send).expect("entered").expect("it is sent");
+    let before = place.state();
+    let words = "prove near --port 4321 --only napi-defer --seconds 50ms --json";
+    let words: Vec<&str> = words.split(' ').collect();
+    let ended = place.tune(&words);
+    let said = ended.err.contains("datagrams wait at port 4321 of near");
+    assert_eq!((ended.code(), said), (2, true), "{ended:#?}");
+    assert!(!ended.err.contains("does a program send"), "{ended:#?}");
+    assert_eq!(place.state(), before);
 }
 
 /// A firewall lets few packets of new connections pass. Without tracking all pass. The stage is

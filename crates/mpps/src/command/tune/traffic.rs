@@ -2,7 +2,7 @@
 //! another one, or connections to the program that listens there.
 
 use crate::signal::{EndSignal, Interrupted};
-use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, offered_at};
+use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, PATIENCE_SOCKET, offered_at};
 use crate::udp::{RATE_DEFINITION, runs};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::setting::tune::TuneGoal;
@@ -183,6 +183,7 @@ impl Traffic {
             || Ok::<_, anyhow::Error>((Snapshot::take(&[&self.interface])?, ProcStat::read()?));
         let began = Instant::now();
         let (mut before, mut ticks) = took()?;
+        let mut unread: Option<Instant> = None;
         loop {
             let end = Instant::now() + time;
             while Instant::now() < end {
@@ -199,6 +200,15 @@ impl Traffic {
                 let busy_seconds = busy(&ticks, &ticks_after);
                 return Ok(TrafficRun { run, busy_seconds });
             }
+            unread = match self.has_unread()? {
+                true => unread.or_else(|| Some(Instant::now())),
+                false => None,
+            };
+            ensure!(
+                unread.is_none_or(|since| since.elapsed() < PATIENCE_SOCKET),
+                "datagrams wait at {self}, but it reads none for {} s; is it stuck?",
+                PATIENCE_SOCKET.as_secs()
+            );
             ensure!(
                 began.elapsed() < patience,
                 "{} within {} s; does a program send to {self}?",
@@ -212,6 +222,13 @@ impl Traffic {
                 (before, ticks) = (after, ticks_after);
             }
         }
+    }
+
+    /// True if datagrams wait for the program that has the port.
+    fn has_unread(&self) -> Result<bool> {
+        let sockets = sock_diag::udp()?;
+        let mut own = sockets.iter().filter(|one| one.local.port() == self.port);
+        Ok(matches!(self.reader, Reader::Other) && own.any(|one| one.queued_bytes > 0))
     }
 }
 
