@@ -6,7 +6,7 @@ mod mistakes;
 mod report;
 mod starting;
 
-use crate::common::{Ended, Entered, Running, mpps, quiet_namespace, run};
+use crate::common::{self, Ended, Entered, Running, mpps, quiet_namespace, run};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -53,6 +53,7 @@ fn of_functions() -> Vec<Trial> {
             lost_text_is_an_error_and_a_closed_pipe_is_none,
             the_articles_form_works,
             each_thread_has_its_line,
+            a_second_has_its_own_losses,
             a_count_ends_a_receiver,
             a_duration_ends_both,
             json_is_alone_on_standard_output,
@@ -449,13 +450,32 @@ fn each_thread_has_its_line() {
     ]));
     let address = receiver.address();
     send(&address, &["--count", "10"]);
-    receiver.line("M pps");
+    receiver.line("bit/s");
     for thread in 0..3 {
         let line = receiver.line(&format!("  thread {thread}"));
-        for part in ["CPU ", "M pps", "dropped ", "packets a call"] {
+        for part in ["CPU ", "/s", "dropped ", "packets a call"] {
             assert!(line.contains(part), "{line}");
         }
     }
+    receiver.interrupt().fine();
+}
+
+/// The line of a second has the losses of that second, and none if there were none.
+fn a_second_has_its_own_losses() {
+    let mut receiver = Running::start(&mut mpps(&["recv", "127.0.0.1:0", "--rcvbuf", "4096"]));
+    let address = receiver.address();
+    let process = receiver.id().to_string();
+    common::kill("STOP", &process);
+    send(&address, &["--count", "1000"]);
+    common::kill("CONT", &process);
+    let line = receiver.line("bit/s");
+    assert!(
+        line.contains("lost") && line.contains("/s at the socket)"),
+        "{line}"
+    );
+    send(&address, &["--count", "1"]);
+    let line = receiver.line("     1 /s");
+    assert!(!line.contains("lost"), "{line}");
     receiver.interrupt().fine();
 }
 
@@ -510,7 +530,7 @@ fn json_is_alone_on_standard_output() {
             "{kinds:?}"
         );
         assert!(
-            ended.err.contains("M pps"),
+            ended.err.contains("bit/s"),
             "people are told beside it: {ended:#?}"
         );
     }

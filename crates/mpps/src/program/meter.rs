@@ -18,9 +18,37 @@ impl<const N: usize> Interval<N> {
     }
 }
 
+/// A rate in bits or datagrams per second with three digits and an SI prefix: `47.1 k`.
+pub(crate) fn scaled(rate: f64) -> String {
+    let prefixes = [("G", 1e9), ("M", 1e6), ("k", 1e3)];
+    let prefix = prefixes
+        .into_iter()
+        .find(|(_, scale)| rate >= 0.9995 * scale);
+    let (prefix, scale) = prefix.unwrap_or(("", 1.0));
+    let rate = rate / scale;
+    let digits = match rate {
+        _ if prefix.is_empty() => 0,
+        99.95.. => 0,
+        9.995.. => 1,
+        _ => 2,
+    };
+    format!("{rate:.digits$} {prefix}")
+}
+
+/// The line of a second: `47.1 k/s  12.1 Mbit/s`, or as the article had it.
+pub(crate) fn rate_line(pps: f64, bytes_per_second: f64, as_article: bool) -> String {
+    match as_article {
+        true => article_line(pps, bytes_per_second),
+        false => {
+            let (packets, bits) = (scaled(pps), scaled(bytes_per_second * 8.0));
+            format!("{packets:>7}/s {bits:>7}bit/s")
+        }
+    }
+}
+
 /// The article's line for datagrams and bytes per second: `0.352M pps  10.730MiB /  90.010Mb`. The
 /// bytes are in mebibytes and in megabits.
-pub(crate) fn article_line(pps: f64, bytes_per_second: f64) -> String {
+fn article_line(pps: f64, bytes_per_second: f64) -> String {
     let mebibytes = bytes_per_second / f64::from(1 << 20);
     let megabits = bytes_per_second * 8.0 / 1e6;
     format!(
@@ -107,6 +135,27 @@ mod tests {
         let (pps, bytes) = (351_600.0, 351_600.0 * 32.0);
         let line = "0.352M pps  10.730MiB /  90.010Mb";
         assert_eq!(article_line(pps, bytes), line);
+    }
+
+    #[test]
+    fn rates_have_three_digits_and_a_prefix() {
+        let rates = [
+            0.0,
+            312.0,
+            999.4,
+            999.6,
+            47_060.0,
+            99_960.0,
+            1_048_000.0,
+            1.2e10,
+        ];
+        let scaled = rates.map(scaled);
+        let expected = [
+            "0 ", "312 ", "999 ", "1.00 k", "47.1 k", "100 k", "1.05 M", "12.0 G",
+        ];
+        assert_eq!(scaled, expected);
+        let line = " 47.1 k/s  12.0 Mbit/s";
+        assert_eq!(rate_line(47_060.0, 47_060.0 * 32.0, false), line);
     }
 
     #[test]

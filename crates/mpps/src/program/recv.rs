@@ -8,8 +8,8 @@ mod report;
 pub(crate) use args::{Carving, RecvArgs};
 
 use self::elsewhere::Elsewhere;
-use super::lines::{OutputLines, require, until_stopped};
-use super::meter::{Interval, Meter, article_line};
+use super::lines::{LOOK, OutputLines, require, until_stopped};
+use super::meter::{Interval, Meter, rate_line};
 use crate::machine::{interface_at, snapshot};
 use crate::measure::outcome::{CommandEnding, ended, put_back};
 use crate::signal::EndSignal;
@@ -389,9 +389,6 @@ impl<'a> RecvWorkers<'a> {
                 let screens = screens.map(|(now, then)| now.since(then));
                 self.print(&interval, &progress, &last, screens)?;
                 looked = now;
-                // Fresh for the next line. It costs each worker a system call or two, and keeps the
-                // kernel's 32-bit count of drops from wrapping unseen.
-                self.workers.iter().for_each(RxWorker::refresh);
                 if datagrams > 0 {
                     elsewhere = None;
                 }
@@ -401,6 +398,11 @@ impl<'a> RecvWorkers<'a> {
                     self.plan.lines.say(&said)?;
                 }
                 last = progress;
+            }
+            // Fresh for the next line. It costs each worker a few system calls, and keeps the kernel's
+            // 32-bit count of drops from wrapping unseen.
+            if meter.ends_ns() < monotonic_ns() + 2 * LOOK.as_nanos() as u64 {
+                self.workers.iter().for_each(RxWorker::refresh);
             }
             let finished = self.workers.iter().any(RxWorker::is_finished);
             let over = finished || monotonic_ns() >= deadline;
@@ -437,7 +439,9 @@ impl<'a> RecvWorkers<'a> {
             pps,
             screens,
         })?;
-        lines.say(&article_line(pps, byte_rate))?;
+        let rate = rate_line(pps, byte_rate, self.plan.asked.article);
+        let lost = self.lost(received, interval.seconds, now, last);
+        lines.say(&format!("{rate}{lost}"))?;
         for (thread, (now, last)) in now.iter().zip(last).enumerate() {
             if is_verbose {
                 let owns_drops = self.plan.owns_drops(thread);
@@ -451,6 +455,20 @@ impl<'a> RecvWorkers<'a> {
             }
         }
         shown.map_or(Ok(()), |blocks| lines.tell(&blocks))
+    }
+
+    /// The losses of a second at the receivers themselves; empty without any.
+    fn lost(&self, received: u64, seconds: f64, now: &[RxProgress], last: &[RxProgress]) -> String {
+        let both = now.iter().zip(last).enumerate();
+        let own = both.filter(|(thread, _)| self.plan.owns_drops(*thread));
+        let lost = own.map(|(_, (now, last))| now.dropped.saturating_sub(last.dropped));
+        report::lost(
+            received,
+            lost.sum(),
+            seconds,
+            self.plan.config.gro,
+            self.caps(),
+        )
     }
 
     /// Stops, puts back what was changed, and answers also what of it could not be.

@@ -5,7 +5,7 @@ mod args;
 pub(crate) use args::SendArgs;
 
 use super::lines::{OutputLines, require, until_stopped};
-use super::meter::{Interval, Meter, article_line};
+use super::meter::{Interval, Meter, rate_line, scaled};
 use crate::failure::{CannotSend, answer_remedy};
 use crate::machine::{boot_id, command_line, kernel_release, snapshot};
 use crate::measure::outcome::CommandEnding;
@@ -21,6 +21,7 @@ use mpps_io::{
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::route::{self, RouteKind};
 use mpps_os::netlink::{link, neighbour};
+use mpps_report::Quantity;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -280,12 +281,14 @@ impl<'a> SendWorkers<'a> {
             refused,
             pps,
         })?;
-        lines.say(&format!(
-            "{}   offered {:.3}M  refused {:.3}M",
-            article_line(pps, bytes),
-            (pps + refused_pps) / 1e6,
-            refused_pps / 1e6
-        ))
+        let line = rate_line(pps, bytes, self.plan.asked.article);
+        lines.say(&match refused {
+            0 => line,
+            _ => {
+                let share = Quantity::Share(refused as f64 / (sent + refused) as f64);
+                format!("{line}  refused {share} ({}/s)", scaled(refused_pps))
+            }
+        })
     }
 
     /// Waits for the workers and adds up what they did.

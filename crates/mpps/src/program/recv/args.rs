@@ -108,6 +108,9 @@ pub(crate) struct RecvArgs {
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
+    /// Print each second's line in the units of the 2015 article: Mpps, MiB and Mb
+    #[arg(long)]
+    pub(crate) article: bool,
     /// Print more each second. Per thread: CPU, packets, socket drops, packets per call. Of the host:
     /// packets per receive queue, UDP rates, CPU use
     #[arg(short, long)]

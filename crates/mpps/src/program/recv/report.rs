@@ -3,7 +3,7 @@
 use super::{Finished, RecvPlan, carve_out};
 use crate::machine::{boot_id, command_line, kernel_release};
 use crate::measure::samples::per_second;
-use crate::program::meter::Meter;
+use crate::program::meter::{Meter, scaled};
 use crate::udp::RATE_DEFINITION;
 use crate::udp::account;
 use crate::udp::sample::Span;
@@ -11,7 +11,8 @@ use crate::udp::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTo
 use crate::udp::waited::Waited;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use mpps_io::{FlowKey, FlowReport, RxProgress, RxReport};
+use mpps_io::{FlowKey, FlowReport, Layer, RxCaps, RxProgress, RxReport};
+use mpps_report::Quantity;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -48,11 +49,34 @@ pub(super) fn thread_line(
         "as above".to_owned()
     };
     format!(
-        "  thread {thread:<3} CPU {:<3} {:.3}M pps   dropped {dropped}   {:.1} packets a call",
+        "  thread {thread:<3} CPU {:<3} {:>7}/s   dropped {dropped}   {:.1} packets a call",
         now.cpu,
-        per_second(datagrams, seconds) / 1e6,
+        scaled(per_second(datagrams, seconds)),
         datagrams as f64 / calls.max(1) as f64,
     )
+}
+
+/// The losses of a second at the receivers: `  lost 56.4 % (60.8 k/s at the socket)`.
+pub(super) fn lost(
+    received: u64,
+    lost: u64,
+    seconds: f64,
+    are_trains: bool,
+    caps: &RxCaps,
+) -> String {
+    let rate = scaled(per_second(lost, seconds));
+    let place = match caps.layer {
+        Layer::Payload => "socket",
+        Layer::Frame => "ring",
+    };
+    match (lost, are_trains) {
+        (0, _) => String::new(),
+        (_, true) => format!("  lost {rate}trains/s at the {place}"),
+        (_, false) => {
+            let share = Quantity::Share(lost as f64 / (received + lost) as f64);
+            format!("  lost {share} ({rate}/s at the {place})")
+        }
+    }
 }
 
 fn total(plan: &RecvPlan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {

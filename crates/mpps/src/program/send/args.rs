@@ -81,6 +81,9 @@ pub(crate) struct SendArgs {
     /// Write flow, sequence number and send time into each payload (16 bytes)
     #[arg(long)]
     pub(crate) stamp: bool,
+    /// Print each second's line in the units of the 2015 article: Mpps, MiB and Mb
+    #[arg(long)]
+    pub(crate) article: bool,
     /// Use this send path; `mpps backends` lists them
     #[arg(long, default_value = "sendmmsg", value_name = "NAME")]
     pub(crate) backend: String,

@@ -50,8 +50,18 @@ pub(crate) fn received(total: &RecvTotal) -> Vec<Block> {
             .filter_map(|thread| thread.polls.as_ref());
         polls.map(of).sum()
     };
+    let share = match total.socket_drops {
+        lost @ 1.. if !total.socket_drops_are_trains => {
+            let came = total.received + lost;
+            format!(
+                ", {} of what came",
+                Quantity::Share(lost as f64 / came as f64)
+            )
+        }
+        _ => String::new(),
+    };
     let mut said = vec![format!(
-        "dropped at the {place} {}{unit}",
+        "dropped at the {place} {}{unit}{share}",
         count(total.socket_drops)
     )];
     said.extend(facts([
@@ -167,9 +177,12 @@ fn threads(total: &RecvTotal) -> Table {
             Quantity::Share(thread.share).to_string().into(),
             dropped.into(),
             Quantity::Each(thread.packets_per_call).figure().into(),
-            Quantity::Nanoseconds(thread.cpu_ns_per_packet)
-                .figure()
-                .into(),
+            match thread.received {
+                0 => "-".into(),
+                _ => Quantity::Nanoseconds(thread.cpu_ns_per_packet)
+                    .figure()
+                    .into(),
+            },
         ])
     });
     Table::new(columns).rows(rows)
