@@ -118,8 +118,8 @@ fn neighbours_are_still_found(pair: &Pair) {
     pair.expect(&mut *rx, 0..1);
 }
 
-/// While a ring takes a flood, a connection and requests over the same interface lose nothing. The
-/// flood is as fast as the link carries it: losses of a full link would not be the ring's fault.
+/// While a ring takes a flood, a connection and requests over the same interface lose nothing. A
+/// receiver that has no CPU for a while loses some of the flood, and counts that.
 fn other_traffic_is_untouched_by_a_flood(pair: &Pair) {
     const BYTES: usize = 4 << 20;
     const ROUND_TRIPS: u64 = 1000;
@@ -157,10 +157,13 @@ fn other_traffic_is_untouched_by_a_flood(pair: &Pair) {
     });
     assert!(offered > ROUND_TRIPS, "{offered} are no flood");
     let lost = place.lost_on_link() - lost_before;
+    assert!(received.datagrams > 0, "nothing of {offered} came");
     assert_eq!(
-        (received.datagrams, received.dropped, lost),
-        (offered, 0, 0),
-        "received, dropped, lost on the link"
+        received.datagrams + received.dropped + lost,
+        offered,
+        "{} received, {} dropped, {lost} lost on the link",
+        received.datagrams,
+        received.dropped
     );
 }
 
