@@ -38,6 +38,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_train_that_the_path_cannot_carry_is_named,
             interrupted_it_keeps_what_it_has,
             a_result_that_cannot_be_written_is_named;
+        waits(Need::probe(common::lab), Need::Program("python3", "python3")):
+            commands::a_stopped_command_hears_ctrl_c;
         waits(Need::Root, Need::Program("unshare", "util-linux")):
             without_its_sysctls_it_is_silent,
             a_pid_namespace_without_kernel_threads_has_a_lab;

@@ -2,6 +2,7 @@
 
 use crate::common::{Running, marked, mpps, run};
 use std::collections::BTreeSet;
+use std::process::Command;
 
 pub(super) fn commands_run_on_the_receiver() {
     let lab = |command: &[&str]| {
@@ -51,6 +52,26 @@ pub(super) fn a_signal_ends_the_command_and_the_lab() {
         assert_eq!(ended.code(), 128 + number, "{signal}: {ended:#?}");
         assert_eq!(marked(&marker), [""; 0], "{signal}");
     }
+}
+
+/// A stopped command hears Ctrl-C, with and without a terminal. Otherwise it would be killed after
+/// seconds, and not end with 7, or stay.
+pub(super) fn a_stopped_command_hears_ctrl_c() {
+    let script = "trap 'exit 7' INT
+        (until grep -q ') T ' /proc/$$/stat; do :; done; echo ready) &
+        kill -STOP $$";
+    let (running, _) = visited("stopped", script);
+    assert_eq!(running.interrupt().code(), 7);
+    let terminal = "import os, pty, sys\n\
+        pid, fd = pty.fork()\n\
+        if pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n\
+        while b'ready' not in os.read(fd, 99): pass\n\
+        os.write(fd, b'\\x03')\n\
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+    let mut python = Command::new("python3");
+    let program = env!("CARGO_BIN_EXE_mpps");
+    python.args(["-c", terminal, program, "lab", "--", "sh", "-c", script]);
+    assert_eq!(run(&mut python).code(), 7);
 }
 
 /// It gets one signal, and its own status counts. A command that ignores the signal is killed.

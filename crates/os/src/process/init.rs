@@ -41,6 +41,7 @@ struct Watched {
     /// It leads a process group of its own, which the keyboard's signals reach or miss as a whole.
     leads: bool,
     has_terminal: bool,
+    is_stopped: bool,
     bound: Bound,
 }
 
@@ -129,6 +130,7 @@ pub(super) fn enter(plan: InheritedDescriptors) -> io::Result<()> {
                 pid,
                 leads,
                 has_terminal: terminal.is_some(),
+                is_stopped: false,
                 bound: plan.bound,
             },
         ),
@@ -265,13 +267,13 @@ pub(super) fn give_terminal(terminal: RawFd, group: libc::pid_t) -> io::Result<(
 /// The life of the first process: it reaps, as its duty is, and passes signals on. It ends when the
 /// command or the program ends. Its end is the end of every process in the namespace
 /// (`pid_namespaces(7)`), so no process can stay behind; a session is killed.
-fn watch(lifeline: RawFd, command: Watched) -> ! {
+fn watch(lifeline: RawFd, mut command: Watched) -> ! {
     // Out of the program's process group: who stops that group would stop the watch as well, and
-    // a program killed then would leave everything behind. SAFETY: no memory is involved.
-    unsafe { libc::setpgid(0, 0) };
+    // a program killed then would leave everything behind.
+    join_group(0);
     let unblocked = prepare_watch(lifeline);
     loop {
-        if let Some(code) = reap(command) {
+        if let Some(code) = reap(&mut command) {
             end(command, code);
         }
         pass_on(command);
@@ -358,18 +360,32 @@ fn kill_children(session: libc::pid_t) -> bool {
 }
 
 /// Gives the command the signal that came. One in the program's own group has had it by the
-/// keyboard, which sends no SIGTERM, and another one would cut its end short.
+/// keyboard, which sends no SIGTERM, and another one would cut its end short. A stopped command has
+/// not seen it yet, and has to go on to do so.
 fn pass_on(command: Watched) {
     let signal = HEARD.swap(0, Ordering::Relaxed);
+    if signal == 0 {
+        return;
+    }
+    // Out of the command's group first: its signals must not come here again.
+    join_group(0);
     let to = match command.leads {
         true => -command.pid,
-        false if signal == libc::SIGTERM => command.pid,
-        false => return,
+        false => command.pid,
     };
-    if signal != 0 {
-        // SAFETY: no memory is involved.
-        unsafe { libc::kill(to, signal) };
+    // SAFETY: no memory is involved.
+    unsafe {
+        if command.leads || command.is_stopped || signal == libc::SIGTERM {
+            libc::kill(to, signal);
+            libc::kill(to, libc::SIGCONT);
+        }
     }
+}
+
+/// Enters a process group; 0 is one of its own.
+fn join_group(group: libc::pid_t) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::setpgid(0, group) };
 }
 
 /// The last signal that came and was not passed on yet.
@@ -390,6 +406,8 @@ fn prepare_watch(lifeline: RawFd) -> libc::sigset_t {
             libc::sigaddset(&mut blocked, signal);
             libc::sigaction(signal, &action, ptr::null_mut());
         }
+        // Ctrl-Z may come while it is in the group of a stopped command.
+        libc::signal(libc::SIGTSTP, libc::SIG_IGN);
         libc::sigprocmask(libc::SIG_BLOCK, &blocked, ptr::null_mut());
         // Last, because it reports to the program that the command runs.
         libc::dup2(lifeline, 0);
@@ -411,13 +429,13 @@ extern "C" fn hear(signal: libc::c_int) {
 
 /// Takes in all children that ended, except the command: its number must stay its own, for what is
 /// killed by it. The command's end is its exit code.
-fn reap(command: Watched) -> Option<libc::c_int> {
+fn reap(command: &mut Watched) -> Option<libc::c_int> {
     loop {
         // SAFETY: all zeros are a siginfo_t, which is plain numbers. It outlives the call, which
         // leaves the number of a child 0 if none has news.
         let (seen, child, status, code) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            let told = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
+            let told = libc::WEXITED | MOVES | libc::WNOHANG | libc::WNOWAIT;
             let seen = libc::waitid(libc::P_ALL, 0, &mut info, told);
             (seen, info.si_pid(), info.si_status(), info.si_code)
         };
@@ -430,28 +448,46 @@ fn reap(command: Watched) -> Option<libc::c_int> {
             return None;
         }
         let is_stopped = code == libc::CLD_STOPPED || code == libc::CLD_TRAPPED;
-        if child == command.pid && !is_stopped {
+        let has_ended = !is_stopped && code != libc::CLD_CONTINUED;
+        if child == command.pid && has_ended {
             return Some(match code {
                 libc::CLD_EXITED => status,
                 _ => 128 + status,
             });
         }
-        let what = match is_stopped {
-            true => libc::WSTOPPED,
-            false => libc::WEXITED,
+        let what = match has_ended {
+            true => libc::WEXITED,
+            false => MOVES,
         };
         // SAFETY: no answer is wanted. The number is of a child, which no other code reaps.
         unsafe {
             let child = child.unsigned_abs();
             libc::waitid(libc::P_PID, child, ptr::null_mut(), what | libc::WNOHANG)
         };
-        // There is no shell here to wake a command that Ctrl-Z stopped, so its whole group goes on.
-        // Other stops are intended, or are the right answer to a job in the background that reads
-        // the keyboard. They would come again at once.
-        if child == command.pid && command.has_terminal && status == libc::SIGTSTP {
-            // SAFETY: no memory is involved.
-            unsafe { libc::kill(-command.pid, libc::SIGCONT) };
+        if child == command.pid {
+            command.is_stopped = is_stopped;
+            if command.has_terminal {
+                follow(*command, status);
+            }
         }
+    }
+}
+
+/// The options of `waitid` for a child that stops or goes on.
+const MOVES: libc::c_int = libc::WSTOPPED | libc::WCONTINUED;
+
+/// There is no shell here to wake a command that Ctrl-Z stopped, so its whole group goes on. Other
+/// stops are intended, or are the right answer to a job in the background that reads the keyboard.
+/// They would come again at once. Until the command goes on, this process is in its group, to hear
+/// Ctrl-C for it.
+fn follow(command: Watched, signal: libc::c_int) {
+    match command.is_stopped {
+        // SAFETY: no memory is involved.
+        true if signal == libc::SIGTSTP => unsafe {
+            libc::kill(-command.pid, libc::SIGCONT);
+        },
+        true => join_group(command.pid),
+        false => join_group(0),
     }
 }
 
