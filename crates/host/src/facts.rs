@@ -40,7 +40,7 @@ pub use namespace_name::namespace_name;
 pub(crate) use namespace_name::namespace_paths;
 use packet_filter::FlowsOf;
 pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
-pub(crate) use process::takes_trains;
+pub(crate) use process::ask;
 pub use process::{Busy, Process, ThreadTime};
 use process::{Owners, find_owners};
 pub(crate) use queue_course::is_full;
@@ -421,7 +421,8 @@ impl Observation {
         };
         self.processes = process::read_all(root, mounts, &needed, &all, part.goes_on);
         self.owners = owners;
-        if part.port.is_some() || part.has_process {
+        let is_asked = part.port.is_some() || part.has_process;
+        if is_asked && part.first.is_some() {
             self.port_sharing = process::port_sharing(root, &self.sockets, &self.owners);
         }
     }

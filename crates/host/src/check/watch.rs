@@ -6,9 +6,8 @@ use crate::check::{DoctorRequest, Observed};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 use crate::counters::read_probe::ReadProbe;
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of};
-use crate::facts::takes_trains;
 use crate::facts::{
-    HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, namespace_name,
+    HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, ask, namespace_name,
 };
 use crate::root::Root;
 use mpps_os::capability::{CAP_BPF, CAP_PERFMON, Rights};
@@ -16,6 +15,7 @@ use mpps_os::clock;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
+use mpps_os::process::takes_trains;
 use mpps_os::text::Foreign;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -235,8 +235,12 @@ impl Watch {
             port.is_none_or(|port| one.local.port() == port)
                 && pid.is_none_or(|pid| has(one.inode, pid))
         });
-        let trains = asked.take(TRAINS_MAX);
-        let trains = trains.filter(|one| takes_trains(root, &facts.owners, one.inode));
+        let asked: Vec<_> = asked.take(TRAINS_MAX).collect();
+        let inodes = asked.iter().map(|one| one.inode);
+        let trains = ask(root, &facts.owners, inodes, takes_trains);
+        let trains = asked
+            .iter()
+            .filter(|one| trains.get(&one.inode) == Some(&true));
         let names: Vec<String> = trains.map(|one| one.local.to_string()).collect();
         match names.is_empty() {
             true => String::new(),
@@ -248,10 +252,11 @@ impl Watch {
     }
 
     fn add_new(&mut self, sockets: &[UdpEntry]) {
-        let known = &self.after.facts.sockets;
+        let known = self.after.facts.sockets.iter();
+        let known: BTreeSet<u32> = known.map(|one| one.inode).collect();
         let asked =
             |one: &&UdpEntry| Some(one.local.port()) == self.asked.port && one.remote.is_none();
-        let is_new = |one: &&UdpEntry| known.iter().all(|old| old.inode != one.inode);
+        let is_new = |one: &&UdpEntry| !known.contains(&one.inode);
         let new = sockets.iter().filter(asked).filter(is_new);
         self.came.extend(new.map(|one| one.inode));
     }

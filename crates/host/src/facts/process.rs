@@ -7,7 +7,7 @@ use super::stat::{CPU, GROUP, PARENT, PRIORITY, THREADS, field, fields};
 use crate::root::Root;
 use mpps_os::clock;
 use mpps_os::netlink::sock_diag::UdpEntry;
-use mpps_os::{CpuList, process};
+use mpps_os::{CallResult, CpuList, process};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process with sockets.
@@ -201,29 +201,39 @@ pub(super) fn port_sharing(
 ) -> BTreeMap<u32, bool> {
     let neighbours = sockets.chunk_by(|a, b| a.local == b.local);
     let several = neighbours.filter(|place| place.len() > 1).flatten();
-    let asked = several.take(SHARING_MAX).filter_map(|one| {
-        let (pid, descriptor) = descriptor(root, owners, one.inode)?;
-        Some((one.inode, process::shares_port(pid, descriptor).ok()?))
-    });
-    asked.collect()
+    let inodes = several.take(SHARING_MAX).map(|one| one.inode);
+    ask(root, owners, inodes, process::shares_port)
 }
 
-/// True if this socket takes trains (`UDP_GRO`), as far as this user may see.
-pub(crate) fn takes_trains(root: &Root, owners: &Owners, inode: u32) -> bool {
-    let found = descriptor(root, owners, inode);
-    found.is_some_and(|(pid, descriptor)| {
-        process::takes_trains(pid, descriptor).is_ok_and(|takes| takes)
-    })
-}
-
-/// A process that has this socket, and its descriptor there.
-fn descriptor(root: &Root, owners: &Owners, inode: u32) -> Option<(u32, i32)> {
-    let &pid = owners.get(&inode)?.first()?;
-    let folder = format!("proc/{pid}/fd");
-    let mut names = root.names(&folder).into_iter();
-    let is_it = |link: String| socket(&link) == Some(inode);
-    let own = names.find(|name| root.link(&format!("{folder}/{name}")).is_some_and(is_it));
-    Some((pid, own?.parse().ok()?))
+/// The answers of these sockets to a question, by inode number, as far as this user may ask. It is
+/// about a process and its descriptor. Each process is searched once.
+pub(crate) fn ask<T>(
+    root: &Root,
+    owners: &Owners,
+    inodes: impl IntoIterator<Item = u32>,
+    question: fn(u32, i32) -> CallResult<T>,
+) -> BTreeMap<u32, T> {
+    let mut sought: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for inode in inodes {
+        if let Some(&pid) = owners.get(&inode).and_then(|pids| pids.first()) {
+            sought.entry(pid).or_default().insert(inode);
+        }
+    }
+    let mut answers = BTreeMap::new();
+    for (pid, mut inodes) in sought {
+        let folder = format!("proc/{pid}/fd");
+        let mut names = root.names(&folder).into_iter();
+        while !inodes.is_empty()
+            && let Some(name) = names.next()
+        {
+            let link = root.link(&format!("{folder}/{name}"));
+            let inode = link.and_then(|link| socket(&link));
+            let inode = inode.filter(|inode| inodes.remove(inode));
+            let answer = |inode| Some((inode, question(pid, name.parse().ok()?).ok()?));
+            answers.extend(inode.and_then(answer));
+        }
+    }
+    answers
 }
 
 /// The inode number in `socket:[4711]`.

@@ -1,11 +1,14 @@
 //! The number of system calls for one look at a large host. Also, Ctrl-C does not wait for the
 //! look.
 
+use super::scenario::PORT;
 use crate::common::{self, Running, run};
 use mpps_os::netlink::link;
+use mpps_os::socket;
 use mpps_trial::{Need, Trial, trials};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::thread;
@@ -15,7 +18,8 @@ const STRACE: Need = Need::Program("strace", "strace");
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root, STRACE): calls_grow_as_the_interfaces_do, ctrl_c_ends_the_first_look_at_once;
+        waits(Need::Root, STRACE): calls_grow_as_the_interfaces_do, sockets_at_one_address_are_found_together,
+            ctrl_c_ends_the_first_look_at_once;
     ]
 }
 
@@ -59,6 +63,37 @@ fn calls(pairs: u64) -> u64 {
     let total = table.lines().find(|line| line.ends_with("total"));
     let calls = total.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
     calls.unwrap_or_else(|| panic!("{table} {ended:#?}"))
+}
+
+/// The descriptors of a process are read once for all of its sockets at one address. Per look this
+/// is for their owner, and for whether they share the address or take trains.
+fn sockets_at_one_address_are_found_together() {
+    let namespace = common::quiet_namespace();
+    let address = SocketAddr::from(([127, 0, 0, 1], PORT));
+    let open = || {
+        let socket = socket::UdpSocket::new(&address).expect("a socket");
+        socket.set_reuse_port().expect("an option");
+        socket.bind(&address).expect("the group has the port");
+        socket
+    };
+    let sockets = namespace.run(|| (0..16).map(|_| open()).collect::<Vec<_>>());
+    let _sockets = sockets.expect("it can be entered");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("links");
+    let mut strace = Command::new("strace");
+    strace.args(["--follow-forks", "--trace=/^readlink", "--output"]);
+    strace.arg(&file).arg(env!("CARGO_BIN_EXE_mpps"));
+    strace.args(["doctor", "--seconds", "1", "--port", &PORT.to_string()]);
+    let ended = namespace.run(|| run(&mut strace));
+    let ended = ended.expect("it can be entered");
+    let text = fs::read_to_string(&file).expect("it was written");
+    let folder = format!("/proc/{}/fd/", std::process::id());
+    let mut links = BTreeMap::new();
+    for link in text.split('"').filter(|text| text.starts_with(&folder)) {
+        *links.entry(link).or_insert(0) += 1;
+    }
+    assert!(links.len() >= 16, "{ended:#?}");
+    assert!(links.values().all(|&reads| reads <= 4), "{links:#?}");
 }
 
 /// The number of descriptors that this test has open. A search takes some time for each.
