@@ -111,6 +111,8 @@ pub struct Observation {
     /// Whether sockets at one address share what comes there (`SO_REUSEPORT`), by inode number. Only
     /// those of a port or process that was asked for, as far as this user may see.
     pub port_sharing: BTreeMap<u32, bool>,
+    /// The hop limits that these send with, by inode number, if messages of used-up limits came.
+    pub hop_limits: BTreeMap<u32, u32>,
     /// These processes.
     pub processes: BTreeMap<u32, Process>,
     /// The CPU time of all processes: at the first moment, and at a last one if sockets lost datagrams.

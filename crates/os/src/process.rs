@@ -161,6 +161,20 @@ pub fn takes_trains(process: u32, descriptor: i32) -> CallResult<bool> {
     Ok(value != [0])
 }
 
+/// The smaller of the hop limits that a socket of another process sends unicast with (`IP_TTL`, ip(7);
+/// `IPV6_UNICAST_HOPS`, ipv6(7)).
+///
+/// # Errors
+///
+/// As [`shares_port`].
+pub fn hop_limit(process: u32, descriptor: i32) -> CallResult<u32> {
+    let (copy, name) = copied(process, descriptor)?;
+    let [v4] = words::<1>(&copy, libc::IPPROTO_IP, libc::IP_TTL).on("getsockopt IP_TTL", name)?;
+    let v6 = words::<1>(&copy, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS);
+    // A socket of IPv4 has no such option.
+    Ok(v6.map_or(v4, |[v6]| v6.min(v4)))
+}
+
 /// A copy of another process's descriptor, for a moment (`pidfd_getfd(2)`), and its name.
 fn copied(process: u32, descriptor: i32) -> CallResult<(OwnedFd, String)> {
     let name = format!("descriptor {descriptor} of process {process}");

@@ -6,7 +6,8 @@ use crate::ledger::loss::{BAD_HEADER, FRAGMENTS};
 pub(super) const CHECK: Check = Check {
     name: "bad_header",
     reads: "`Ip.InHdrErrors`, `Ip6.InHdrErrors`, `Icmp.OutTimeExcds`, `Icmp6.OutTimeExcds`",
-    speaks: "IP refused a header: damage, hop limit used up, bad IPv6 address or routing header",
+    speaks: "IP refused a header: damage, hop limit used up (a remark if these may be probes of traceroute or mtr), bad \
+             IPv6 address or routing header",
     run,
 };
 
@@ -14,10 +15,15 @@ pub(super) const CHECK: Check = Check {
 /// about once a second for each (`icmp_ratelimit`).
 const USED_UP: (&str, &str) = (
     "packets came that this host should have forwarded, and their hop limit (TTL) was used up: the sender set it too \
-     low, or routes lead in a circle; damaged IP headers, if any, are among them",
+     low, or routes lead in a circle, or traceroute or mtr asks for the way by this host; damaged IP headers, if \
+     any, are among them",
     "tcpdump -vni IF 'ip[8] < 2 or ip6[7] < 2' shows them: a higher limit at the sender (IP_TTL, IPV6_UNICAST_HOPS, \
      sysctl net.ipv4.ip_default_ttl); for a circle, traceroute ADDRESS shows routers twice",
 );
+
+/// `traceroute` uses up three packets at each router, and `mtr` one a second. Some of them at once are
+/// no fault.
+const PROBES: u64 = 10;
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let found = Finding::counted(seen, &CHECK, &BAD_HEADER).map(|mut found| {
@@ -26,6 +32,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let told: Vec<_> = told.into_iter().filter(|one| one.grown() > 0).collect();
         if !told.is_empty() && seen.grown(FRAGMENTS.counters) == 0 {
             found.evidence.extend(told);
+            found.is_remark = found.count <= PROBES || found.rate_pps < PROBES as f64;
             return found.says(USED_UP.0, USED_UP.1).with(Confidence::Likely);
         }
         let is_v6 = seen.grown(&BAD_HEADER.counters[1..]) > 0;

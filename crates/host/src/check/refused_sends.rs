@@ -1,6 +1,6 @@
 //! Datagrams of connected sockets that other hosts refused.
 
-use super::{Check, Confidence, Evidence, Finding, Observed, WayOut};
+use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket, WayOut};
 use crate::Station;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeSet;
@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 pub(super) const CHECK: Check = Check {
     name: "refused_sends",
     reads: "`Icmp.InDestUnreachs`, `Icmp6.InDestUnreachs`, `Icmp.InTimeExcds`, `Icmp6.InTimeExcds`, `Udp.OutDatagrams`, \
-            `Udp6.OutDatagrams`, and connected UDP sockets (sock_diag)",
+            `Udp6.OutDatagrams`, and connected UDP sockets (sock_diag); with `--port` or `--pid` their hop limits \
+            (pidfd_getfd)",
     speaks: "other hosts refused datagrams, and a connected socket here loses one more for each refusal (ECONNREFUSED); \
-             a remark if other sockets may have sent them; or routers dropped datagrams whose hop limit was used up",
+             a remark if other sockets may have sent them; or routers dropped datagrams whose hop limit was used up, a \
+             remark unless a socket in question has a low one",
     run,
 };
 
@@ -21,23 +23,47 @@ fn run(seen: &Observed) -> Vec<Finding> {
     refused(seen).into_iter().chain(expired(seen)).collect()
 }
 
-/// Routers send about one such message a second to a host, however many they drop (`icmp_ratelimit`).
+/// Where messages come that a hop limit was used up.
+pub(super) const EXPIRED: [&str; 2] = ["Icmp.InTimeExcds", "Icmp6.InTimeExcds"];
+/// A way has fewer routers as a rule. Programs that send beyond their network have 64 or more.
+const LOW: u32 = 32;
+
+/// Routers send about one such message a second to a host, however many they drop (`icmp_ratelimit`),
+/// and `mtr` asks each of them for one a second. So their number says nothing: a low limit of a socket in
+/// question does.
 fn expired(seen: &Observed) -> Option<Finding> {
-    let mut evidence = seen.counters(&["Icmp.InTimeExcds", "Icmp6.InTimeExcds"]);
+    let mut evidence = seen.counters(&EXPIRED);
     evidence.retain(|one| one.grown() > 0);
-    let told = Evidence::sum(&evidence);
-    if told == 0 || seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]) == 0 {
+    if evidence.is_empty() || seen.grown(&["Udp.OutDatagrams", "Udp6.OutDatagrams"]) == 0 {
         return None;
     }
+    let limit = |one: &SeenSocket| seen.after.hop_limits.get(&one.entry.inode).copied();
+    let low = seen
+        .sockets
+        .iter()
+        .filter_map(|one| Some((limit(one)?, one)));
+    let low = low
+        .min_by_key(|(limit, _)| *limit)
+        .filter(|(limit, _)| *limit < LOW);
     let mut found = Finding::noticed(seen, &CHECK, Station::Sender, evidence);
-    found.is_remark = told < FEW;
-    let what = "routers on the way dropped packets of this host because their hop limit (TTL) was used up (ICMP time \
-                exceeded): a program sets it too low, or routes lead in a circle; traceroute does so on purpose, and \
-                fragments without the rest send the same message";
+    found.is_remark = low.is_none();
+    let (whose, confidence) = match low {
+        Some((limit, one)) => (format!("{} sends with a limit of {limit}", one.name()), Confidence::Likely),
+        None => (
+            "traceroute and mtr do so on purpose; or a program sets it too low, routes lead in a circle, or fragments \
+             without the rest send the same message"
+                .to_owned(),
+            Confidence::Possible,
+        ),
+    };
+    let what = format!(
+        "routers on the way dropped packets of this host because their hop limit (TTL) was used up (ICMP time \
+         exceeded): {whose}"
+    );
     let remedy = "tcpdump -vni any 'icmp[0] == 11 or icmp6[0] == 3' shows the router and the packet: a higher limit \
-                  (IP_TTL, IP_MULTICAST_TTL, sysctl net.ipv4.ip_default_ttl); for a circle, traceroute ADDRESS shows \
+                  (IP_TTL, IPV6_UNICAST_HOPS, sysctl net.ipv4.ip_default_ttl); for a circle, traceroute ADDRESS shows \
                   routers twice";
-    Some(found.says(what, remedy).with(Confidence::Likely))
+    Some(found.says(what, remedy).with(confidence))
 }
 
 fn refused(seen: &Observed) -> Option<Finding> {

@@ -2,7 +2,7 @@
 
 use crate::HostResult;
 use crate::check::reader::named;
-use crate::check::{DoctorRequest, Observed};
+use crate::check::{DoctorRequest, Observed, refused_sends};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
 use crate::counters::read_probe::ReadProbe;
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of};
@@ -15,10 +15,10 @@ use mpps_os::clock;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
-use mpps_os::process::takes_trains;
+use mpps_os::process::{hop_limit, takes_trains};
 use mpps_os::text::Foreign;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ const EPERM: i32 = 1;
 /// Owners of sockets are looked for again this many times as long after a search as that took, so that
 /// searching takes 2 % of a CPU at most, on a host with however many processes.
 const OWNERS_PAUSE: u32 = 50;
-/// Of sockets in question, this many are asked whether they take trains.
-const TRAINS_MAX: usize = 16;
+/// Of sockets in question, this many are asked for an option.
+const ASKED_MAX: usize = 16;
 /// Queues are looked at again after this time, and also not before `OWNERS_PAUSE` times as long as that
 /// took.
 const QUEUES_PAUSE: Duration = Duration::from_millis(100);
@@ -223,19 +223,8 @@ impl Watch {
 
     /// The sockets in question that take trains, as a half sentence.
     fn train_sockets(&self, root: &Root) -> String {
-        let DoctorRequest { port, pid, .. } = self.asked;
         let facts = &self.after.facts;
-        let has = |inode, pid| {
-            facts
-                .owners
-                .get(&inode)
-                .is_some_and(|all| all.contains(&pid))
-        };
-        let asked = facts.sockets.iter().filter(|one| {
-            port.is_none_or(|port| one.local.port() == port)
-                && pid.is_none_or(|pid| has(one.inode, pid))
-        });
-        let asked: Vec<_> = asked.take(TRAINS_MAX).collect();
+        let asked = self.asked_sockets(facts);
         let inodes = asked.iter().map(|one| one.inode);
         let trains = ask(root, &facts.owners, inodes, takes_trains);
         let trains = asked
@@ -249,6 +238,34 @@ impl Watch {
                 named(names)
             ),
         }
+    }
+
+    /// The first sockets in question.
+    fn asked_sockets<'f>(&self, facts: &'f Observation) -> Vec<&'f UdpEntry> {
+        let DoctorRequest { port, pid, .. } = self.asked;
+        let has = |inode, pid| {
+            facts
+                .owners
+                .get(&inode)
+                .is_some_and(|all| all.contains(&pid))
+        };
+        let asked = facts.sockets.iter().filter(|one| {
+            port.is_none_or(|port| one.local.port() == port)
+                && pid.is_none_or(|pid| has(one.inode, pid))
+        });
+        asked.take(ASKED_MAX).collect()
+    }
+
+    /// The hop limits that the sockets in question send with, if messages of used-up limits came.
+    fn hop_limits(&self, facts: &Observation) -> BTreeMap<u32, u32> {
+        let looks = [&self.first.facts.snapshot.snmp, &facts.snapshot.snmp];
+        let grew = |name: &&str| looks[0].value(name) != looks[1].value(name);
+        let is_asked = self.asked.port.is_some() || self.asked.pid.is_some();
+        if !is_asked || !refused_sends::EXPIRED.iter().any(grew) {
+            return BTreeMap::new();
+        }
+        let inodes = self.asked_sockets(facts).into_iter().map(|one| one.inode);
+        ask(&Root::machine(), &facts.owners, inodes, hop_limit)
     }
 
     fn add_new(&mut self, sockets: &[UdpEntry]) {
@@ -315,6 +332,7 @@ impl Watch {
         facts.new_sockets = std::mem::take(&mut self.came).len();
         let since = QueueCourse::begin(&facts.sockets);
         facts.queues = std::mem::replace(&mut self.queues, since);
+        facts.hop_limits = self.hop_limits(&facts);
         if let Some(Ok(reads)) = self.reads.as_ref().map(ReadProbe::counts) {
             facts.reads = reads;
         }

@@ -1,7 +1,7 @@
 //! Datagrams that do not leave this host.
 
 use super::scenario::{
-    IP, NFT, PORT, PYTHON, SENT, Scenario, Traffic, expect, remarks, silent, silent_but_for,
+    IP, NFT, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, remarks, silent, silent_but_for,
 };
 use crate::common::run;
 use mpps_lab::address;
@@ -14,10 +14,11 @@ use std::time::Duration;
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits(Need::Root, IP): no_route_out, a_neighbour_that_is_silent, a_queue_that_is_too_short,
-            a_queue_too_short_for_what_is_forwarded, a_hop_limit_that_is_used_up, a_route_that_drops,
+            a_queue_too_short_for_what_is_forwarded, a_route_that_drops,
             a_policy_without_a_key, a_port_of_a_bridge_that_learns;
         waits(Need::Root, NFT): errors_that_a_rule_drops;
-        waits(Need::Root, PYTHON): connections_to_a_strange_address, a_group_that_nothing_comes_to;
+        waits(Need::Root, PYTHON): connections_to_a_strange_address, a_group_that_nothing_comes_to,
+            a_server_with_a_low_hop_limit, a_hop_limit_that_is_used_up;
     ]
 }
 
@@ -110,6 +111,9 @@ fn a_hop_limit_that_is_used_up() {
             scenario.lab.settle().expect("it comes to rest");
         })
     };
+    // As of a traceroute. These come first, while the kernel still answers all (`icmp_ratelimit`).
+    let found = scenario.doctor(None, || scenario.python(&probes(FAR, 1)));
+    remarks(&found, "bad_header", 3);
     let found = look(1);
     expect(
         &found,
@@ -117,6 +121,44 @@ fn a_hop_limit_that_is_used_up() {
     );
     found.has_counted("Ip.InHdrErrors");
     silent(&look(64));
+}
+
+/// A program in Python that sends three datagrams with a hop limit.
+fn probes(to: &str, hops: u8) -> String {
+    let (to, port) = to.split_once(':').expect("an address and a port");
+    format!(
+        "import socket\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.setsockopt(0, 2, {hops})\n\
+         for _ in range(3): s.sendto(b'', ('{to}', {port}))"
+    )
+}
+
+/// The next router is the sender. Its messages reach also a healthy server beside a traceroute.
+fn a_server_with_a_low_hop_limit() {
+    let scenario = forwarding();
+    let forward = ["-qw", "net.ipv4.ip_forward=1"];
+    scenario.on_sender(|| run(Command::new("sysctl").args(forward)).fine());
+    let server = scenario.on_receiver(|| UdpSocket::bind(("0.0.0.0", PORT)));
+    let server = server.expect("the port is free");
+    let look = |hops, datagrams| {
+        server.set_ttl(hops).expect("an option");
+        scenario.doctor(Some(PORT), || {
+            scenario.send(Traffic::to(&at(1), 1));
+            server.recv(&mut [0; 100]).expect("it came");
+            for _ in 0..datagrams {
+                server.send_to(&[0; 100], FAR).expect("it can be sent");
+            }
+            let trace = ["-c", &probes(FAR, 1)];
+            scenario.on_receiver(|| run(Command::new("python3").args(trace)).fine());
+            scenario.lab.settle().expect("it comes to rest");
+        })
+    };
+    let found = look(64, 0);
+    assert!(found.grown("Icmp.InTimeExcds") > 0, "{found:#?}");
+    remarks(&found, "refused_sends", 0);
+    let found = look(1, SENT);
+    expect(&found, &[("refused_sends", 0, "sends with a limit of 1")]);
 }
 
 fn a_route_that_drops() {

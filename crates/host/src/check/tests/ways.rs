@@ -401,12 +401,12 @@ fn a_hop_limit_that_is_used_up_is_no_damage() {
             "damaged IP header",
         ),
         (
-            &[sent, ("Icmp.InTimeExcds", 5)],
-            Some(("refused_sends", false)),
-            "routers on the way",
+            &[("Ip.InHdrErrors", 3), ("Icmp.OutTimeExcds", 3)],
+            Some(("bad_header", true)),
+            "traceroute",
         ),
         (
-            &[sent, ("Icmp.InTimeExcds", 1)],
+            &[sent, ("Icmp.InTimeExcds", 50)],
             Some(("refused_sends", true)),
             "traceroute",
         ),
