@@ -367,7 +367,10 @@ impl Observation {
 
     fn find_owners(&mut self, root: &Root, mounts: &CgroupMounts, part: &HostPart<'_>) {
         let asked = self.sockets.iter();
-        let asked = asked.filter(|socket| part.port.is_none_or(|port| socket.local.port() == port));
+        // A program passes on to another one of this host by such a socket.
+        let is_inner = |socket: &UdpEntry| socket.remote.is_some_and(|to| to.ip().is_loopback());
+        let is_asked = |socket: &UdpEntry, port| socket.local.port() == port || is_inner(socket);
+        let asked = asked.filter(|socket| part.port.is_none_or(|port| is_asked(socket, port)));
         let asked = asked.map(|socket| socket.inode);
         let xdp = self.xdp_sockets.iter().map(|socket| socket.inode);
         let packet = self.packet_sockets.iter().map(|socket| socket.inode);

@@ -2,8 +2,8 @@
 
 use super::seen::takes_all;
 use super::{
-    Check, Confidence, Finding, Observed, conntrack, firewall, port_owner, unspecified,
-    virtual_device,
+    Check, Confidence, Finding, Observed, conntrack, firewall, port_owner, refused_sends,
+    unspecified, virtual_device,
 };
 use crate::Station;
 use crate::ledger::loss::{NO_MEMBER, NO_SOCKET};
@@ -180,6 +180,14 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
         let found = Finding::counted(seen, check, &NO_SOCKET)?;
         let (tunnel, shows) = virtual_device::tunnels(seen, Station::Udp);
+        if let Some(said) = refused_sends::dead_end(seen) {
+            let what = format!("datagrams came to UDP, and no socket took them: {said}");
+            return Some(
+                found
+                    .says(what, refused_sends::DEAD_END)
+                    .with(Confidence::Likely),
+            );
+        }
         let (forgotten, keep) = conntrack::forgotten(seen).unwrap_or_default();
         return Some(found.says(
             format!("datagrams came to UDP, and no socket took them{}{tunnel}{forgotten}", some(seen)),

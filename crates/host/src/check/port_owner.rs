@@ -271,6 +271,7 @@ fn refused(seen: &Observed) -> Option<Finding> {
         || !entries.any(takes_all)
         || evidence.len() < 2
         || evidence.iter().any(|one| one.grown() == 0)
+        || refused_sends::dead_end(seen).is_some()
     {
         return None;
     }

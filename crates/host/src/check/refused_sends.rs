@@ -11,7 +11,8 @@ pub(super) const CHECK: Check = Check {
             `Udp6.OutDatagrams`, and connected UDP sockets (sock_diag); with `--port` or `--pid` their hop limits \
             (pidfd_getfd)",
     speaks: "other hosts refused datagrams, and a connected socket here loses one more for each refusal (ECONNREFUSED); \
-             a remark if other sockets may have sent them; or routers dropped datagrams whose hop limit was used up, a \
+             a remark if other sockets may have sent them; the program sends to a port of this host \
+             that no socket has; or routers dropped datagrams whose hop limit was used up, a \
              remark unless a socket in question has a low one",
     run,
 };
@@ -20,7 +21,8 @@ pub(super) const CHECK: Check = Check {
 const FEW: u64 = 2;
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    refused(seen).into_iter().chain(expired(seen)).collect()
+    let all = [refused(seen), within(seen), expired(seen)];
+    all.into_iter().flatten().collect()
 }
 
 /// Where messages come that a hop limit was used up.
@@ -107,6 +109,64 @@ fn refused(seen: &Observed) -> Option<Finding> {
         false => Confidence::Likely,
     };
     Some(found.says(what, remedy).with(confidence))
+}
+
+/// A program sends, as a proxy does, to a port of this host that no socket has. Without `--port`
+/// [`super::no_listener`] has these datagrams.
+fn within(seen: &Observed) -> Option<Finding> {
+    let said = dead_end(seen).filter(|_| seen.asked.port.is_some())?;
+    let evidence = seen.counters(&[
+        "Icmp.InDestUnreachs",
+        "Icmp6.InDestUnreachs",
+        "Udp.NoPorts",
+        "Udp6.NoPorts",
+    ]);
+    let evidence = evidence.into_iter().filter(|one| one.grown() > 0).collect();
+    let found = Finding::noticed(seen, &CHECK, Station::Sender, evidence);
+    let what = format!("datagrams that the program sends are refused (ECONNREFUSED): {said}");
+    Some(found.says(what, DEAD_END).with(Confidence::Likely))
+}
+
+/// The remedy.
+pub(super) const DEAD_END: &str =
+    "start the program that has that port, or correct the address that it sends to: ss -uanp";
+
+/// A connected socket whose partner would be on this host, and no socket has its port; with `--port` of the
+/// same program. The kernel refuses what it sends, and refused most of what found no socket.
+pub(super) fn dead_end(seen: &Observed) -> Option<String> {
+    let refused = seen.grown(&["Icmp.InDestUnreachs", "Icmp6.InDestUnreachs"]);
+    let missed = seen.grown(&["Udp.NoPorts", "Udp6.NoPorts"]);
+    if refused < FEW || refused.saturating_mul(2) < missed {
+        return None;
+    }
+    let owners = |one: &UdpEntry| seen.after.owners.get(&one.inode).into_iter().flatten();
+    let own: BTreeSet<u32> = seen
+        .sockets
+        .iter()
+        .flat_map(|one| owners(one.entry))
+        .copied()
+        .collect();
+    let has = |port| {
+        seen.after
+            .sockets
+            .iter()
+            .any(|one| one.local.port() == port)
+    };
+    let is_for_all = seen.asked.port.is_none() && seen.asked.pid.is_none();
+    seen.after.sockets.iter().find_map(|one| {
+        let to = one
+            .remote
+            .filter(|to| to.ip().is_loopback() && !has(to.port()))?;
+        let pid = owners(one).find(|pid| own.contains(pid));
+        // The last look reads only programs that lost datagrams.
+        let process = pid.and_then(|pid| seen.before.processes.get(pid));
+        let whose = process.map(|one| format!(" of {} (pid {})", one.name, one.pid));
+        let whose = whose.or_else(|| is_for_all.then(String::new))?;
+        Some(format!(
+            "{}{whose} sends to {to}, and no program has that port",
+            one.local
+        ))
+    })
 }
 
 /// True if this host sends more than twice as many datagrams as its programs get: those are no answers. Clients that

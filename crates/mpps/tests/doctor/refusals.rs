@@ -1,7 +1,7 @@
 //! Sockets that are refused datagrams by IPsec, by a filter or by a program of their cgroup.
 
 use super::program::{Group, Way};
-use super::scenario::{IP, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy};
+use super::scenario::{IP, PORT, PYTHON, SENT, Scenario, Traffic, at, expect, healthy, silent};
 use crate::common::run;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
@@ -16,6 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_default_that_blocks;
         waits(Need::Root, PYTHON):
             a_filtered_socket_beside_a_full_one,
+            a_proxy_without_its_backend,
             a_cgroup_that_denies;
     ]
 }
@@ -34,6 +35,38 @@ fn a_policy_that_asks_for_it_over_ipv6() {
 fn a_default_that_blocks() {
     let (block, accept) = ("setdefault in block", "setdefault in accept");
     a_policy(block, accept, &at(1), "the default is to block");
+}
+
+/// The proxy and what it passes on to are on the host in question.
+fn a_proxy_without_its_backend() {
+    let scenario = Scenario::new();
+    scenario.wake_loopback();
+    let _proxy = scenario.server(&format!(
+        "import socket\n\
+         s, to = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]\n\
+         s.bind(('', {PORT})); to.connect(('127.0.0.1', 7777))\n\
+         print('ready', flush=True)\n\
+         while True:\n \
+          data = s.recv(100)\n \
+          try: to.send(data)\n \
+          except ConnectionRefusedError: pass"
+    ));
+    let look = |port| scenario.doctor(port, || scenario.send(Traffic::to(&at(1), 200)));
+    let found = look(None);
+    let missed = found.grown("Udp.NoPorts");
+    expect(
+        &found,
+        &[("no_listener", missed, "sends to 127.0.0.1:7777")],
+    );
+    let found = look(Some(PORT));
+    let missed = found.grown("Udp.NoPorts");
+    let words = "and no program has that port";
+    expect(
+        &found,
+        &[("refused_sends", 0, words), ("not_asked", missed, "")],
+    );
+    let _backend = Group::start(&scenario, Way::Read, 1, "127.0.0.1:7777");
+    silent(&look(Some(PORT)));
 }
 
 /// With this policy the datagrams to a server that reads are refused. With the remedy they arrive.
