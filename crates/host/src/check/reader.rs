@@ -67,6 +67,8 @@ impl Late {
         let stopped = holders.find(|(process, _)| process.is_halted());
         let is_full = socket.is_full();
         let never = socket.busy.is_some_and(|busy| never_slept(&busy));
+        let waited = socket.busy.map_or(0.0, |busy| busy.waited);
+        let sleeps = stays && slept_beside_full(socket) > waited;
         match (stopped, socket.busy) {
             (Some((process, _)), _) if socket.owner.is_some_and(Process::is_halted) => {
                 Self::Stopped(process.pid)
@@ -79,7 +81,7 @@ impl Late {
             (_, None) => Self::Unseen,
             (_, Some(_)) if never => Self::NeverSlept,
             (_, Some(busy))
-                if busy.ran < IDLE && is_full && !empties && (stays || !lacks_cpu(&busy)) =>
+                if busy.ran < IDLE && is_full && !empties && (sleeps || !lacks_cpu(&busy)) =>
             {
                 Self::NotRead
             }
@@ -363,13 +365,55 @@ pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
     }
 }
 
-/// The place that its busiest thread waits in, in the kernel's words; empty if that is not seen.
+/// The function of the kernel that its busiest thread waits in, if that is seen.
+fn wait<'a>(socket: &SeenSocket<'a>) -> Option<&'a str> {
+    let owner = socket.owner?;
+    let runner = socket.busy.map(|busy| busy.runner);
+    let name = owner.waits.get(&runner.unwrap_or(owner.pid))?;
+    Some(name)
+}
+
+/// The same in words; empty if it is not seen.
 pub(super) fn waits(socket: &SeenSocket) -> String {
-    let wait = || {
-        let owner = socket.owner?;
-        let runner = socket.busy.map(|busy| busy.runner);
-        let name = owner.waits.get(&runner.unwrap_or(owner.pid))?;
-        Some(format!("at the end it slept in {name} (wchan)"))
-    };
-    wait().unwrap_or_default()
+    let words = |name| format!("at the end it slept in {name} (wchan)");
+    wait(socket).map_or_else(String::new, words)
+}
+
+/// Parts of the names of functions that show what a reader waits for, with the remedy. No reader of a full
+/// queue waits there for its own socket, except for an event that came before.
+const OBSTACLES: [(&[&str], &str, &str); 5] = [
+    (
+        &["ptrace_stop"],
+        "a debugger has stopped it",
+        "have it go on, or detach: TracerPid in /proc/PID/status is the debugger",
+    ),
+    (
+        &["pipe_write"],
+        "a pipe that it writes to is full, as of an output or a log that is not read",
+        "have that pipe read, or write to a file: ls -l /proc/PID/fd",
+    ),
+    (
+        &["n_tty_write"],
+        "its terminal takes no output, as after Ctrl-S",
+        "Ctrl-Q in that terminal, or write to a file",
+    ),
+    (
+        &["sock_alloc_send_pskb"],
+        "its send buffer is full: datagrams leave more slowly than they come",
+        "a faster way out (tc -s qdisc shows a limit); or send without waiting (MSG_DONTWAIT), or in another thread",
+    ),
+    (
+        &["ep_poll", "epoll_wait"],
+        "it waits for an event, although datagrams wait: of an edge-triggered socket (EPOLLET) it has to read until \
+         EAGAIN",
+        "read in a loop until EAGAIN, or without EPOLLET; or watch this socket again, if the program took it out",
+    ),
+];
+
+/// The obstacle of a reader that sleeps beside a full queue.
+pub(super) fn obstacle(socket: &SeenSocket) -> Option<(&'static str, &'static str)> {
+    let name = wait(socket).filter(|_| socket.is_full())?;
+    let is_there = |names: &[&str]| names.iter().any(|part| name.contains(part));
+    let found = OBSTACLES.iter().find(|(names, ..)| is_there(names));
+    found.map(|&(_, what, remedy)| (what, remedy))
 }

@@ -3,8 +3,8 @@
 use super::overrun::{Cause, Overrun, overruns};
 use super::program_settings::threads;
 use super::reader::{
-    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, own_cpu, pinned, rank,
-    rates, said, waits,
+    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, obstacle, own_cpu, pinned,
+    rank, rates, said, waits,
 };
 use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket};
 use crate::Station;
@@ -115,7 +115,13 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let drops = vec![socket.drops.clone()];
     let found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
     let buffer = socket.entry.buffer_bytes;
-    let (cause, remedy) = reason(seen, overrun);
+    let late = matches!(overrun.late, Late::NotRead | Late::Rate | Late::Waits);
+    let (cause, remedy) = match (reason(seen, overrun), obstacle(socket).filter(|_| late)) {
+        ((cause, rest), Some((what, remedy))) => {
+            (format!("{cause}: {what}"), format!("{remedy}; or {rest}"))
+        }
+        (reason, None) => reason,
+    };
     let what = format!(
         "the buffer of {} was full ({buffer} bytes): {cause}",
         socket.name()
@@ -130,7 +136,6 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let cpu = cpu.filter(|_| overrun.late == Late::NoCpu);
     let pid = socket.owner.map_or(0, |owner| owner.pid);
     let others = cpu.map_or_else(String::new, |cpu| cpu_holders(seen, cpu, pid));
-    let late = matches!(overrun.late, Late::NotRead | Late::Rate | Late::Waits);
     let waits = if late { waits(socket) } else { String::new() };
     let why = [said(socket), waits, others, holders(socket), mates];
     let threads = socket.owner.map_or(0, |owner| owner.threads.len());
@@ -147,6 +152,9 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     Some(found.with(confidence))
 }
 
+/// A reader that runs for this share of the time and takes nothing does something besides.
+const WORKS: f64 = 0.2;
+
 /// Why it was full, and the remedy.
 fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     let socket = overrun.socket;
@@ -154,6 +162,7 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     if let Some(words) = unstarted(socket) {
         return words;
     }
+    let takes_nothing = || rates(seen, socket).is_some_and(|(read, _)| read < 1.0);
     match (overrun.late, socket.busy) {
         (Late::Stopped(stopped), _) => halted(socket, stopped),
         (Late::SmallerBuffer(largest), _) => (
@@ -169,6 +178,12 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
         }
         (Late::NotRead, _) => leftover(seen, socket).unwrap_or_else(|| not_read(socket, pid)),
         (Late::Rate, busy) => too_slow(seen, overrun, busy.is_some()),
+        (Late::NeverSlept | Late::NoCpu, Some(busy)) if busy.ran >= WORKS && takes_nothing() => (
+            "the program always has work and takes nothing from it: it does other work, or reads with \
+             MSG_PEEK, which leaves the datagram in the buffer"
+                .to_owned(),
+            format!("strace -fp {pid} shows its calls: a read without MSG_PEEK, in a thread of its own"),
+        ),
         (Late::NeverSlept, _) => (
             "the program is too slow, it always has work".to_owned(),
             format!(

@@ -537,6 +537,8 @@ fn a_queue_that_stays_full_is_no_burst() {
         (30, 40, 125, "sleeps or waits while datagrams wait"),
         // It slept before the flood began, and waited for its CPU since.
         (200, 660, 125, "lacked a CPU for 77 %"),
+        // With the policy SCHED_IDLE.
+        (4, 990, 125, "lacked a CPU for 100 %"),
         (100, 180, 125, "sleeps or waits while datagrams wait"),
         (4, 0, 0, "does not read it"),
         (4, 300, 0, "does not read it"),
