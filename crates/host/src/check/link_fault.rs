@@ -54,9 +54,26 @@ pub(super) fn of_veth(sender: VethEnd<'_>, receiver: VethEnd<'_>) -> Option<Link
     })
 }
 
+/// An interface that is down and refused packets, as `lo` of a new network namespace.
+pub(super) fn of_down(seen: &Observed, name: &str) -> Option<LinkFault> {
+    let mut links = seen.after.links.iter();
+    let link = links.find(|link| link.name == name && !link.up)?;
+    let refused = seen.link(name, "tx_dropped", |link| link.tx_dropped)?;
+    (refused.grown() > 0).then(|| LinkFault {
+        is_seen: true,
+        ..LinkFault::new(
+            format!("{name} is down"),
+            format!("ip link set dev {} up", ShellWord::new(&link.name)),
+        )
+    })
+}
+
 /// Why this interface could not send what it was given (`tx_dropped`, `tx_errors`).
 pub(super) fn of_sender(seen: &Observed, name: &str) -> LinkFault {
     let word = ShellWord::new(name);
+    if let Some(fault) = of_down(seen, name) {
+        return fault;
+    }
     match seen.driver_of(name) {
         "tun" | "tap" | "macvtap" => LinkFault::new(
             "the program at the other end of a tun or tap (a VPN, QEMU) does not read its packets fast enough",
@@ -211,6 +228,12 @@ pub(super) fn of_queue(seen: &Observed) -> Option<LinkFault> {
                 ShellWord::new(name)
             ),
         ));
+    }
+    let mut down = seen
+        .counting_interfaces()
+        .filter_map(|name| of_down(seen, name));
+    if let Some(fault) = down.next() {
+        return Some(fault);
     }
     let mut links = seen.after.links.iter();
     let silent =

@@ -352,10 +352,12 @@ fn refused_by(seen: &Observed, name: &str) -> Vec<Evidence> {
     dropped.into_iter().chain(errors).collect()
 }
 
-/// Packets that interfaces could not send.
+/// Packets that interfaces could not send. Those of an interface that is down have a reason of queues, too.
 fn in_rings(seen: &Observed) -> (u64, Vec<Evidence>) {
+    let is_told = |name: &&str| seen.drops.is_some() && link_fault::of_down(seen, name).is_some();
     let all = seen
         .counting_interfaces()
+        .filter(|name| !is_told(name))
         .flat_map(|name| refused_by(seen, name));
     counted(all.filter(|one| one.grown() > 0).collect())
 }

@@ -15,7 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits(Need::Root, IP): no_route_out, a_neighbour_that_is_silent, a_queue_that_is_too_short,
             a_queue_too_short_for_what_is_forwarded, a_route_that_drops,
-            a_policy_without_a_key, a_port_of_a_bridge_that_learns;
+            a_policy_without_a_key, a_port_of_a_bridge_that_learns, a_loopback_that_is_down;
         waits(Need::Root, NFT): errors_that_a_rule_drops;
         waits(Need::Root, PYTHON): connections_to_a_strange_address, a_group_that_nothing_comes_to,
             a_server_with_a_low_hop_limit, a_hop_limit_that_is_used_up;
@@ -79,6 +79,17 @@ fn a_queue_that_is_too_short() {
     ip(&scenario, "tc qdisc del dev mpps-rx root");
     let found = scenario.doctor(None, || sends(&scenario, there, 100));
     silent_but_for(&found, "refused_sends");
+}
+
+/// As in a new network namespace, whose programs send to each other.
+fn a_loopback_that_is_down() {
+    let scenario = Scenario::new();
+    let _server = scenario.on_receiver(|| UdpSocket::bind(("127.0.0.1", 7777)).expect("a port"));
+    let look =
+        |datagrams| scenario.doctor(None, || sends(&scenario, [127, 0, 0, 1].into(), datagrams));
+    silent(&look(100));
+    ip(&scenario, "ip link set lo down");
+    expect(&look(SENT), &[("way_out", SENT, "lo is down")]);
 }
 
 /// Packets of the sender to this address come back to it by the receiver.
