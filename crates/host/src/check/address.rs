@@ -26,9 +26,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
 }
 
 const ADD: &str = "ip address show: add the address that the senders use, or correct the route that leads here; or, if \
-                    another host has it now (a virtual IP that moved), senders keep this one in their table of \
-                    neighbours: there, arping -U -I IF ADDRESS; or, if two hosts have the same Ethernet address (ip neigh \
-                    on the sender; bridge fdb show), give one of them another";
+                    it is a broadcast address, give this host the senders' netmask; or, if another host has it now (a \
+                    virtual IP that moved), senders keep this one in their table of neighbours: there, arping -U -I IF \
+                    ADDRESS; or, if two hosts have the same Ethernet address (ip neigh on the sender; bridge fdb show), \
+                    give one of them another";
 
 /// The words for packets that may have been to be forwarded. The kernel counts them only if the interface that they
 /// came by does not forward (`ip_error`, net/ipv4/route.c), after rules of NAT have changed them.

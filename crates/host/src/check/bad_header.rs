@@ -7,7 +7,7 @@ pub(super) const CHECK: Check = Check {
     name: "bad_header",
     reads: "`Ip.InHdrErrors`, `Ip6.InHdrErrors`, `Icmp.OutTimeExcds`, `Icmp6.OutTimeExcds`",
     speaks: "IP refused a header: damage, hop limit used up (a remark if these may be probes of traceroute or mtr), bad \
-             IPv6 address or routing header",
+             IPv6 address or extension header",
     run,
 };
 
@@ -36,19 +36,19 @@ fn run(seen: &Observed) -> Vec<Finding> {
             return found.says(USED_UP.0, USED_UP.1).with(Confidence::Likely);
         }
         let is_v6 = seen.grown(&BAD_HEADER.counters[1..]) > 0;
-        // Of IPv6 whole headers are among them (ip6_rcv_core, ipv6_rthdr_rcv).
-        let (intact, shown, confidence) = match is_v6 {
+        // Of IPv6 whole headers are among them (ip6_rcv_core, ip6_parse_tlv, ipv6_rthdr_rcv).
+        let (refused, shown, confidence) = match is_v6 {
             true => (
-                "; or IPv6 did not take a routing header, or an address that may not come from outside, such as \
-                 ::1 or a group as the source",
-                ", such an address or a routing header",
+                "IPv6 did not take an extension header (an option that it does not know, or a routing header), or an \
+                 address that may not come from outside, such as ::1 or a group as the source; or ",
+                ", such an address or an extension header (DSTOPT, HBH, RH)",
                 Confidence::Possible,
             ),
             false => ("", "", Confidence::Certain),
         };
         let what = format!(
-            "packets came with a damaged IP header, or this host should have forwarded them and their hop \
-             limit was used up{intact}"
+            "{refused}packets came with a damaged IP header, or this host should have forwarded them and their hop \
+             limit was used up"
         );
         let remedy = format!(
             "tcpdump -vni IF shows `bad cksum`, `bad-len`, a ttl or hlim of 1{shown}; correct the sender or the \

@@ -57,8 +57,8 @@ fn ignored(seen: &Observed) -> Option<Finding> {
             seen,
             &format!(
                 "a socket that is bound to an address of this host gets none of them: bind it to 0.0.0.0, to \
-                 [::] or to the group's address, and join the group at the interface that they come by, for \
-                 their source: {shows}"
+                 [::] or to the group's address, and join the group with that socket (with IP_MULTICAST_ALL at 0 \
+                 those of other sockets do not count), at the interface that they come by, for their source: {shows}"
             ),
         ),
         false => format!(

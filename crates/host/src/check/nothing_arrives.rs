@@ -138,7 +138,7 @@ fn groups(seen: &Observed) -> String {
 const QUERIER: &str = "for a joined group: a switch or bridge that snoops IGMP or MLD, with no querier, forgets members \
                        after minutes: switch a querier on there (of Linux: ip link set dev BRIDGE type bridge \
                        mcast_querier 1, or mcast_snooping 0); and does the sender send by this network, with a TTL for \
-                       the routers in between?";
+                       the routers in between, or, if it is on this host, with IP_MULTICAST_LOOP?";
 
 impl<'s, 'a> Arrivals<'s, 'a> {
     fn of(seen: &'s Observed<'a>, port: u16) -> Self {

@@ -400,7 +400,9 @@ const OBSTACLES: [(&[&str], &str, &str); 5] = [
     (
         &["sock_alloc_send_pskb"],
         "its send buffer is full: datagrams leave more slowly than they come",
-        "a faster way out (tc -s qdisc shows a limit); or send without waiting (MSG_DONTWAIT), or in another thread",
+        "a faster way out: tc -s qdisc shows a limit, ip neigh show nud failed nud incomplete a host that does not \
+         answer ARP, as where a port of a bridge has the address of the bridge; or send without waiting \
+         (MSG_DONTWAIT), or in another thread",
     ),
     (
         &["ep_poll", "epoll_wait"],

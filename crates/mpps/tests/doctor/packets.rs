@@ -32,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_wrong_checksum,
             a_wrong_checksum_found_late,
             a_checksum_of_zero_over_ipv6,
+            an_ipv6_option_that_is_unknown,
             an_interface_without_ipv6,
             a_wrong_ip_checksum,
             a_wrong_udp_length,
@@ -409,6 +410,28 @@ fn a_checksum_of_zero_over_ipv6() {
     expect(&found, &[("checksum", SENT, found_zero)]);
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(!remedy.contains("ethtool"), "{remedy}");
+    found.balances();
+}
+
+/// An option that the receiver is to skip does no harm (RFC 8200, 4.2).
+fn an_ipv6_option_that_is_unknown() {
+    let scenario = Scenario::new();
+    let _group = Group::start(&scenario, Way::Read, 1, &format!("[fd00:254::1]:{PORT}"));
+    let look = |option| {
+        let text = format!(
+            "import socket\n\
+             s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
+             s.setsockopt(41, 59, bytes([0, 0, {option}, 4, 0, 0, 0, 0]))\n\
+             for _ in range(1000): s.sendto(b'mpps', ('fd00:254::1', 4321))"
+        );
+        scenario.doctor(None, || scenario.python(&text))
+    };
+    healthy(&look(0x1e), SENT);
+    let found = look(0x5e);
+    expect(
+        &found,
+        &[("bad_header", SENT, "an option that it does not know")],
+    );
     found.balances();
 }
 
