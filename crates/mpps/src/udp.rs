@@ -6,8 +6,11 @@ pub(crate) mod far_sender;
 pub(crate) mod labs;
 /// Names the bottleneck of a run, from counters.
 pub(crate) mod limit;
+/// The ways to receive.
+pub(crate) mod path;
 mod receiver_kind;
 pub(crate) mod roles;
+pub(crate) mod rotation;
 pub(crate) mod run;
 /// The repeated runs of one thing.
 pub mod runs;
@@ -15,6 +18,7 @@ pub(crate) mod sample;
 /// Queues, UDP and CPUs over a second.
 pub mod screens;
 pub(crate) mod sender;
+pub(crate) mod throttle;
 /// The results of `recv` and `send`, as `--json` writes them.
 pub mod traffic;
 /// How a receiver waited.

@@ -13,23 +13,20 @@ mod far_traffic;
 /// The highest rate without loss of each path.
 pub mod ndr;
 mod overload;
-mod path;
 mod remote;
 pub mod result;
-mod rotation;
 mod run;
 mod sample;
 mod search;
 mod sender;
 mod spread;
 mod stage;
-mod throttle;
 
 pub(crate) use advice::advice;
 pub(crate) use comparison::{ComparedPath as RowPlan, cases};
 pub(crate) use document::{balances, document};
-pub(crate) use path::{NapiPlace, PATHS, Path};
 pub(crate) use run::BenchPlan;
 pub(crate) use sample::PathSample;
 pub(crate) use sender::PathSender;
+pub(crate) use stage::NapiPlace;
 pub(crate) use stage::PathLab;

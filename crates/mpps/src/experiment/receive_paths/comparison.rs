@@ -1,12 +1,13 @@
 //! The comparison: every path on every stage.
 
-use super::path::{NapiPlace, Path, PathTaker};
 use super::result::BenchRow;
 use super::sample::PathSample;
+use super::stage::NapiPlace;
 use super::stage::PathLab;
 use crate::measure::document::counted;
 use crate::measure::rounds::Case;
 use crate::udp::TakenBy;
+use crate::udp::path::{Path, PathTaker};
 use crate::udp::run::{Purpose, attach};
 use anyhow::Result;
 use mpps_host::Ledger;

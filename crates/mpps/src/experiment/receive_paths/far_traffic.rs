@@ -4,13 +4,13 @@
 //! measured. Losses before this host have no counter here. They are unaccounted, and the report
 //! says so.
 
-use super::path::{Path, PathTaker};
 use super::result::BenchRow;
 use super::sample::{Cost, PathSample};
 use crate::measure::rounds::Case;
 use crate::signal::EndSignal;
 use crate::udp::account::{SenderCounts, account};
 use crate::udp::arriving::{Arrived, Arriving, PATIENCE, PATIENCE_FIRST, elsewhere};
+use crate::udp::path::{Path, PathTaker};
 use crate::udp::traffic::without_copies;
 use crate::{failure, machine};
 use anyhow::{Context, Result};

@@ -1,10 +1,10 @@
 //! The goodput of a path when more is offered than it can take: receive livelock, or none.
 
-use super::path::Path;
 use super::result::{OverloadCurve, OverloadPoint};
 use super::sample::PathSample;
 use super::stage::PathLab;
 use crate::measure::rounds::Case;
+use crate::udp::path::Path;
 use mpps_report::Quantity;
 use std::fmt;
 
@@ -113,8 +113,8 @@ fn typical(samples: &[PathSample]) -> Option<&PathSample> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PATHS;
     use super::*;
+    use crate::udp::path::PATHS;
     use crate::udp::runs;
 
     fn sample(offered_mpps: f64, mpps: f64) -> PathSample {

@@ -2,14 +2,14 @@
 //! totals are the other half of the ledger.
 
 use super::far_traffic::FarTraffic;
-use super::path::{Path, PathTaker};
 use super::sample::{Cost, PathSample};
-use super::throttle::Throttled;
 use crate::machine;
 use crate::udp::account::account;
 use crate::udp::arriving::{Arriving, PATIENCE_FIRST};
 use crate::udp::far_sender;
+use crate::udp::path::{Path, PathTaker};
 use crate::udp::runs;
+use crate::udp::throttle::Throttled;
 use crate::udp::traffic::{SendTotal, note_unseen, route, sent, without_copies};
 use anyhow::{Context, Result, bail};
 use mpps_io::{Inspect, Rx, RxWorker, STAMP_BYTES};

@@ -1,10 +1,10 @@
 //! The result of one run of a path, from the counts of both ends, and the row of its repeats.
 
-use super::path::{Path, PathTaker};
 use super::result::{BenchRow, CpuCost};
 use super::stage::{PathLab, QueueFeed};
 use crate::measure::samples::median;
 use crate::udp::limit;
+use crate::udp::path::{Path, PathTaker};
 use crate::udp::run::{Hosts, Purpose, Receivers, Senders, Taker, UdpRun};
 use crate::udp::runs::{self, Runs};
 use crate::udp::sample::Span;

@@ -1,7 +1,7 @@
 //! The traffic of the comparison: the same for every path, from a sender that outruns them all.
 
-use super::rotation::Rotation;
 use crate::udp;
+use crate::udp::rotation::Rotation;
 use crate::udp::sender::{GeneratorChoice, LabSender as Kind, SOURCE_PORT, SenderTraffic};
 use anyhow::{Context, Result};
 use mpps_io::Tx;

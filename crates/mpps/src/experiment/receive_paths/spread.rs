@@ -1,7 +1,6 @@
 //! Early drops of traffic that comes by more and more receive queues: what is left of a CPU's rate
 //! when others work beside it.
 
-use super::path::{Path, PathTaker};
 use super::result::SpreadRow;
 use super::sample::{PathSample, each, runs};
 use super::sender::PathSender;
@@ -9,6 +8,7 @@ use super::stage::{PathLab, QueueFeed};
 use crate::measure::rounds::Case;
 use crate::measure::samples::median;
 use crate::signal::EndSignal;
+use crate::udp::path::{Path, PathTaker};
 use crate::udp::runs::Runs;
 use crate::udp::sender::LabSender as Kind;
 use anyhow::Result;
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_articles_figures_stand_beside_its_own_experiment_only() {
-        let paths = super::super::PATHS.iter();
+        let paths = crate::udp::path::PATHS.iter();
         let with: Vec<_> = paths
             .flat_map(|path| QUEUES.map(|queues| (path.name, article(path, queues))))
             .filter_map(|(name, article)| Some((name, article?)))

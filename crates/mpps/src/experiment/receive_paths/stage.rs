@@ -1,13 +1,13 @@
 //! A lab with a task on each CPU, which runs the paths.
 
-use super::path::{NapiPlace, Path, PathTaker};
 use super::result::BenchRow;
 use super::sender::PathSender;
-use super::throttle::Throttled;
 use crate::failure;
 use crate::signal::EndSignal;
+use crate::udp::path::{Path, PathTaker};
 use crate::udp::roles::Cpus;
 use crate::udp::sender::PORT;
+use crate::udp::throttle::Throttled;
 use anyhow::{Context, Result};
 use mpps_io::Rx;
 use mpps_io::backend::{self, Support};
@@ -19,6 +19,19 @@ use std::time::Duration;
 /// How long the kernel leaves a queue to a receiver that polls it itself; napi.rst of the kernel's
 /// documentation has 0.2 ms as its example.
 const POLLING_DEFERRED: Duration = Duration::from_micros(200);
+
+/// Where NAPI runs: which CPU takes packets from the receive ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NapiPlace {
+    /// On the CPU that also generates the traffic, in its soft interrupts: the application has its
+    /// CPU to itself.
+    WithGenerator,
+    /// On the same CPU in a thread of its own, whose time the scheduler knows. It competes with the
+    /// generator, so this is for CPU time and not for rates.
+    Metered,
+    /// On the application's CPU, in a thread: they share it, as on a machine with one CPU per queue.
+    WithApplication,
+}
 
 /// A sending thread: its CPU, and the receive queues that its packets are for.
 #[derive(Debug, Clone, PartialEq, Eq)]

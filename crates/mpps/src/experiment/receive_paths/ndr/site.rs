@@ -1,13 +1,13 @@
 //! Where the trials of a search are run: in a lab, or between this host and another one.
 
 use super::super::far_traffic::FarTraffic;
-use super::super::path::Path;
 use super::super::remote::Remote;
 use super::super::sample::PathSample;
 use super::super::stage::PathLab;
 use super::MAX_PPS;
 use crate::machine;
 use crate::signal::EndSignal;
+use crate::udp::path::Path;
 use crate::udp::run::Purpose;
 use anyhow::Result;
 use mpps_host::Fingerprint;

@@ -16,7 +16,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(200);
 
 /// A receiver behind a token bucket: what comes meanwhile fills the receiver's own buffer.
 #[derive(Debug)]
-pub(super) struct Throttled {
+pub(crate) struct Throttled {
     rx: Box<dyn Rx>,
     pps: f64,
     /// When all is paid for that was taken.
@@ -24,7 +24,7 @@ pub(super) struct Throttled {
 }
 
 impl Throttled {
-    pub(super) fn new(rx: Box<dyn Rx>, pps: f64) -> Self {
+    pub(crate) fn new(rx: Box<dyn Rx>, pps: f64) -> Self {
         let due = Instant::now();
         Self { rx, pps, due }
     }

@@ -10,7 +10,7 @@ const TRAINS_PER_TURN: usize = 4;
 
 /// Senders with one target each. Each send is the next one's.
 #[derive(Debug)]
-pub(super) struct Rotation {
+pub(crate) struct Rotation {
     senders: Vec<Box<dyn Tx>>,
     /// Whose turn it is.
     turn: usize,
@@ -20,7 +20,7 @@ pub(super) struct Rotation {
 
 impl Rotation {
     /// Over these senders, which are alike but for their targets.
-    pub(super) fn new(senders: Vec<Box<dyn Tx>>) -> Result<Self> {
+    pub(crate) fn new(senders: Vec<Box<dyn Tx>>) -> Result<Self> {
         let caps = senders.first().context("no sender")?.caps().clone();
         Ok(Self {
             caps: TxCaps {

@@ -1,7 +1,7 @@
 //! The rows of the comparison: which path, opened how, and who polls the queue.
 
-use crate::udp::TakenBy;
-use crate::udp::waited::Waited;
+use super::TakenBy;
+use super::waited::Waited;
 use crate::value;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -10,19 +10,6 @@ use mpps_lab::EarlyDrop;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
-
-/// Where NAPI runs: which CPU takes packets from the receive ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NapiPlace {
-    /// On the CPU that also generates the traffic, in its soft interrupts: the application has its
-    /// CPU to itself.
-    WithGenerator,
-    /// On the same CPU in a thread of its own, whose time the scheduler knows. It competes with the
-    /// generator, so this is for CPU time and not for rates.
-    Metered,
-    /// On the application's CPU, in a thread: they share it, as on a machine with one CPU per queue.
-    WithApplication,
-}
 
 /// One way to receive, as the comparison runs it.
 #[derive(Debug, Clone, Copy)]
