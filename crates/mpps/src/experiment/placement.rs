@@ -18,8 +18,8 @@ use crate::udp::RATE_DEFINITION;
 use crate::udp::arriving::{Arriving, PATIENCE_SOCKET, any_of};
 use crate::udp::labs::Labs;
 use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
-use crate::udp::run::{Hosts, Purpose, Receivers, Taker, attach};
-use crate::udp::runs::{RunSample, Runs};
+use crate::udp::run::{Hosts, Purpose, Receivers, Taker, UdpRun, attach};
+use crate::udp::runs::Runs;
 use crate::udp::sender::{PORT, SOURCE_PORT, SenderTraffic, TRAIN, open};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -162,23 +162,27 @@ impl PlacementPlan {
         mut result: PlacementResult,
         exact: usize,
         session: &Session,
-        mut run: impl FnMut(&CpuLayout, bool) -> Result<RunSample>,
+        mut run: impl FnMut(&CpuLayout, bool) -> Result<UdpRun>,
     ) -> Result<PlacementResult> {
         result.rate_definition = RATE_DEFINITION.to_owned();
         let cases = result.rows.iter();
         let cases = cases.map(|row| Case::new(row.clone(), row.runs.skipped.clone()));
         let mut cases: Vec<_> = cases.collect();
-        let row = |case: &Case<PlacementRow, RunSample>| PlacementRow {
+        let row = |case: &Case<PlacementRow, UdpRun>| PlacementRow {
             runs: match case.unmeasured() {
                 Some(why) => Runs::skipped(Some(why)),
                 None => {
                     let (first, repeats) = case.samples.split_at(exact.min(case.samples.len()));
-                    Runs::of(repeats, first.first().map(|run| run.ledger.clone()))
+                    let ledger = first.first().map(|run| run.ledger.clone());
+                    Runs {
+                        ledger,
+                        ..Runs::of(repeats)
+                    }
                 }
             },
             ..case.plan.clone()
         };
-        let run = |case: &Case<PlacementRow, RunSample>| {
+        let run = |case: &Case<PlacementRow, UdpRun>| {
             let layout = case.plan.layout.as_ref().context("it has no CPU")?;
             run(layout, case.samples.len() < exact)
         };
@@ -269,7 +273,7 @@ fn receiver(address: SocketAddr) -> Result<Box<dyn Rx>> {
 
 /// One run of the lab: one socket, pinned, and one sender to the first queue. Rates are taken
 /// without stamps and without the drop probe.
-fn send(hosts: Hosts<'_>, layout: &CpuLayout, time: Duration, is_exact: bool) -> Result<RunSample> {
+fn send(hosts: Hosts<'_>, layout: &CpuLayout, time: Duration, is_exact: bool) -> Result<UdpRun> {
     let probe = is_exact.then(|| attach().ok()).flatten();
     let exact = Purpose::exact(probe.as_ref());
     let purpose = if is_exact { exact } else { Purpose::default() };
@@ -289,7 +293,7 @@ fn send(hosts: Hosts<'_>, layout: &CpuLayout, time: Duration, is_exact: bool) ->
         is_shared: false,
     });
     let sender = (open(hosts.lab, "sendmmsg", &feed)?, layout.senders[0]);
-    Ok(hosts.run(taker, vec![sender], time, purpose)?.into())
+    hosts.run(taker, vec![sender], time, purpose)
 }
 
 #[cfg(test)]
@@ -338,20 +342,22 @@ mod tests {
             exact: true,
         });
         let mut rows = places(&two_cpus());
-        let runs = [0.0, 0.21, 0.25, 0.23].map(|mpps| RunSample {
+        let runs = [0.0, 0.21, 0.25, 0.23].map(|mpps| UdpRun {
             mpps,
             offered_mpps: 0.5,
             ledger: ledger.clone(),
-            quota: None,
+            ..UdpRun::default()
         });
-        rows[0].runs = Runs::of(&runs[1..], Some(ledger));
-        rows[2].runs = Runs::of(
-            &[1.0, 1.01, 0.99].map(|mpps| RunSample {
-                mpps,
-                ..runs[0].clone()
-            }),
-            None,
-        );
+        rows[0].runs = Runs {
+            ledger: Some(ledger.clone()),
+            ..Runs::of(&runs[1..])
+        };
+        rows[2].runs = Runs::of(&[1.0, 1.01, 0.99].map(|mpps| UdpRun {
+            mpps,
+            offered_mpps: 0.5,
+            ledger: ledger.clone(),
+            ..UdpRun::default()
+        }));
         let found = Placements {
             rate_definition: RATE_DEFINITION.to_owned(),
             placement: "two hosts".to_owned(),

@@ -2,8 +2,9 @@
 //! run. Losses before and after it belong to no run.
 
 use super::account::{ReceiverCounts, SenderCounts, account};
-use super::runs::RunSample;
+use super::run::UdpRun;
 use super::sample;
+use super::waited::Waited;
 use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail};
 use mpps_host::{Delta, Ledger, PacketRoute, Snapshot};
@@ -54,6 +55,7 @@ pub(crate) struct Arrived {
     pub(crate) mpps: f64,
     pub(crate) report: RxReport,
     pub(crate) caps: RxCaps,
+    wait: Wait,
     /// This host's counters over the run.
     pub(crate) host: Delta,
 }
@@ -133,6 +135,7 @@ impl Arriving<'_> {
             mpps: sample::mpps(slice::from_ref(&report)),
             report,
             caps,
+            wait: self.wait,
             host,
         };
         Ok((arrived, said))
@@ -236,18 +239,22 @@ impl Arrived {
     }
 
     /// The run with this ledger, which has the number of offered datagrams.
-    pub(crate) fn with(&self, ledger: Ledger) -> RunSample {
-        RunSample {
+    pub(crate) fn with(self, ledger: Ledger) -> UdpRun {
+        UdpRun {
             mpps: self.mpps,
             offered_mpps: self.mpps * ledger.offered as f64 / ledger.delivered.max(1) as f64,
             ledger,
-            quota: None,
+            mode: self.caps.mode.summary,
+            waited: Some(Waited::of(self.wait, &self.report.counters)),
+            rx: vec![self.report],
+            receiver: self.host,
+            ..UdpRun::default()
         }
     }
 
     /// The run with the ledger of this host only. The interface's counters give the offered
     /// datagrams.
-    pub(crate) fn sample(&self, interface: &str) -> RunSample {
+    pub(crate) fn sample(self, interface: &str) -> UdpRun {
         let sent = SenderCounts {
             offered: offered_at(&self.host, interface),
             ..SenderCounts::default()

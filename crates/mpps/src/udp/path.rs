@@ -1,11 +1,10 @@
 //! The rows of the comparison: which path, opened how, and who polls the queue.
 
 use super::TakenBy;
-use super::waited::Waited;
 use crate::value;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use mpps_io::{Attach, Layer, RxConfig, RxReport, Wait, backend};
+use mpps_io::{Attach, Layer, RxConfig, Wait, backend};
 use mpps_lab::EarlyDrop;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -243,14 +242,6 @@ impl Path {
             self.takes,
             PathTaker::Rule(XdpParsed | XdpRead | XdpUntouched)
         )
-    }
-
-    /// How its receiver waited; none of a rule.
-    pub(crate) fn waited(&self, report: &RxReport) -> Option<Waited> {
-        match self.takes {
-            PathTaker::Backend { wait, .. } => Some(Waited::of(wait, &report.counters)),
-            PathTaker::Rule(_) => None,
-        }
     }
 
     /// True if the receiver asks again and again.

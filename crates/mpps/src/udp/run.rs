@@ -5,10 +5,13 @@ use super::account::{self, ReceiverCounts, SenderCounts, account};
 use super::sample::{self, Span};
 use super::screens::ScreenWatch;
 use super::sender::PORT;
+use super::waited::Waited;
 use crate::signal::EndSignal;
 use anyhow::{Context, Result};
 use mpps_host::counters::drop_probe::{DropFilter, DropProbe, DropProbeError};
-use mpps_host::{CpuBusy, Delta, DropCount, Ledger, PacketRoute, ProcStat, Quota, Snapshot};
+use mpps_host::{
+    CpuBusy, Delta, DropCount, Ledger, PacketRoute, ProcStat, QueuePackets, Quota, Snapshot,
+};
 use mpps_io::{
     Inspect, Property, Rx, RxCaps, RxReport, RxTask, RxWorker, Stop, Tx, TxReport, TxTask,
     TxWorker, Wait,
@@ -76,8 +79,8 @@ impl Taker<'_> {
 /// Threads that send, with the CPU of each.
 pub(crate) type Senders = Vec<(Box<dyn Tx>, usize)>;
 
-/// The result of a run.
-#[derive(Default)]
+/// The result of a run: the sample of every experiment.
+#[derive(Debug, Default)]
 pub(crate) struct UdpRun {
     pub(crate) tx: Vec<TxReport>,
     /// The CPU of each sending thread.
@@ -86,9 +89,16 @@ pub(crate) struct UdpRun {
     pub(crate) rx: Vec<RxReport>,
     /// Million datagrams per second received, or dropped by the rule.
     pub(crate) mpps: f64,
+    pub(crate) offered_mpps: f64,
     pub(crate) ledger: Ledger,
+    /// The ledger of a run for exactness, which the first round has.
+    pub(crate) exact: Option<Ledger>,
+    /// A run that measures CPU time only, with the queue in a thread of its own.
+    pub(crate) meter: Option<Box<Self>>,
     /// The receiving host's counters over the run.
     pub(crate) receiver: Delta,
+    /// The packets that each queue of the receiving interface took.
+    pub(crate) queues: Vec<QueuePackets>,
     /// The kernel threads of the receive queues: the CPU of each, if it is confined to one, and
     /// what the scheduler says of it; empty unless that is known of all.
     pub(crate) napi: Vec<(Option<usize>, Schedstat)>,
@@ -99,8 +109,67 @@ pub(crate) struct UdpRun {
     pub(crate) seconds: f64,
     /// How the receiver worked, as far as it was granted; empty of a rule.
     pub(crate) mode: String,
+    /// How the receiver waited; none of a rule.
+    pub(crate) waited: Option<Waited>,
     /// The send buffer granted, in bytes.
     pub(crate) send_buffer_bytes: Option<usize>,
+}
+
+/// A part of a whole; none of nothing.
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+impl UdpRun {
+    /// Nanoseconds of CPU time of the receiving thread per datagram delivered.
+    pub(crate) fn app_ns(&self) -> Option<f64> {
+        let report = self.meter.as_deref().unwrap_or(self).rx.first()?;
+        ratio(report.cpu_ns, report.counters.datagrams)
+    }
+
+    /// Nanoseconds of CPU time of the queues' kernel threads per packet that they took from a ring.
+    pub(crate) fn napi_ns(&self) -> Option<f64> {
+        let run = self.meter.as_deref().unwrap_or(self);
+        let run_ns = run.napi.iter().map(|(_, stat)| stat.run_ns).sum();
+        ratio(run_ns, run.polled()).filter(|_| !run.napi.is_empty())
+    }
+
+    /// Datagrams of a receive that brought any.
+    pub(crate) fn packets_per_call(&self) -> Option<f64> {
+        let counters = &self.rx.first()?.counters;
+        ratio(counters.datagrams, counters.calls)
+    }
+
+    /// System calls of the receiving thread per datagram.
+    pub(crate) fn calls_per_packet(&self) -> Option<f64> {
+        let counters = &self.rx.first()?.counters;
+        ratio(counters.system_calls, counters.datagrams)
+    }
+
+    /// The packets that the queues' polls took from their rings.
+    fn polled(&self) -> u64 {
+        self.queues
+            .iter()
+            .map(|queue| queue.packets.max(0) as u64)
+            .sum()
+    }
+
+    /// The rate that the poll of a queue took from its ring.
+    pub(crate) fn queue_mpps(&self, queue: usize) -> Option<f64> {
+        let packets = self.queues.get(queue)?.packets.max(0) as u64;
+        Some(Span::of(&self.tx).mpps(packets))
+    }
+
+    /// Packets that the receiver took from its queue itself.
+    pub(crate) fn busy_polled(&self) -> u64 {
+        let polled = self.receiver.snmp("TcpExt.BusyPollRxPackets").unwrap_or(0);
+        u64::try_from(polled).unwrap_or(0)
+    }
+
+    /// The share of these.
+    pub(crate) fn polled_share(&self) -> Option<f64> {
+        ratio(self.busy_polled(), self.polled())
+    }
 }
 
 /// The two hosts, for so long.
@@ -128,6 +197,7 @@ impl Hosts<'_> {
             Taker::Rule(rule, _) => (None, Some(rule)),
         };
         let is_shared = receivers.as_ref().is_some_and(|one| one.is_shared);
+        let wait = receivers.as_ref().map(|one| one.wait);
         self.lab.settle()?;
         let before = self.snapshots()?;
         let drops = purpose.probe.map(DropProbe::counts).transpose()?;
@@ -162,7 +232,12 @@ impl Hosts<'_> {
             ledger,
             tx_cpus,
             mpps,
+            offered_mpps: sample::mpps(&run.tx),
+            queues: receiver.queue_packets(self.lab.receiver().interface()),
             receiver,
+            waited: wait
+                .zip(run.rx.first())
+                .map(|(wait, report)| Waited::of(wait, &report.counters)),
             mode: caps.map(|caps| caps.mode.summary).unwrap_or_default(),
             send_buffer_bytes: tx_caps.send_buffer_bytes,
             ..run

@@ -1,34 +1,12 @@
 //! Repeated runs of one case: the results that are kept, and how they are shown.
 
 use super::run::UdpRun;
-use super::sample::mpps;
 use crate::measure::document::{RowTotals, doubts, equation, rates, spread, whole};
 use crate::measure::samples::{extremes, median};
 use mpps_host::{Ledger, Quota};
 use mpps_report::{BarFigures, Block, Hue, Quantity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// One run: what was received and offered, in million datagrams per second, and where it all went.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct RunSample {
-    pub(crate) mpps: f64,
-    pub(crate) offered_mpps: f64,
-    pub(crate) ledger: Ledger,
-    /// The CPU quota of this process over the run.
-    pub(crate) quota: Option<Quota>,
-}
-
-impl From<UdpRun> for RunSample {
-    fn from(run: UdpRun) -> Self {
-        Self {
-            mpps: run.mpps,
-            offered_mpps: mpps(&run.tx),
-            ledger: run.ledger,
-            quota: run.quota,
-        }
-    }
-}
 
 /// The runs of one thing, or why there are none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -83,13 +61,10 @@ impl Runs {
         }
     }
 
-    /// These repeats, and the ledger of a run for exactness.
-    pub(crate) fn of<'a>(
-        repeats: impl IntoIterator<Item = &'a RunSample>,
-        ledger: Option<Ledger>,
-    ) -> Self {
+    /// These repeats, with the first ledger of a run for exactness.
+    pub(crate) fn of(repeats: &[UdpRun]) -> Self {
         let mut runs = Self {
-            ledger,
+            ledger: repeats.iter().find_map(|one| one.exact.clone()),
             ..Self::default()
         };
         let mut offered = Vec::new();
@@ -109,6 +84,13 @@ impl Runs {
                 .then(|| (sum(|ledger| ledger.delivered) as f64 / all as f64).min(1.0)),
             ..runs
         }
+    }
+
+    /// The same. Without a run for exactness, the ledger is that of the last repeat.
+    pub(crate) fn or_last(self) -> Self {
+        let last = self.sample_ledgers.last();
+        let ledger = self.ledger.as_ref().or(last).cloned();
+        Self { ledger, ..self }
     }
 
     /// Every ledger, that of the exactness run first.

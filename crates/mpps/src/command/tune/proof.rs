@@ -1,14 +1,16 @@
 //! The effect of each stage of a plan, and whether it exceeds the noise.
 
-use super::traffic::{TICKS_PER_SECOND, TrafficRun};
 use crate::measure::envelope::{Envelope, EnvelopeBody};
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
+use crate::udp::run::UdpRun;
 use crate::udp::runs::Runs;
 use mpps_host::setting::tune::TuneGoal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// `USER_HZ`, the unit of /proc/stat (proc_stat(5)).
+const TICKS_PER_SECOND: f64 = 100.0;
 /// A share of packets below this counts as this, so that none lost has a logarithm.
 const LOST_MIN: f64 = 1e-6;
 
@@ -100,7 +102,7 @@ impl Proof {
     pub(super) fn new(
         stage: &str,
         edits: Vec<String>,
-        [without, with]: &[Vec<TrafficRun>; 2],
+        [without, with]: &[Vec<UdpRun>; 2],
         before: &[Self],
     ) -> Self {
         let (without, with) = (Compared::new(without), Compared::new(with));
@@ -165,10 +167,14 @@ impl Proof {
 }
 
 impl Compared {
-    fn new(measured: &[TrafficRun]) -> Self {
+    fn new(measured: &[UdpRun]) -> Self {
+        let busy = |run: &UdpRun| {
+            let cpus = run.busy.iter().map(|cpu| cpu.busy * cpu.ticks as f64);
+            cpus.sum::<f64>() / TICKS_PER_SECOND
+        };
         Self {
-            runs: Runs::of(measured.iter().map(|one| &one.run), None),
-            busy_seconds: measured.iter().map(|one| one.busy_seconds).collect(),
+            runs: Runs::of(measured),
+            busy_seconds: measured.iter().map(busy).collect(),
         }
     }
 
@@ -247,11 +253,10 @@ impl Effect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::udp::runs;
-    use mpps_host::{Ledger, Loss, Scope, Station};
+    use mpps_host::{CpuBusy, Ledger, Loss, Scope, Station};
 
     /// Runs of a second with these packets read and lost, and so much CPU time.
-    fn runs(of: &[(u64, u64, f64)]) -> Vec<TrafficRun> {
+    fn runs(of: &[(u64, u64, f64)]) -> Vec<UdpRun> {
         let run = |&(delivered, lost, busy_seconds): &(u64, u64, f64)| {
             let mut ledger = Ledger::new(delivered + lost, delivered, 0);
             ledger.lose(Loss {
@@ -263,14 +268,20 @@ mod tests {
                 by_difference: false,
                 exact: true,
             });
-            TrafficRun {
-                run: runs::RunSample {
-                    mpps: delivered as f64 / 1e6,
-                    offered_mpps: (delivered + lost) as f64 / 1e6,
-                    ledger,
-                    quota: None,
-                },
-                busy_seconds,
+            UdpRun {
+                mpps: delivered as f64 / 1e6,
+                offered_mpps: (delivered + lost) as f64 / 1e6,
+                ledger,
+                busy: vec![CpuBusy {
+                    cpu: 0,
+                    busy: busy_seconds,
+                    user: busy_seconds,
+                    system: 0.0,
+                    softirq: 0.0,
+                    steal: 0.0,
+                    ticks: 100,
+                }],
+                ..UdpRun::default()
             }
         };
         of.iter().map(run).collect()

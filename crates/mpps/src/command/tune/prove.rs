@@ -2,7 +2,7 @@
 
 use super::apply::{cannot, put_all_back};
 use super::proof::{Proof, ProofResult, Proofs};
-use super::traffic::{Traffic, TrafficRun};
+use super::traffic::Traffic;
 use super::{TuneRequest, TuneWhat, check_link, document};
 use crate::failure;
 use crate::measure::outcome::{CommandEnding, ended, put_back};
@@ -10,6 +10,7 @@ use crate::measure::series::Series;
 use crate::measure::session::{Session, progress};
 use crate::output::{self, OutputStream};
 use crate::signal::{EndSignal, Interrupted};
+use crate::udp::run::UdpRun;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::Fingerprint;
@@ -151,7 +152,7 @@ impl Proving<'_> {
         before: &[Proof],
         tick: impl Fn(),
     ) -> Result<Proof> {
-        let mut sides: [Vec<TrafficRun>; 2] = Default::default();
+        let mut sides: [Vec<UdpRun>; 2] = Default::default();
         let (mut edits, mut stopped) = (Vec::new(), None);
         for _ in 0..self.args.series.repeats() {
             sides[0].push(self.measure(false)?);
@@ -202,7 +203,7 @@ impl Proving<'_> {
         Ok(made.into_iter().map(|edited| edited.edit).collect())
     }
 
-    fn measure(&self, is_first: bool) -> Result<TrafficRun> {
+    fn measure(&self, is_first: bool) -> Result<UdpRun> {
         let interrupt = &self.session.interrupt;
         let run = self
             .traffic

@@ -2,8 +2,9 @@
 //! another one, or connections to the program that listens there.
 
 use crate::signal::{EndSignal, Interrupted};
+use crate::udp::RATE_DEFINITION;
 use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, PATIENCE_SOCKET, offered_at};
-use crate::udp::{RATE_DEFINITION, runs};
+use crate::udp::run::UdpRun;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::setting::tune::TuneGoal;
 use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Scope, Snapshot, Station};
@@ -17,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether a run was interrupted.
 const LOOK: Duration = Duration::from_millis(10);
-/// `USER_HZ`, the unit of /proc/stat (proc_stat(5)).
-pub(super) const TICKS_PER_SECOND: f64 = 100.0;
 /// Drops of listeners (`tcp_listendrop`). It counts packets of handshakes, possibly several of one
 /// connection, and handshakes that an error ends.
 const LISTEN_DROPS: &str = "TcpExt.ListenDrops";
@@ -45,14 +44,6 @@ enum Reader {
 /// The definition of a rate of connections.
 const CONNECTION_RATE_DEFINITION: &str = "connections that the kernel made for the listeners of this \
      network namespace (Tcp.PassiveOpens), in millions, divided by the time of the run";
-
-/// One run.
-#[derive(Debug, Clone)]
-pub(super) struct TrafficRun {
-    pub(super) run: runs::RunSample,
-    /// How long all CPUs of the machine were busy, added up.
-    pub(super) busy_seconds: f64,
-}
 
 impl Traffic {
     /// Finds out who reads the port.
@@ -118,7 +109,7 @@ impl Traffic {
         time: Duration,
         is_first: bool,
         interrupt: &EndSignal,
-    ) -> Result<TrafficRun> {
+    ) -> Result<UdpRun> {
         await_carrier(self.index)?;
         let patience = match is_first {
             true => PATIENCE_FIRST,
@@ -147,7 +138,7 @@ impl Traffic {
         time: Duration,
         patience: Duration,
         interrupt: &EndSignal,
-    ) -> Result<TrafficRun> {
+    ) -> Result<UdpRun> {
         let opened = backend::find(backend)?.open_rx(&RxConfig::new(address));
         let rx = opened.with_context(|| format!("cannot receive at {address} by {backend}"))?;
         await_carrier(self.index)?;
@@ -163,10 +154,9 @@ impl Traffic {
         };
         let before = ProcStat::read()?;
         let arrived = arriving.run(rx)?;
-        Ok(TrafficRun {
-            run: arrived.sample(&self.interface),
-            busy_seconds: busy(&before, &ProcStat::read()?),
-        })
+        let busy = ProcStat::read()?.busy_since(&before);
+        let run = arrived.sample(&self.interface);
+        Ok(UdpRun { busy, ..run })
     }
 
     /// Measures the traffic of another program. The kernel counts it for all sockets of the
@@ -178,7 +168,7 @@ impl Traffic {
         is_first: bool,
         patience: Duration,
         interrupt: &EndSignal,
-    ) -> Result<TrafficRun> {
+    ) -> Result<UdpRun> {
         let took =
             || Ok::<_, anyhow::Error>((Snapshot::take(&[&self.interface])?, ProcStat::read()?));
         let began = Instant::now();
@@ -197,8 +187,8 @@ impl Traffic {
                 _ => counted(&host, &self.interface),
             };
             if run.ledger.delivered > 0 {
-                let busy_seconds = busy(&ticks, &ticks_after);
-                return Ok(TrafficRun { run, busy_seconds });
+                let busy = ticks_after.busy_since(&ticks);
+                return Ok(UdpRun { busy, ..run });
             }
             unread = match self.has_unread()? {
                 true => unread.or_else(|| Some(Instant::now())),
@@ -251,7 +241,7 @@ impl fmt::Display for Traffic {
     }
 }
 
-fn counted(host: &Delta, interface: &str) -> runs::RunSample {
+fn counted(host: &Delta, interface: &str) -> UdpRun {
     let account = Account::by_counters(offered_at(host, interface), PacketRoute::Hosts, host, host);
     let account = Account {
         sender: None,
@@ -265,7 +255,7 @@ fn counted(host: &Delta, interface: &str) -> runs::RunSample {
 ///
 /// # Errors
 /// If the kernel lacks a counter.
-fn connections(host: &Delta) -> Result<runs::RunSample> {
+fn connections(host: &Delta) -> Result<UdpRun> {
     let count = |name| {
         let count = host.snmp(name);
         let count = count.with_context(|| format!("this kernel does not count {name}"))?;
@@ -288,20 +278,15 @@ fn connections(host: &Delta) -> Result<runs::RunSample> {
     Ok(sample(host, ledger))
 }
 
-fn sample(host: &Delta, ledger: Ledger) -> runs::RunSample {
+fn sample(host: &Delta, ledger: Ledger) -> UdpRun {
     let seconds = host.duration_ns.max(1) as f64 / 1e9;
     let mpps = |count: u64| count as f64 / seconds / 1e6;
-    runs::RunSample {
+    UdpRun {
         mpps: mpps(ledger.delivered),
         offered_mpps: mpps(ledger.offered),
         ledger,
-        quota: None,
+        ..UdpRun::default()
     }
-}
-
-fn busy(before: &ProcStat, after: &ProcStat) -> f64 {
-    let cpus = after.busy_since(before).into_iter();
-    cpus.map(|cpu| cpu.busy * cpu.ticks as f64).sum::<f64>() / TICKS_PER_SECOND
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! From the plan of a climb to its result.
 
 use super::bench_rungs::{self, Beyond};
-use super::climb::{Climb, ClimbSchedule, ClimbStep, StepResult};
+use super::climb::{Climb, ClimbSchedule, ClimbStep};
 use super::probe_cost::drop_probe_ns;
 use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
 use super::rung::Rung;
@@ -15,7 +15,7 @@ use crate::udp::RATE_DEFINITION;
 use crate::udp::labs::{Labs, note_each};
 use crate::udp::path::Path;
 use crate::udp::roles::CpuLayout;
-use crate::udp::run::attach;
+use crate::udp::run::{UdpRun, attach};
 use anyhow::{Result, bail};
 use mpps_lab::{Delivery, Lab};
 
@@ -97,7 +97,7 @@ fn cases<'a>(
     rungs: Vec<Rung>,
     beyond: &[Beyond],
     stages: &'a [PathLab<'a>],
-) -> Vec<Case<ClimbStep<'a>, StepResult>> {
+) -> Vec<Case<ClimbStep<'a>, UdpRun>> {
     let rungs = rungs.into_iter().map(|rung| {
         let skipped = rung.skipped.clone();
         Case::new(ClimbStep::Rung(Box::new(rung)), skipped)
@@ -112,7 +112,7 @@ fn cases<'a>(
 fn take_turns(
     climb: &Climb<'_>,
     sender_cpu: usize,
-    cases: &mut [Case<ClimbStep<'_>, StepResult>],
+    cases: &mut [Case<ClimbStep<'_>, UdpRun>],
     session: &Session,
     result: &mut LabResult,
     mut tell: impl FnMut(&LabResult, Option<&RungResult>),

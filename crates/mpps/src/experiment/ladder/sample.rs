@@ -1,62 +1,37 @@
-//! The result of one run: figures, ledger, limit and path, from the counts of its workers and
+//! The result of a run of a rung: figures, ledger, limit and path, from the counts of its workers and
 //! hosts.
 
 use super::result::{PathTaken, QueueShare, RungCpuBusy, RungResult, ThreadShare};
 use super::rung::{Rung, RungReceiver};
 use crate::udp::limit::{self, CpuTasks};
 use crate::udp::run::UdpRun;
-use crate::udp::runs;
 use crate::udp::sender::{LabSender, SEND_BUFFER_BYTES};
-use mpps_host::{Delta, Ledger};
 use mpps_io::RxReport;
 use mpps_lab::{Delivery, Lab};
 
-/// The result of one run.
-#[derive(Debug, Default)]
-pub(crate) struct RungSample {
-    pub(crate) run: runs::RunSample,
-    /// The part of a rung's result that comes from its last run, with the notes on this run.
-    pub(crate) found: RungResult,
-    /// The ledger of a run for exactness, which the first round has.
-    pub(crate) exact: Option<Ledger>,
-}
-
-impl RungSample {
-    /// Makes the figures of a run.
-    pub(super) fn of(lab: &Lab, rung: &Rung, run: UdpRun) -> Self {
-        let places = CpuTasks {
-            roles: &|cpu| rung.roles(cpu),
-            is_unpinned: rung.layout.applications.is_empty(),
-            delivery: rung.layout.delivery,
-        };
-        let found = RungResult {
-            threads: thread_shares(rung, &run.rx),
-            cpu_busy: cpu_busy(rung, &run.busy),
-            limited_by: Some(limit::judge(&run, &places)),
-            path: Some(path(lab, rung, &run.receiver)),
-            notes: notes(rung, &run),
-            ..RungResult::default()
-        };
-        Self {
-            run: run.into(),
-            found,
-            ..Self::default()
-        }
+/// The part of a rung's result that comes from its last run.
+pub(super) fn found(lab: &Lab, rung: &Rung, run: &UdpRun) -> RungResult {
+    let places = CpuTasks {
+        roles: &|cpu| rung.roles(cpu),
+        is_unpinned: rung.layout.applications.is_empty(),
+        delivery: rung.layout.delivery,
+    };
+    RungResult {
+        threads: thread_shares(rung, &run.rx),
+        cpu_busy: cpu_busy(rung, &run.busy),
+        limited_by: Some(limit::judge(run, &places)),
+        path: Some(path(lab, rung, run)),
+        ..RungResult::default()
     }
 }
 
-/// Packets that the receiver took from its queue itself.
-pub(super) fn busy_polled(receiver: &Delta) -> u64 {
-    let polled = receiver.snmp("TcpExt.BusyPollRxPackets").unwrap_or(0);
-    u64::try_from(polled).unwrap_or(0)
-}
-
 /// Which way the packets took, by the counter that only that way moves.
-fn path(lab: &Lab, rung: &Rung, receiver: &Delta) -> PathTaken {
+fn path(lab: &Lab, rung: &Rung, run: &UdpRun) -> PathTaken {
     let delivery = rung.layout.delivery;
     let interface = lab.receiver().interface();
-    let queues: Vec<QueueShare> = receiver
-        .queue_packets(interface)
+    let receiver = &run.receiver;
+    let queues: Vec<QueueShare> = run
+        .queues
         .iter()
         .map(|queue| QueueShare {
             queue: u16::try_from(queue.queue).unwrap_or(u16::MAX),
@@ -65,7 +40,7 @@ fn path(lab: &Lab, rung: &Rung, receiver: &Delta) -> PathTaken {
         .collect();
     let polled: i64 = queues.iter().map(|queue| queue.packets as i64).sum();
     let wakes: i64 = receiver.softnet.iter().map(|row| row.received_rps).sum();
-    let busy_polled = busy_polled(receiver) as i64;
+    let busy_polled = run.busy_polled() as i64;
     let from_ring = ("receiver rx_queue_N_xdp_packets", polled);
     let woken = (
         "softnet_stat received_rps (wake-ups by another CPU, host-wide)",
@@ -124,7 +99,7 @@ fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<RungCpuBusy> {
 }
 
 /// Notes on facts that the figures of a run do not show.
-fn notes(rung: &Rung, run: &UdpRun) -> Vec<String> {
+pub(super) fn notes(rung: &Rung, run: &UdpRun) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(bytes) = run
         .send_buffer_bytes

@@ -263,4 +263,12 @@ mod tests {
         assert_eq!(offered_per_received([&ledger]), Some(1.0));
         assert_eq!(offered_per_received([&Ledger::new(9, 0, 0)]), None);
     }
+
+    #[test]
+    fn a_receiver_that_gets_nothing_is_outrun() {
+        let ledger = Ledger::new;
+        let of = |ledger| outran(offered_per_received([&ledger]));
+        assert!(of(ledger(10, 0, 0)) && of(ledger(105, 100, 0)));
+        assert!(!of(ledger(100, 96, 0)));
+    }
 }

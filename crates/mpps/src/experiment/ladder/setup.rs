@@ -1,8 +1,8 @@
 //! One run of one rung: traffic from the one host to the other, and the counters around it.
 
 use super::rung::{Rung, RungReceiver, RungTracking};
-use super::sample::{RungSample, busy_polled, other_than_polled};
-use crate::udp::run::{Hosts, Purpose, Receivers, Senders, Taker};
+use super::sample::other_than_polled;
+use crate::udp::run::{Hosts, Purpose, Receivers, Senders, Taker, UdpRun};
 use crate::udp::sender::{PORT, SOURCE_PORT, SenderTraffic, open};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::Grouped;
@@ -28,7 +28,7 @@ impl Rung {
         hosts: Hosts<'_>,
         time: Duration,
         purpose: Purpose<'_>,
-    ) -> Result<RungSample> {
+    ) -> Result<UdpRun> {
         let lab = hosts.lab;
         let targets = self.targets.iter();
         let queues = targets.filter_map(|to| lab.queue_of(address::v4(*to).into()));
@@ -56,7 +56,7 @@ impl Rung {
             );
         }
         // Where others deliver most packets the figure is not one of busy polling.
-        let polled = busy_polled(&run.receiver);
+        let polled = run.busy_polled();
         if self.busy_poll_us.is_some() && polled < run.ledger.delivered.div_ceil(2) {
             bail!(
                 "the receiver polled {} of {} packets itself, and {} delivered the others",
@@ -65,7 +65,7 @@ impl Rung {
                 other_than_polled(lab)
             );
         }
-        Ok(RungSample::of(lab, self, run))
+        Ok(run)
     }
 
     /// Opens the receivers inside the receiving host.

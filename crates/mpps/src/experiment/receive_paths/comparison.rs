@@ -1,14 +1,13 @@
 //! The comparison: every path on every stage.
 
 use super::result::BenchRow;
-use super::sample::PathSample;
 use super::stage::NapiPlace;
 use super::stage::PathLab;
 use crate::measure::document::counted;
 use crate::measure::rounds::Case;
 use crate::udp::TakenBy;
 use crate::udp::path::{Path, PathTaker};
-use crate::udp::run::{Purpose, attach};
+use crate::udp::run::{Purpose, UdpRun, attach};
 use anyhow::Result;
 use mpps_host::Ledger;
 use std::fmt;
@@ -40,7 +39,7 @@ impl fmt::Display for ComparedPath<'_> {
 pub(crate) fn cases<'a>(
     stages: &'a [PathLab<'a>],
     paths: &[Path],
-) -> Vec<Case<ComparedPath<'a>, PathSample>> {
+) -> Vec<Case<ComparedPath<'a>, UdpRun>> {
     cases_of(stages, paths, &[None])
 }
 
@@ -50,7 +49,7 @@ pub(super) fn cases_of<'a>(
     stages: &'a [PathLab<'a>],
     paths: &[Path],
     flows: &[Option<usize>],
-) -> Vec<Case<ComparedPath<'a>, PathSample>> {
+) -> Vec<Case<ComparedPath<'a>, UdpRun>> {
     let mut rows = Vec::new();
     let mut meters = stages
         .iter()
@@ -89,7 +88,7 @@ impl ComparedPath<'_> {
         time: Duration,
         is_first: bool,
         purpose: Purpose<'_>,
-    ) -> Result<PathSample> {
+    ) -> Result<UdpRun> {
         let flows = self.flows;
         let mut sample = self
             .stage
@@ -99,10 +98,7 @@ impl ComparedPath<'_> {
                 flows,
                 ..Purpose::default()
             };
-            let metered = meter.run(&self.path, time, purpose)?;
-            // The calls that it takes are those of the run that the rate is of.
-            sample.cost.app_ns = metered.cost.app_ns;
-            sample.cost.softirq_ns = metered.cost.softirq_ns;
+            sample.meter = Some(Box::new(meter.run(&self.path, time, purpose)?));
         }
         // A rule receives nothing that could be looked at for stamps.
         if is_first && !self.path.is_rule() {
@@ -123,11 +119,11 @@ impl ComparedPath<'_> {
             ..Purpose::exact(probe.as_ref())
         };
         let run = self.stage.run(&self.path, time, purpose)?;
-        Ok(run.run.ledger)
+        Ok(run.ledger)
     }
 
     /// The row of these repeats as it is reported; none if it was not reached.
-    pub(crate) fn row(&self, skipped: Option<String>, repeats: &[&PathSample]) -> Option<BenchRow> {
+    pub(crate) fn row(&self, skipped: Option<String>, repeats: &[UdpRun]) -> Option<BenchRow> {
         let row = BenchRow {
             flows: self.flows,
             ..self.stage.row(&self.path, skipped)
@@ -153,9 +149,8 @@ impl ComparedPath<'_> {
 }
 
 /// The row of a case as it is reported; none if it was not reached.
-pub(super) fn row(case: &Case<ComparedPath<'_>, PathSample>) -> Option<BenchRow> {
-    let repeats: Vec<&PathSample> = case.samples.iter().collect();
-    let mut row = case.plan.row(case.unmeasured(), &repeats)?;
+pub(super) fn row(case: &Case<ComparedPath<'_>, UdpRun>) -> Option<BenchRow> {
+    let mut row = case.plan.row(case.unmeasured(), &case.samples)?;
     row.notes.extend(case.stopped());
     Some(row)
 }

@@ -5,12 +5,12 @@
 //! says so.
 
 use super::result::BenchRow;
-use super::sample::{Cost, PathSample};
 use crate::measure::rounds::Case;
 use crate::signal::EndSignal;
 use crate::udp::account::{SenderCounts, account};
 use crate::udp::arriving::{Arrived, Arriving, PATIENCE, PATIENCE_FIRST, elsewhere};
 use crate::udp::path::{Path, PathTaker};
+use crate::udp::run::UdpRun;
 use crate::udp::traffic::without_copies;
 use crate::{failure, machine};
 use anyhow::{Context, Result};
@@ -59,7 +59,7 @@ impl FarTraffic<'_> {
     }
 
     /// One run. The first run waits longer, because the user has to start the sender.
-    pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<PathSample> {
+    pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<UdpRun> {
         let PathTaker::Backend { wait, .. } = path.takes else {
             anyhow::bail!("{}: a rule receives nothing", path.name);
         };
@@ -75,13 +75,8 @@ impl FarTraffic<'_> {
             snapshot: &machine::snapshot,
         };
         let arrived = arriving.run(rx)?;
-        Ok(PathSample {
-            run: arrived.with(ledger(&arrived)),
-            cost: Cost::of(&arrived.report),
-            waited: path.waited(&arrived.report),
-            mode: arrived.caps.mode.summary,
-            ..PathSample::default()
-        })
+        let ledger = ledger(&arrived);
+        Ok(arrived.with(ledger))
     }
 
     fn await_carrier(&self) -> Result<()> {
@@ -92,11 +87,10 @@ impl FarTraffic<'_> {
     }
 
     /// The row of a path as it is reported; none if it was not reached.
-    pub(super) fn row(case: &Case<Path, PathSample>) -> Option<BenchRow> {
+    pub(super) fn row(case: &Case<Path, UdpRun>) -> Option<BenchRow> {
         let row = BenchRow::new(&case.plan, Self::NAPI_PLACE.to_owned(), case.unmeasured());
         let method = "approximate: schedstat of the application; interrupts are not known";
-        let repeats: Vec<&PathSample> = case.samples.iter().collect();
-        let mut row = row.measured(&case.plan, &repeats, method.to_owned())?;
+        let mut row = row.measured(&case.plan, &case.samples, method.to_owned())?;
         row.notes.extend(case.stopped());
         Some(row)
     }

@@ -10,7 +10,6 @@ pub(crate) use document::document;
 
 use super::far_traffic::FarTraffic;
 use super::remote::Remote;
-use super::sample::PathSample as Taken;
 use super::search::{Search, SearchTrial};
 use super::sender::PathSender;
 use super::stage::NapiPlace;
@@ -23,8 +22,7 @@ use crate::measure::session::{Session, progress};
 use crate::udp::labs::note_each;
 use crate::udp::path::{Fixed, Path};
 use crate::udp::roles::Cpus;
-use crate::udp::run::Purpose;
-use crate::udp::runs::RunSample;
+use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::sender::GeneratorChoice;
 use crate::{failure, signal::EndSignal, value};
 use anyhow::{Context, Result, ensure};
@@ -321,10 +319,10 @@ impl Hunt {
         &self,
         interrupt: &EndSignal,
         report: impl Fn(String),
-        run: impl Fn(Duration, Purpose<'_>) -> Result<Taken>,
-    ) -> Result<(Searched, Taken)> {
+        run: impl Fn(Duration, Purpose<'_>) -> Result<UdpRun>,
+    ) -> Result<(Searched, UdpRun)> {
         let mut search = Search::new(&self.goals, self.min, self.max);
-        let (mut found, mut last) = (Searched::default(), Taken::default());
+        let (mut found, mut last) = (Searched::default(), UdpRun::default());
         let (began, mut correction) = (Instant::now(), 1.0);
         while let Some(trial) = search.next() {
             let left = self.limit.saturating_sub(began.elapsed());
@@ -351,7 +349,7 @@ impl Hunt {
                 Ok(sample) => {
                     found
                         .trials
-                        .push(tell(&mut search, trial, &sample.run, &mut correction));
+                        .push(tell(&mut search, trial, &sample, &mut correction));
                     last = sample;
                 }
                 Err(error) if found.trials.is_empty() => return Err(error),
@@ -369,12 +367,7 @@ impl Hunt {
 }
 
 /// Passes the result of a trial to the search, and corrects the rate asked of the sender next time.
-fn tell(
-    search: &mut Search,
-    trial: SearchTrial,
-    run: &RunSample,
-    correction: &mut f64,
-) -> NdrTrial {
+fn tell(search: &mut Search, trial: SearchTrial, run: &UdpRun, correction: &mut f64) -> NdrTrial {
     let ledger = &run.ledger;
     // Packets that the sender's own host refused were never on their way.
     let brought = ledger
@@ -446,7 +439,7 @@ mod tests {
 
     /// A run at this offered rate. The sender's host refused some datagrams, and a socket lost
     /// some.
-    fn run(offered_mpps: f64, refused: u64, lost: u64) -> RunSample {
+    fn run(offered_mpps: f64, refused: u64, lost: u64) -> UdpRun {
         let mut ledger = Ledger::new(1000, 1000 - refused - lost, 0);
         for (station, count) in [(Station::Sender, refused), (Station::Socket, lost)] {
             ledger.lose(Loss {
@@ -459,11 +452,10 @@ mod tests {
                 exact: true,
             });
         }
-        RunSample {
-            mpps: 0.0,
+        UdpRun {
             offered_mpps,
             ledger,
-            quota: None,
+            ..UdpRun::default()
         }
     }
 

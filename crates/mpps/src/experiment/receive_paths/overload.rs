@@ -1,10 +1,10 @@
 //! The goodput of a path when more is offered than it can take: receive livelock, or none.
 
 use super::result::{OverloadCurve, OverloadPoint};
-use super::sample::PathSample;
 use super::stage::PathLab;
 use crate::measure::rounds::Case;
 use crate::udp::path::Path;
+use crate::udp::run::UdpRun;
 use mpps_report::Quantity;
 use std::fmt;
 
@@ -30,11 +30,11 @@ impl fmt::Display for OverloadPath {
 }
 
 /// The shares of what each path's flood was.
-pub(super) fn loads(floods: &[Case<Path, PathSample>]) -> Vec<Case<OverloadPath, PathSample>> {
+pub(super) fn loads(floods: &[Case<Path, UdpRun>]) -> Vec<Case<OverloadPath, UdpRun>> {
     let measured = floods.iter().enumerate();
     let measured = measured.filter(|(_, flood)| flood.skipped.is_none());
     let loads = measured.filter_map(|(at, flood)| {
-        let offered_mpps = typical(&flood.samples)?.run.offered_mpps;
+        let offered_mpps = typical(&flood.samples)?.offered_mpps;
         Some(SHARES.map(|share| OverloadPath {
             flood: at,
             path: flood.plan,
@@ -47,8 +47,8 @@ pub(super) fn loads(floods: &[Case<Path, PathSample>]) -> Vec<Case<OverloadPath,
 /// The results of each curve so far.
 pub(super) fn curves(
     stage: &PathLab<'_>,
-    floods: &[Case<Path, PathSample>],
-    loads: &[Case<OverloadPath, PathSample>],
+    floods: &[Case<Path, UdpRun>],
+    loads: &[Case<OverloadPath, UdpRun>],
 ) -> Vec<OverloadCurve> {
     let measured = floods.iter().enumerate();
     let measured = measured.filter(|(_, flood)| flood.skipped.is_none());
@@ -66,7 +66,7 @@ pub(super) fn curves(
 
 /// The curve of a flood and of the loads. A point stands where the sender brought it, which on a busy
 /// machine is below what was asked for.
-fn drawn(flood: &PathSample, loads: &[&Case<OverloadPath, PathSample>]) -> OverloadCurve {
+fn drawn(flood: &UdpRun, loads: &[&Case<OverloadPath, UdpRun>]) -> OverloadCurve {
     let (mut points, mut notes) = (vec![point(None, flood)], Vec::new());
     for load in loads {
         let asked_mpps = load.plan.asked_mpps;
@@ -95,19 +95,19 @@ fn drawn(flood: &PathSample, loads: &[&Case<OverloadPath, PathSample>]) -> Overl
     }
 }
 
-fn point(asked_mpps: Option<f64>, sample: &PathSample) -> OverloadPoint {
+fn point(asked_mpps: Option<f64>, sample: &UdpRun) -> OverloadPoint {
     OverloadPoint {
         asked_mpps,
-        offered_mpps: sample.run.offered_mpps,
-        goodput_mpps: sample.run.mpps,
-        ledger: sample.run.ledger.clone(),
+        offered_mpps: sample.offered_mpps,
+        goodput_mpps: sample.mpps,
+        ledger: sample.ledger.clone(),
     }
 }
 
 /// The middle one of several runs, by what was delivered.
-fn typical(samples: &[PathSample]) -> Option<&PathSample> {
-    let mut samples: Vec<&PathSample> = samples.iter().collect();
-    samples.sort_by(|a, b| a.run.mpps.total_cmp(&b.run.mpps));
+fn typical(samples: &[UdpRun]) -> Option<&UdpRun> {
+    let mut samples: Vec<&UdpRun> = samples.iter().collect();
+    samples.sort_by(|a, b| a.mpps.total_cmp(&b.mpps));
     samples.get(samples.len() / 2).copied()
 }
 
@@ -115,21 +115,16 @@ fn typical(samples: &[PathSample]) -> Option<&PathSample> {
 mod tests {
     use super::*;
     use crate::udp::path::PATHS;
-    use crate::udp::runs;
 
-    fn sample(offered_mpps: f64, mpps: f64) -> PathSample {
-        let run = runs::RunSample {
+    fn sample(offered_mpps: f64, mpps: f64) -> UdpRun {
+        UdpRun {
             mpps,
             offered_mpps,
-            ..runs::RunSample::default()
-        };
-        PathSample {
-            run,
-            ..PathSample::default()
+            ..UdpRun::default()
         }
     }
 
-    fn load(asked_mpps: f64, samples: Vec<PathSample>) -> Case<OverloadPath, PathSample> {
+    fn load(asked_mpps: f64, samples: Vec<UdpRun>) -> Case<OverloadPath, UdpRun> {
         let plan = OverloadPath {
             flood: 0,
             path: PATHS[0],

@@ -2,13 +2,12 @@
 //! totals are the other half of the ledger.
 
 use super::far_traffic::FarTraffic;
-use super::sample::{Cost, PathSample};
 use crate::machine;
 use crate::udp::account::account;
 use crate::udp::arriving::{Arriving, PATIENCE_FIRST};
 use crate::udp::far_sender;
 use crate::udp::path::{Path, PathTaker};
-use crate::udp::runs;
+use crate::udp::run::UdpRun;
 use crate::udp::throttle::Throttled;
 use crate::udp::traffic::{SendTotal, note_unseen, route, sent, without_copies};
 use anyhow::{Context, Result, bail};
@@ -85,7 +84,7 @@ impl Remote<'_> {
         time: Duration,
         pps: f64,
         patience: Duration,
-    ) -> Result<PathSample> {
+    ) -> Result<UdpRun> {
         let PathTaker::Backend { wait, .. } = path.takes else {
             bail!("{}: a rule receives nothing", path.name);
         };
@@ -130,17 +129,9 @@ impl Remote<'_> {
         if !self.is_stamped() {
             ledger.note(ONLY_COUNTED);
         }
-        Ok(PathSample {
-            run: runs::RunSample {
-                mpps: arrived.mpps,
-                offered_mpps: total.offered as f64 / total.active_seconds.max(1e-9) / 1e6,
-                ledger,
-                quota: None,
-            },
-            cost: Cost::of(&arrived.report),
-            waited: path.waited(&arrived.report),
-            mode: arrived.caps.mode.summary,
-            ..PathSample::default()
+        Ok(UdpRun {
+            offered_mpps: total.offered as f64 / total.active_seconds.max(1e-9) / 1e6,
+            ..arrived.with(ledger)
         })
     }
 

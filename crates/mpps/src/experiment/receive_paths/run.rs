@@ -4,7 +4,6 @@ use super::far_traffic::FarTraffic;
 use super::ndr::{self, Hunt};
 use super::overload;
 use super::result::{BenchBody, BenchResult, BenchRow};
-use super::sample::PathSample;
 use super::sender::PathSender;
 use super::spread::{self, Arrangement};
 use super::stage::NapiPlace;
@@ -22,7 +21,7 @@ use crate::udp::RATE_DEFINITION;
 use crate::udp::labs::note_each;
 use crate::udp::path::{Fixed, Path};
 use crate::udp::roles::Cpus;
-use crate::udp::run::Purpose;
+use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::sender::{GeneratorChoice, LabSender as Kind};
 use crate::value;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -386,7 +385,7 @@ impl Bench<'_> {
             )
         };
         let mut result = self.of_lab(stages, &placement).with_context(nowhere)?;
-        let run = |case: &spread::SpreadRuns<'_>| -> Result<PathSample> {
+        let run = |case: &spread::SpreadRuns<'_>| -> Result<UdpRun> {
             let stage = case.plan.arrangement.stage.as_ref();
             let stage = stage.map_err(|why| anyhow!("{why}"))?;
             stage.run(&case.plan.path, self.plan.series.time(), Purpose::default())

@@ -2,13 +2,13 @@
 //! when others work beside it.
 
 use super::result::SpreadRow;
-use super::sample::{PathSample, each, runs};
 use super::sender::PathSender;
 use super::stage::{PathLab, QueueFeed};
 use crate::measure::rounds::Case;
 use crate::measure::samples::median;
 use crate::signal::EndSignal;
 use crate::udp::path::{Path, PathTaker};
+use crate::udp::run::UdpRun;
 use crate::udp::runs::Runs;
 use crate::udp::sender::LabSender as Kind;
 use anyhow::Result;
@@ -143,7 +143,7 @@ fn sentence(sender: &PathSender, usable: &[usize]) -> String {
 }
 
 /// One path over a number of queues, and its runs.
-pub(super) type SpreadRuns<'a> = Case<SpreadPath<'a>, PathSample>;
+pub(super) type SpreadRuns<'a> = Case<SpreadPath<'a>, UdpRun>;
 
 /// One path over a number of queues.
 #[derive(Debug)]
@@ -201,15 +201,23 @@ fn result(row: &SpreadRuns<'_>) -> Option<SpreadRow> {
     if row.skipped.is_some() {
         return Some(described);
     }
-    let repeats: Vec<&PathSample> = row.samples.iter().collect();
-    let mode = repeats.last()?.mode.clone();
-    let napi_ns = median(&each(&repeats, |one| one.cost.softirq_ns));
-    let of_queue = |queue: usize| median(&each(&repeats, |one| one.queue_mpps.get(queue).copied()));
+    let repeats = row.samples.iter();
+    let mode = row.samples.last()?.mode.clone();
+    let napi_ns = median(
+        &repeats
+            .clone()
+            .filter_map(UdpRun::napi_ns)
+            .collect::<Vec<_>>(),
+    );
+    let of_queue = |queue: usize| {
+        let rates = repeats.clone().filter_map(|one| one.queue_mpps(queue));
+        median(&rates.collect::<Vec<_>>())
+    };
     let queues = 0..usize::from(arrangement.queues);
     Some(SpreadRow {
         mode,
         queue_cpus: arrangement.queue_cpus(),
-        runs: runs(&repeats, None),
+        runs: Runs::of(&row.samples),
         queue_mpps: queues.filter_map(of_queue).collect(),
         napi_ns_per_packet: napi_ns,
         mpps_per_cpu: napi_ns.filter(|ns| *ns > 0.0).map(|ns| 1e3 / ns),

@@ -2,13 +2,12 @@
 
 use super::super::far_traffic::FarTraffic;
 use super::super::remote::Remote;
-use super::super::sample::PathSample;
 use super::super::stage::PathLab;
 use super::MAX_PPS;
 use crate::machine;
 use crate::signal::EndSignal;
 use crate::udp::path::Path;
-use crate::udp::run::Purpose;
+use crate::udp::run::{Purpose, UdpRun};
 use anyhow::Result;
 use mpps_host::Fingerprint;
 use std::time::Duration;
@@ -22,12 +21,7 @@ pub(super) enum TrialSite<'a> {
 }
 
 impl TrialSite<'_> {
-    pub(super) fn run(
-        &self,
-        path: &Path,
-        time: Duration,
-        purpose: Purpose<'_>,
-    ) -> Result<PathSample> {
+    pub(super) fn run(&self, path: &Path, time: Duration, purpose: Purpose<'_>) -> Result<UdpRun> {
         match self {
             Self::Lab(stage) => stage.run(path, time, purpose),
             Self::Hosts(remote) => {
