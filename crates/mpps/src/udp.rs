@@ -10,7 +10,7 @@ pub(crate) mod limit;
 pub(crate) mod path;
 mod receiver_kind;
 pub(crate) mod roles;
-pub(crate) mod rotation;
+mod rotation;
 pub(crate) mod run;
 /// The repeated runs of one thing.
 pub mod runs;
@@ -21,6 +21,7 @@ pub(crate) mod sender;
 pub(crate) mod throttle;
 /// The results of `recv` and `send`, as `--json` writes them.
 pub mod traffic;
+pub(crate) mod trial;
 /// How a receiver waited.
 pub mod waited;
 

@@ -6,7 +6,7 @@ use super::CommandEnding;
 mod args;
 
 use crate::experiment::ladder::run::{LadderPlan, run as run_ladder};
-use crate::experiment::ladder::{ClimbSchedule, Selection, SenderChoice, document};
+use crate::experiment::ladder::{ClimbSchedule, document, lines, selected};
 use crate::machine::become_able;
 use crate::measure::session::Session;
 use crate::output::{self, OutputStream};
@@ -14,6 +14,7 @@ use crate::program::lines::LOOK;
 use crate::signal::EndSignal;
 use crate::udp::labs::config;
 use crate::udp::roles::CpuLayout;
+use crate::udp::sender::{SenderChoice, TRAIN};
 use anyhow::{Context, Result};
 pub(super) use args::LabArgs;
 use args::{Ladder, UdpLadderArgs};
@@ -37,9 +38,12 @@ pub(super) fn run(args: LabArgs) -> Result<CommandEnding> {
     let asked = args.delivery;
     let topology = Topology::read()?;
     if args.list {
-        let choice = SenderChoice::new(args.generator, args.train)?;
+        let choice = SenderChoice::new(args.generator, args.train, TRAIN)?;
         let layout = CpuLayout::new(topology, asked);
-        return list(&Selection::new(&layout, &choice, &args.only, args.all)?);
+        for line in lines(&selected(&layout, &choice, &args.only, args.all)?) {
+            output::line(OutputStream::People, &line)?;
+        }
+        return Ok(CommandEnding::Fine);
     }
     if args.shell || !args.command.is_empty() {
         become_able()?;
@@ -51,15 +55,8 @@ pub(super) fn run(args: LabArgs) -> Result<CommandEnding> {
     let session = args.series.begin("lab", EndSignal::listen()?)?;
     become_able()?;
     // The rights of this process decide whether there is a generator.
-    let choice = SenderChoice::new(args.generator, args.train)?;
+    let choice = SenderChoice::new(args.generator, args.train, TRAIN)?;
     climb(&args, CpuLayout::new(topology, asked), choice, &session)
-}
-
-fn list(chosen: &Selection) -> Result<CommandEnding> {
-    for line in chosen.lines() {
-        output::line(OutputStream::People, &line)?;
-    }
-    Ok(CommandEnding::Fine)
 }
 
 /// Runs a shell or a command on the receiver host, and ends with its status.

@@ -1,7 +1,6 @@
 //! The million-packet ladder: the experiments of the 2015 article, and what today adds, on two
 //! hosts inside this machine.
 
-mod bench_rungs;
 mod climb;
 pub(crate) mod compare;
 pub(crate) mod document;
@@ -14,8 +13,6 @@ mod rungs;
 mod sample;
 mod selection;
 mod sender;
-mod setup;
 
 pub(crate) use climb::ClimbSchedule;
-pub(crate) use selection::Selection;
-pub(crate) use sender::SenderChoice;
+pub(crate) use selection::{lines, selected};

@@ -17,19 +17,20 @@ use crate::signal::EndSignal;
 use crate::udp::RATE_DEFINITION;
 use crate::udp::arriving::{Arriving, PATIENCE_SOCKET, any_of};
 use crate::udp::labs::Labs;
+use crate::udp::path::SOCKET;
 use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
-use crate::udp::run::{Hosts, Purpose, Receivers, Taker, UdpRun, attach};
+use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::runs::Runs;
-use crate::udp::sender::{PORT, SOURCE_PORT, SenderTraffic, TRAIN, open};
+use crate::udp::sender::{LabSender, TRAIN};
+use crate::udp::trial::Trial;
 use anyhow::{Context, Result};
 use clap::Args;
 use mpps_host::{Fingerprint, Snapshot, Topology};
 use mpps_io::{Inspect, Rx, RxConfig, Wait, backend};
-use mpps_lab::{Lab, address};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Arguments of `mpps placement`.
@@ -156,11 +157,10 @@ impl PlacementPlan {
         session.conclude(&result, &document(&result, &session.files()), balances)
     }
 
-    /// Measures these rows. The first `exact` runs of each are for exactness.
+    /// Measures these rows. `run` also gets whether it is the first of its row.
     fn measure(
         &self,
         mut result: PlacementResult,
-        exact: usize,
         session: &Session,
         mut run: impl FnMut(&CpuLayout, bool) -> Result<UdpRun>,
     ) -> Result<PlacementResult> {
@@ -171,23 +171,16 @@ impl PlacementPlan {
         let row = |case: &Case<PlacementRow, UdpRun>| PlacementRow {
             runs: match case.unmeasured() {
                 Some(why) => Runs::skipped(Some(why)),
-                None => {
-                    let (first, repeats) = case.samples.split_at(exact.min(case.samples.len()));
-                    let ledger = first.first().map(|run| run.ledger.clone());
-                    Runs {
-                        ledger,
-                        ..Runs::of(repeats)
-                    }
-                }
+                None => Runs::of(&case.samples),
             },
             ..case.plan.clone()
         };
         let run = |case: &Case<PlacementRow, UdpRun>| {
             let layout = case.plan.layout.as_ref().context("it has no CPU")?;
-            run(layout, case.samples.len() < exact)
+            run(layout, case.samples.is_empty())
         };
         let known = result.notes.len();
-        result.complete = self.series.run(&mut cases, exact, session, run, |cases| {
+        result.complete = self.series.run(&mut cases, session, run, |cases| {
             result.rows = cases.iter().map(row).collect();
             result.notes.truncate(known);
             let stopped =
@@ -200,16 +193,18 @@ impl PlacementPlan {
     }
 
     fn in_lab(&self, session: &Session) -> Result<PlacementResult> {
-        let mut layout = CpuLayout::new(Topology::read()?, None);
-        let mut labs = Labs::new(&mut layout)?;
+        let mut labs = Labs::new(&session.interrupt);
+        let layout = labs.usual(CpuLayout::new(Topology::read()?, None))?;
         let mut rows = places(&layout);
         for row in &mut rows {
-            let Some(layout) = &row.layout else { continue };
-            labs.add(layout)?;
+            let Some(layout) = row.layout.take() else {
+                continue;
+            };
+            let layout = row.layout.insert(labs.add(layout)?);
             row.runs.skipped = labs.lacks_threads(layout).map(str::to_owned);
         }
         let mut notes = layout.notes();
-        notes.extend(labs.iter().flat_map(Lab::notes).cloned());
+        labs.note(&mut notes);
         let place = layout.sentence(&machine::kernel_release());
         let found = Placements {
             placement: format!("two hosts on this machine   {place}"),
@@ -219,10 +214,14 @@ impl PlacementPlan {
             ..Placements::default()
         };
         let result = session.result(machine::of_lab(labs.of(&layout)?)?, found);
-        let (time, interrupt) = (self.series.time(), &session.interrupt);
-        self.measure(result, 1, session, |layout, is_exact| {
-            let lab = labs.of(layout)?;
-            send(Hosts { lab, interrupt }, layout, time, is_exact)
+        let time = self.series.time();
+        self.measure(result, session, |layout, is_first| {
+            let sender = LabSender::Socket { train: TRAIN };
+            let trial = Trial {
+                batch: 1024,
+                ..Trial::new(layout.clone(), SOCKET, sender)
+            };
+            trial.round(&labs, (time, time), is_first, Purpose::default())
         })
     }
 
@@ -248,12 +247,16 @@ impl PlacementPlan {
             placement: format!("{at}   {known}   Linux {}", machine::kernel_release()),
             sender: "any program that sends to this address".to_owned(),
             interface: Some(interface.to_owned()),
-            rows: places(&CpuLayout::served_by(Topology::read()?, cpu)),
+            rows: places(&CpuLayout::served_by(
+                Topology::read()?,
+                Vec::new(),
+                vec![cpu],
+            )),
             ..Placements::default()
         };
         let result = session.result(Fingerprint::collect(&[interface])?, found);
         let mut moved: Vec<String> = Vec::new();
-        let mut result = self.measure(result, 0, session, |layout, _| {
+        let mut result = self.measure(result, session, |layout, _| {
             let arrived = receive(layout.applications.first().copied())?;
             let (now, known) = arrived.serving(interface)?;
             if now != cpu {
@@ -269,31 +272,6 @@ impl PlacementPlan {
 fn receiver(address: SocketAddr) -> Result<Box<dyn Rx>> {
     let opened = backend::find("recvmmsg")?.open_rx(&RxConfig::new(address));
     opened.with_context(|| format!("cannot receive at {address}"))
-}
-
-/// One run of the lab: one socket, pinned, and one sender to the first queue. Rates are taken
-/// without stamps and without the drop probe.
-fn send(hosts: Hosts<'_>, layout: &CpuLayout, time: Duration, is_exact: bool) -> Result<UdpRun> {
-    let probe = is_exact.then(|| attach().ok()).flatten();
-    let exact = Purpose::exact(probe.as_ref());
-    let purpose = if is_exact { exact } else { Purpose::default() };
-    let any = (Ipv4Addr::UNSPECIFIED, PORT).into();
-    let feed = SenderTraffic {
-        target: address::v4(1).into(),
-        source_port: SOURCE_PORT,
-        flows: 1,
-        payload_bytes: 32,
-        train: TRAIN,
-        batch: if purpose.stamped { 64 } else { 1024 },
-    };
-    let taker = Taker::Program(Receivers {
-        rx: vec![hosts.lab.receiver().run(|| receiver(any))??],
-        cpus: layout.applications.clone(),
-        wait: Wait::Block(Duration::from_secs(1)),
-        is_shared: false,
-    });
-    let sender = (open(hosts.lab, "sendmmsg", &feed)?, layout.senders[0]);
-    hosts.run(taker, vec![sender], time, purpose)
 }
 
 #[cfg(test)]

@@ -61,21 +61,18 @@ impl<const QUICK_MS: u64> Series<QUICK_MS> {
         Ok(session)
     }
 
-    /// Runs these cases in turn as [`interleave`], with `before` rounds before those that
-    /// `--repeat` counts.
+    /// Runs these cases in turn as [`interleave`].
     ///
     /// # Errors
     /// Those of `known`, and if no case could be run.
     pub(crate) fn run<P: Display, S>(
         &self,
         cases: &mut [Case<P, S>],
-        before: usize,
         session: &Session,
         run: impl FnMut(&Case<P, S>) -> Result<S>,
         known: impl FnMut(&[Case<P, S>]) -> Result<()>,
     ) -> Result<bool> {
-        let rounds = before + self.repeats();
-        let complete = interleave(cases, rounds, &session.interrupt, run, known)?;
+        let complete = interleave(cases, self.repeats(), &session.interrupt, run, known)?;
         let mut reasons = cases.iter().map(|case| case.skipped.as_deref());
         ensure!(
             !complete || reasons.clone().any(|why| why.is_none()),

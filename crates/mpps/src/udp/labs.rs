@@ -1,12 +1,15 @@
-//! The two hosts on this machine: one lab for each way to deliver packets.
+//! The two hosts on this machine: a lab for each layout of CPUs.
 
 use super::roles::CpuLayout;
+use super::run::Hosts;
+use crate::signal::EndSignal;
 use anyhow::{Context, Result};
 use mpps_lab::{Delivery, Lab, LabConfig};
 
 /// The lab of a layout.
 pub(crate) fn config(layout: &CpuLayout) -> LabConfig {
     LabConfig {
+        queues: layout.queue_count(),
         queue_cpus: layout.queues.clone(),
         delivery: layout.delivery,
         ..LabConfig::default()
@@ -22,75 +25,92 @@ pub(crate) fn note_each<'a>(notes: &mut Vec<String>, more: impl IntoIterator<Ite
     }
 }
 
-/// A lab for each delivery, and of threads for each place of these; the first is the usual one.
+/// A lab for each delivery and number of queues, and of threads for each place of these.
 #[derive(Debug)]
-pub(crate) struct Labs(Vec<(Delivery, Vec<usize>, Lab)>);
+pub(crate) struct Labs {
+    labs: Vec<(Delivery, Vec<usize>, Lab)>,
+    pub(crate) interrupt: EndSignal,
+}
 
 impl Labs {
-    /// The lab of the usual layout, which a kernel without threads for the queues of a veth changes.
-    pub(crate) fn new(layout: &mut CpuLayout) -> Result<Self> {
-        let mut labs = Self(Vec::new());
-        labs.add(layout)?;
-        if labs.lacks_threads(layout).is_some() {
-            *layout = layout.clone().without_threads();
+    /// No lab yet.
+    pub(crate) fn new(interrupt: &EndSignal) -> Self {
+        Self {
+            labs: Vec::new(),
+            interrupt: interrupt.clone(),
         }
-        // With RPS the kernel does not put each queue where it was to be.
-        let lab = &labs.0[0].2;
-        let queues = 0..u16::try_from(layout.queues.len()).unwrap_or(0);
-        let known: Option<Vec<usize>> = queues.map(|queue| lab.queue_cpu(queue)).collect();
-        if let (Delivery::Rps, Some(known)) = (layout.delivery, known) {
-            layout.queues = known;
-        }
-        (labs.0[0].0, labs.0[0].1) = key(layout);
-        Ok(labs)
     }
 
-    /// Makes the lab of another layout, unless a lab with its delivery exists.
-    pub(crate) fn add(&mut self, layout: &CpuLayout) -> Result<()> {
-        if self.find(layout).is_none() {
-            let (delivery, queues) = key(layout);
-            self.0.push((delivery, queues, Lab::new(&config(layout))?));
+    /// Makes the lab of the usual layout, which a kernel without threads for the queues of a veth
+    /// changes.
+    pub(crate) fn usual(&mut self, layout: CpuLayout) -> Result<CpuLayout> {
+        let mut layout = self.add(layout)?;
+        if self.lacks_threads(&layout).is_some() {
+            layout = layout.without_threads();
         }
-        Ok(())
+        // With RPS the kernel does not put each queue where it was to be.
+        let first = &mut self.labs[0];
+        let known = (0..layout.queue_count()).map(|queue| first.2.queue_cpu(queue));
+        if let (Delivery::Rps, Some(known)) = (layout.delivery, known.collect()) {
+            layout.queues = known;
+        }
+        (first.0, first.1) = key(&layout);
+        self.add(layout)
+    }
+
+    /// Makes the lab of a layout, unless it exists. The answer knows whether each queue has a CPU.
+    pub(crate) fn add(&mut self, mut layout: CpuLayout) -> Result<CpuLayout> {
+        if self.of(&layout).is_err() {
+            let (delivery, queues) = key(&layout);
+            let lab = Lab::new(&config(&layout))?;
+            self.labs.push((delivery, queues, lab));
+        }
+        let lab = self.of(&layout)?;
+        layout.is_placed = match layout.delivery {
+            Delivery::SoftInterrupt => lab.in_soft_interrupts(),
+            Delivery::ThreadedNapi | Delivery::Rps => lab.queue_cpu(0).is_some(),
+        };
+        Ok(layout)
     }
 
     /// Why the queues have no kernel threads, if they were to have them.
     pub(crate) fn lacks_threads(&self, layout: &CpuLayout) -> Option<&str> {
-        let lab = self.find(layout)?;
+        let lab = self.of(layout).ok()?;
         let lacks = layout.delivery == Delivery::ThreadedNapi && lab.in_soft_interrupts();
         lab.unplaced().filter(|_| lacks)
     }
 
-    /// Looks whether each queue of a layout has a CPU that is known.
-    pub(crate) fn place(&self, layout: &mut CpuLayout) {
-        layout.is_placed = self.find(layout).is_some_and(|lab| match layout.delivery {
-            Delivery::SoftInterrupt => lab.in_soft_interrupts(),
-            Delivery::ThreadedNapi | Delivery::Rps => lab.queue_cpu(0).is_some(),
-        });
-    }
-
     /// The lab of a layout.
     pub(crate) fn of(&self, layout: &CpuLayout) -> Result<&Lab> {
-        self.find(layout).context("it has no lab")
-    }
-
-    fn find(&self, layout: &CpuLayout) -> Option<&Lab> {
         let (delivery, queues) = key(layout);
         let is_it = |(how, at, _): &&(_, _, _)| *how == delivery && *at == queues;
-        self.0.iter().find(is_it).map(|(.., lab)| lab)
+        let lab = self.labs.iter().find(is_it).map(|(.., lab)| lab);
+        lab.context("it has no lab")
+    }
+
+    /// The two hosts of a layout, for a run.
+    pub(crate) fn hosts(&self, layout: &CpuLayout) -> Result<Hosts<'_>> {
+        Ok(Hosts {
+            lab: self.of(layout)?,
+            interrupt: &self.interrupt,
+        })
     }
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Lab> {
-        self.0.iter().map(|(.., lab)| lab)
+        self.labs.iter().map(|(.., lab)| lab)
+    }
+
+    /// Notes on all of them, each once.
+    pub(crate) fn note(&self, notes: &mut Vec<String>) {
+        note_each(notes, self.iter().flat_map(Lab::notes));
     }
 }
 
-/// The key of a layout's lab. Soft interrupts have no CPUs of their own, so they have no queues
-/// here.
+/// The key of a layout's lab. In soft interrupts the sender's CPU serves each queue.
 fn key(layout: &CpuLayout) -> (Delivery, Vec<usize>) {
     let queues = match layout.delivery {
-        Delivery::SoftInterrupt => Vec::new(),
+        Delivery::SoftInterrupt => vec![0; layout.queues.len()],
         Delivery::ThreadedNapi | Delivery::Rps => layout.queues.clone(),
     };
     (layout.delivery, queues)

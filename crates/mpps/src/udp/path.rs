@@ -1,16 +1,17 @@
-//! The rows of the comparison: which path, opened how, and who polls the queue.
+//! The ways to receive: which backend or rule, opened how, and who polls the queue.
 
 use super::TakenBy;
 use crate::value;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use mpps_io::{Attach, Layer, RxConfig, Wait, backend};
+use mpps_io::backend::{self, Support};
+use mpps_io::{Attach, Layer, Rx, RxConfig, Wait};
 use mpps_lab::EarlyDrop;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// One way to receive, as the comparison runs it.
+/// One way to receive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
     /// The name in the result.
@@ -113,14 +114,21 @@ fn generic(config: &mut RxConfig) {
     config.ring.attach = Some(Attach::Generic);
 }
 
+/// A socket that sleeps, as the article's.
+pub(crate) const SOCKET: Path = receive("recvmmsg", "block", BLOCK, plain);
+/// The same, with trains.
+pub(crate) const TRAINS: Path = receive("recvmmsg", "GRO", BLOCK, gro);
+/// The same, that polls its queue.
+pub(crate) const BUSY_POLLING: Path = receive("recvmmsg", "busy poll", BLOCK, busy_poll).shared();
+
 /// Every row, slowest kind first.
 pub(crate) const PATHS: &[Path] = &[
     receive("recv", "", AUTO, plain).reference().shared(),
     receive("recvmmsg", "", AUTO, plain).reference().shared(),
-    receive("recvmmsg", "block", BLOCK, plain),
+    SOCKET,
     receive("recvmmsg", "epoll", EPOLL, plain),
     receive("recvmmsg", "spin", SPIN, plain),
-    receive("recvmmsg", "busy poll", BLOCK, busy_poll).shared(),
+    BUSY_POLLING,
     receive("recvmmsg", "GRO", AUTO, gro),
     receive("io_uring", "", AUTO, plain).shared(),
     receive("io_uring", "GRO", AUTO, gro),
@@ -233,6 +241,23 @@ impl Path {
         configure(&mut config);
         config.ring.frames = self.frames;
         Ok(config)
+    }
+
+    /// Whether this process has the backend.
+    ///
+    /// # Errors
+    /// Why not, and what would help.
+    pub(crate) fn probe(&self) -> Result<()> {
+        match (backend::find(self.name)?.probe)() {
+            Support::Yes => Ok(()),
+            Support::No { why, remedy } => bail!("{why}; {remedy}"),
+        }
+    }
+
+    /// Opens its receiver with this configuration.
+    pub(crate) fn open(&self, config: &RxConfig) -> Result<Box<dyn Rx>> {
+        let opened = backend::find(self.name)?.open_rx(config);
+        opened.with_context(|| format!("cannot receive by {}", self.name))
     }
 
     /// True if a rule drops the packets in the driver.

@@ -1,12 +1,10 @@
 //! Which CPU does what.
 
 mod cpu_choice;
-mod pair;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub(crate) use cpu_choice::{by_distance as near_first, is_one_core};
-pub(crate) use pair::Cpus;
 
 use crate::measure::document::counted;
 use mpps_host::{CpuList, Relation, Topology};
@@ -78,17 +76,43 @@ impl CpuLayout {
         }
     }
 
-    /// Of traffic that others send: its queue is served by this CPU, and no CPU is the senders'.
-    pub(crate) fn served_by(topology: Topology, cpu: usize) -> Self {
+    /// With these CPUs for senders and queues, and no CPU of the application's own.
+    pub(crate) fn served_by(topology: Topology, senders: Vec<usize>, queues: Vec<usize>) -> Self {
         Self {
-            senders: Vec::new(),
-            queues: vec![cpu],
+            senders,
+            queues,
             applications: topology.usable(),
             delivery: Delivery::ThreadedNapi,
             is_placed: true,
             is_asked: false,
             topology,
         }
+    }
+
+    /// One queue. Its CPU also generates the traffic, so that the application has its own to itself.
+    /// It serves the queue in soft interrupts, or in a thread if the application is there too.
+    pub(crate) fn one_queue(&self) -> Self {
+        let (cpu, application) = (self.queues[0], self.applications[0]);
+        Self {
+            senders: vec![cpu],
+            queues: vec![cpu],
+            applications: vec![application],
+            delivery: match cpu == application {
+                true => Delivery::ThreadedNapi,
+                false => Delivery::SoftInterrupt,
+            },
+            ..self.clone()
+        }
+    }
+
+    /// How many queues.
+    pub(crate) fn queue_count(&self) -> u16 {
+        u16::try_from(self.queues.len()).unwrap_or(u16::MAX)
+    }
+
+    /// True if one CPU has the queue and the application.
+    pub(crate) fn shares_cpu(&self) -> bool {
+        self.delivery != Delivery::SoftInterrupt && self.queues.first() == self.applications.first()
     }
 
     /// Lays out a CPU for each of `queues` queues in use and `threads` receiving threads. If there
@@ -153,7 +177,7 @@ impl CpuLayout {
                 && !self.applications.contains(cpu)
         });
         let all = self.senders.iter().copied().chain(others);
-        let reaches = |cpu: &usize| cpu % usize::from(QUEUES) == usize::from(queue);
+        let reaches = |cpu: &usize| cpu % self.queues.len() == usize::from(queue);
         all.filter(reaches).min_by_key(|cpu| {
             let turns = taken.iter().filter(|other| *other == cpu).count();
             (turns, self.share_a_core(*cpu, taken))
@@ -201,10 +225,10 @@ impl CpuLayout {
         if self.delivery != Delivery::SoftInterrupt {
             return self.related(Relation::SameCpu);
         }
-        let application = &self.applications[..1];
+        let application = self.applications[0];
         Some(Self {
-            applications: application.to_vec(),
-            queues: each_queue(application),
+            applications: vec![application],
+            queues: vec![application; self.queues.len()],
             delivery: Delivery::ThreadedNapi,
             ..self.clone()
         })

@@ -31,10 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Purpose<'a> {
     /// Rate to offer; none is as fast as the sender can.
     pub(crate) rate_pps: Option<f64>,
-    /// Flows to send, by source port; none leaves that to the sender.
-    pub(crate) flows: Option<usize>,
-    /// How long a sender of another host is waited for, beyond the time that it is to send.
-    pub(crate) patience: Option<Duration>,
     /// Stamp every packet and look at each: exactness, not rate.
     pub(crate) stamped: bool,
     /// Count drops by reason.
@@ -357,6 +353,14 @@ pub(crate) fn attach() -> Result<DropProbe, DropProbeError> {
 }
 
 impl<'a> Purpose<'a> {
+    /// A rate that is below the sender's.
+    pub(crate) fn paced(pps: f64) -> Self {
+        Self {
+            rate_pps: Some(pps),
+            ..Self::default()
+        }
+    }
+
     /// Exactness: with all witnesses, and too slow for a rate.
     pub(crate) fn exact(probe: Option<&'a DropProbe>) -> Self {
         Self {

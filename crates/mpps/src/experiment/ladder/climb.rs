@@ -1,20 +1,19 @@
-//! The climb: what runs, what a rung's repeats are as a result, and what is known at any moment.
+//! The climb: the runs of each rung, and the results at any moment.
 
-use super::bench_rungs::Beyond;
 use super::lesson;
 use super::result::RungResult;
 use super::rung::Rung;
-use super::sample::{found, notes};
-use super::sender::{SenderChoice, rung_sender};
-use crate::experiment::receive_paths::{self, RowPlan};
+use super::sample::{enter, notes, other_than_polled};
+use super::sender::rung_sender;
 use crate::measure::rounds::Case;
 use crate::output;
-use crate::signal::EndSignal;
 use crate::udp::labs::{Labs, note_each};
-use crate::udp::run::{Hosts, Purpose, UdpRun, attach};
+use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::runs::Runs;
-use anyhow::Result;
-use std::fmt;
+use crate::udp::sender::SenderChoice;
+use anyhow::{Result, ensure};
+use mpps_host::Grouped;
+use mpps_report::Quantity;
 use std::time::Duration;
 
 /// How long and how often.
@@ -30,163 +29,118 @@ pub(crate) struct ClimbSchedule {
     pub(crate) probe_cost: (u64, usize),
 }
 
-/// A step of the climb. Steps run in turn.
-#[derive(Debug)]
-pub(super) enum ClimbStep<'a> {
-    /// A rung of sockets.
-    Rung(Box<Rung>),
-    /// A row of a rung beyond sockets.
-    Row(RowPlan<'a>),
-}
-
-impl fmt::Display for ClimbStep<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rung(rung) => write!(f, "rung {} {}", rung.number, rung.name),
-            Self::Row(row) => row.fmt(f),
-        }
-    }
-}
+/// A rung, or one of its paths, and its runs.
+pub(super) type RungRuns = Case<Rung, UdpRun>;
 
 /// A climb under way.
 #[derive(Debug)]
 pub(super) struct Climb<'a> {
     pub(super) labs: &'a Labs,
-    pub(super) interrupt: &'a EndSignal,
     pub(super) schedule: ClimbSchedule,
     pub(super) choice: &'a SenderChoice,
-    pub(super) beyond: &'a [Beyond],
-    pub(super) beyond_sender: &'a receive_paths::PathSender,
-    /// True if drops can be counted by reason.
-    pub(super) has_probe: bool,
     /// True if what the receiving host does is shown while a rate is taken.
     pub(super) has_screens: bool,
 }
 
 impl Climb<'_> {
-    /// The runs of one step in one round.
-    pub(super) fn run(&self, case: &Case<ClimbStep<'_>, UdpRun>) -> Result<UdpRun> {
+    /// The runs of a rung in one round.
+    pub(super) fn run(&self, case: &RungRuns) -> Result<UdpRun> {
         if self.has_screens {
             output::above_bar(&case.plan.to_string())?;
         }
-        let is_first = case.samples.is_empty();
-        match &case.plan {
-            ClimbStep::Rung(rung) => self.run_rung(rung, is_first),
-            ClimbStep::Row(row) => row.run(self.schedule.time, is_first, self.purpose()),
-        }
-    }
-
-    /// The purpose of the runs that measure the rate.
-    fn purpose(&self) -> Purpose<'static> {
-        Purpose {
+        let purpose = Purpose {
             has_screens: self.has_screens,
             ..Purpose::default()
-        }
-    }
-
-    /// The first round has an exactness run, so that an interrupted climb has ledgers.
-    fn run_rung(&self, rung: &Rung, is_first: bool) -> Result<UdpRun> {
-        let (interrupt, time) = (self.interrupt, self.schedule.time);
-        let lab = self.labs.of(&rung.layout)?;
-        let hosts = Hosts { lab, interrupt };
-        let mut sample = rung.run(hosts, time, self.purpose())?;
-        if is_first && !interrupt.came() {
-            // Attached for this run only, because rates are taken with the probe off.
-            let probe = if self.has_probe { attach().ok() } else { None };
-            let purpose = Purpose::exact(probe.as_ref());
-            let mut exact = rung.run(hosts, self.schedule.exact_time, purpose)?.ledger;
-            let missed = probe.and_then(|probe| probe.overflowed().ok());
-            if let Some(missed) = missed.filter(|missed| *missed > 0) {
-                exact.note(format!("the drop probe missed {missed} drops"));
-            }
-            sample.exact = Some(exact);
-        }
-        Ok(sample)
+        };
+        let (trial, times) = (
+            &case.plan.trial,
+            (self.schedule.time, self.schedule.exact_time),
+        );
+        let run = trial.round(self.labs, times, case.samples.is_empty(), purpose)?;
+        // Where others deliver most packets the figure is not one of busy polling.
+        let polled = run.busy_polled();
+        ensure!(
+            !trial.path.polls_itself() || polled >= run.ledger.delivered.div_ceil(2),
+            "the receiver polled {} of {} packets itself, and {} delivered the others",
+            Grouped(polled),
+            Grouped(run.ledger.delivered),
+            other_than_polled(self.labs.of(&trial.layout)?)
+        );
+        Ok(run)
     }
 
     /// The results so far. Rungs that did not run yet are left out.
-    pub(super) fn results(&self, cases: &[Case<ClimbStep<'_>, UdpRun>]) -> Vec<RungResult> {
-        let (mut results, mut rows) = (Vec::new(), Vec::new());
-        for case in cases {
-            let skipped = case.unmeasured();
-            match &case.plan {
-                ClimbStep::Rung(rung) => {
-                    let found = result(self.labs, rung, skipped, &case.samples, self.choice);
-                    results.extend(found.map(|mut found| {
-                        found.notes.extend(case.stopped());
-                        found
-                    }));
-                }
-                ClimbStep::Row(row) => {
-                    let found = row.row(skipped, &case.samples);
-                    rows.extend(found.map(|mut found| {
-                        found.notes.extend(case.stopped());
-                        found
-                    }));
-                }
-            }
-        }
-        let beyond = self.beyond.iter();
-        results.extend(beyond.filter_map(|one| one.result(&rows, self.beyond_sender, self.choice)));
-        let claims = cases.iter().filter_map(|case| match &case.plan {
-            ClimbStep::Rung(rung) => Some(rung.claim()),
-            ClimbStep::Row(_) => None,
-        });
-        let beyond = self.beyond.iter().map(Beyond::claim);
-        lesson::judge(&mut results, &claims.chain(beyond).collect::<Vec<_>>());
+    pub(super) fn results(&self, cases: &[RungRuns]) -> Vec<RungResult> {
+        let of_rung = cases.chunk_by(|a, b| a.plan.number == b.plan.number);
+        let mut results: Vec<RungResult> = of_rung.filter_map(|one| self.fastest(one)).collect();
+        let claims: Vec<_> = cases.iter().map(|case| case.plan.claim()).collect();
+        lesson::judge(&mut results, &claims);
         results
     }
 
-    /// Of how many rungs, from the first, nothing will change any more.
-    pub(super) fn settled(&self, cases: &[Case<ClimbStep<'_>, UdpRun>], results: usize) -> usize {
-        let is_done = |case: &&Case<ClimbStep<'_>, UdpRun>| {
-            case.skipped.is_some() || case.samples.len() == self.schedule.repeats
-        };
-        let is_rung = |case: &&Case<ClimbStep<'_>, UdpRun>| matches!(case.plan, ClimbStep::Rung(_));
-        match cases.iter().all(|case| is_done(&case)) {
-            true => results,
-            false => cases.iter().take_while(is_done).filter(is_rung).count(),
+    /// The result of the fastest path of a rung, with a note on the others.
+    fn fastest(&self, paths: &[RungRuns]) -> Option<RungResult> {
+        let rate = |found: &RungResult| found.runs.mpps_median.unwrap_or(-1.0);
+        let found = paths.iter().filter_map(|case| self.result(case));
+        let mut best = found.rev().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+        if paths.len() > 1 && best.runs.skipped.is_none() {
+            let said = paths.iter().map(|case| {
+                let variant = case.plan.trial.path.variant;
+                match (case.unmeasured(), Runs::of(&case.samples).mpps_median) {
+                    (None, Some(rate)) => format!("{variant} {}", Quantity::Mpps(rate)),
+                    (why, _) => {
+                        let why = why.as_deref().unwrap_or("not run");
+                        format!("{variant} skipped: {why}")
+                    }
+                }
+            });
+            let said = said.collect::<Vec<_>>().join("; ");
+            best.notes
+                .push(format!("ways to wait, the fastest is shown: {said}"));
         }
+        Some(best)
     }
-}
 
-/// The result of a rung and its repeats so far; none if it was not reached.
-fn result(
-    labs: &Labs,
-    rung: &Rung,
-    skipped: Option<String>,
-    samples: &[UdpRun],
-    choice: &SenderChoice,
-) -> Option<RungResult> {
-    let describe = |found, runs| RungResult {
-        rung: rung.number.to_owned(),
-        name: rung.name.to_owned(),
-        lesson: rung.lesson.to_owned(),
-        article_mpps: rung.article_mpps,
-        runs,
-        ..found
-    };
-    let mut notes = rung.notes.clone();
-    if skipped.is_some() {
-        let found = RungResult {
-            notes,
+    /// The result of a path of a rung and its repeats so far; none if it was not reached.
+    fn result(&self, case: &RungRuns) -> Option<RungResult> {
+        let (rung, trial) = (&case.plan, &case.plan.trial);
+        let mut result = RungResult {
+            rung: rung.number.to_owned(),
+            name: rung.name.to_owned(),
+            lesson: rung.lesson.to_owned(),
+            article_mpps: rung.article_mpps,
+            taken_by: trial.path.taken_by(),
+            runs: Runs::skipped(case.unmeasured()),
+            notes: rung.notes.clone(),
             ..RungResult::default()
         };
-        return Some(describe(found, Runs::skipped(skipped)));
+        if result.runs.skipped.is_some() {
+            return Some(result);
+        }
+        enter(
+            &mut result,
+            self.labs.of(&trial.layout).ok()?,
+            rung,
+            case.samples.last()?,
+        );
+        let of_samples = case.samples.iter().flat_map(|run| notes(rung, run));
+        let all: Vec<String> = rung.sharing().into_iter().chain(of_samples).collect();
+        note_each(&mut result.notes, &all);
+        result.notes.extend(case.stopped());
+        result.runs = Runs::of(&case.samples).or_last();
+        let why = rung
+            .own_sender
+            .unwrap_or_else(|| self.choice.why(trial.sender));
+        let ledgers = &result.runs.sample_ledgers;
+        result.sender = Some(rung_sender(trial.sender, why, self.choice, ledgers));
+        Some(result)
     }
-    let of_samples = samples.iter().flat_map(|run| self::notes(rung, run));
-    let all: Vec<String> = rung.sharing().into_iter().chain(of_samples).collect();
-    note_each(&mut notes, &all);
-    let last = found(labs.of(&rung.layout).ok()?, rung, samples.last()?);
-    let runs = Runs::of(samples);
-    let why = match rung.keeps_sender {
-        true => "the rung is about this sender",
-        false => choice.why(rung.sender),
-    };
-    let found = RungResult {
-        sender: Some(rung_sender(rung.sender, why, choice, &runs.sample_ledgers)),
-        notes,
-        ..last
-    };
-    Some(describe(found, runs))
+
+    /// Of how many rungs, from the first, nothing will change any more.
+    pub(super) fn settled(&self, cases: &[RungRuns]) -> usize {
+        let is_done =
+            |case: &RungRuns| case.skipped.is_some() || case.samples.len() == self.schedule.repeats;
+        let of_rung = cases.chunk_by(|a, b| a.plan.number == b.plan.number);
+        of_rung.take_while(|one| one.iter().all(is_done)).count()
+    }
 }

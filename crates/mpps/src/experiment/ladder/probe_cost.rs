@@ -1,7 +1,6 @@
 //! The cost of the drop probe for one dropped packet.
 
 use crate::measure::samples::median;
-use crate::signal::EndSignal;
 use crate::udp::labs::Labs;
 use crate::udp::sender::PORT;
 use anyhow::Result;
@@ -21,7 +20,6 @@ const CLOSED: u16 = PORT + 1;
 pub(super) fn drop_probe_ns(
     labs: &Labs,
     cpu: usize,
-    interrupt: &EndSignal,
     (packets, turns): (u64, usize),
 ) -> Result<Option<f64>> {
     // A thread beside the sender would be late, and its ring full.
@@ -42,7 +40,7 @@ pub(super) fn drop_probe_ns(
         })?;
         with.push(ns_per_drop()?);
         drop(probe);
-        if interrupt.came() {
+        if labs.interrupt.came() {
             return Ok(None);
         }
     }

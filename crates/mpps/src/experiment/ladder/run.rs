@@ -1,21 +1,17 @@
 //! From the plan of a climb to its result.
 
-use super::bench_rungs::{self, Beyond};
-use super::climb::{Climb, ClimbSchedule, ClimbStep};
+use super::climb::{Climb, ClimbSchedule, RungRuns};
 use super::probe_cost::drop_probe_ns;
 use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
-use super::rung::Rung;
-use super::selection::Selection;
-use super::sender::SenderChoice;
-use crate::experiment::receive_paths::{self, PathLab};
+use super::selection::{place, selected};
 use crate::machine;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
 use crate::udp::RATE_DEFINITION;
-use crate::udp::labs::{Labs, note_each};
-use crate::udp::path::Path;
+use crate::udp::labs::Labs;
 use crate::udp::roles::CpuLayout;
-use crate::udp::run::{UdpRun, attach};
+use crate::udp::run::attach;
+use crate::udp::sender::SenderChoice;
 use anyhow::{Result, bail};
 use mpps_lab::{Delivery, Lab};
 
@@ -43,76 +39,37 @@ pub(crate) fn run(
     session: &Session,
     mut tell: impl FnMut(&LabResult, Option<&RungResult>),
 ) -> Result<LabResult> {
-    let (mut layout, choice, schedule) = (plan.layout.clone(), plan.choice.clone(), plan.schedule);
-    let mut labs = Labs::new(&mut layout)?;
-    let choice = choice.reaching(&layout);
-    let mut chosen = Selection::new(&layout, &choice, plan.only, plan.all)?;
+    let mut labs = Labs::new(&session.interrupt);
+    let layout = labs.usual(plan.layout.clone())?;
+    let choice = plan.choice.clone().reaching(&layout);
     // Some rungs have their packets delivered in another way than most.
-    for rung in &chosen.rungs {
-        labs.add(&rung.layout)?;
-    }
-    labs.place(&mut layout);
-    chosen.place(&labs);
+    let mut rungs = selected(&layout, &choice, plan.only, plan.all)?;
+    place(&mut rungs, &mut labs)?;
     let mut result = beginning(&choice, session, &layout, labs.of(&layout)?)?;
-    let sender = bench_rungs::sender(&choice)?;
-    let mut stages = Vec::new();
-    if !chosen.beyond.is_empty() {
-        match bench_rungs::stage(&sender, &layout, &session.interrupt) {
-            Ok(stage) => stages.push(stage),
-            Err(error) => {
-                let note = format!("rungs beyond sockets are left out: {error:#}");
-                result.notes.push(note);
-            }
-        }
-    }
-    let of_stages = stages.iter().map(|stage| &stage.lab);
-    let of_labs = labs.iter().chain(of_stages);
-    note_each(&mut result.notes, of_labs.flat_map(Lab::notes));
+    labs.note(&mut result.notes);
     let has_probe = note_probe(&mut result.notes);
     let climb = Climb {
         labs: &labs,
-        interrupt: &session.interrupt,
-        schedule,
+        schedule: plan.schedule,
         choice: &choice,
-        beyond: &chosen.beyond,
-        beyond_sender: &sender,
-        has_probe,
         has_screens: plan.has_screens,
     };
-    let mut cases = cases(chosen.rungs, &chosen.beyond, &stages);
+    let mut cases: Vec<RungRuns> = rungs
+        .into_iter()
+        .map(|rung| Case::new(rung.clone(), rung.skipped))
+        .collect();
     tell(&result, None);
-    take_turns(
-        &climb,
-        layout.senders[0],
-        &mut cases,
-        session,
-        &mut result,
-        tell,
-    )?;
+    // The drop probe's cost is measured with this CPU as the sender's.
+    let probed = has_probe.then_some(layout.senders[0]);
+    take_turns(&climb, probed, &mut cases, session, &mut result, tell)?;
     Ok(result)
-}
-
-/// Every rung of sockets, and the rows of those beyond.
-fn cases<'a>(
-    rungs: Vec<Rung>,
-    beyond: &[Beyond],
-    stages: &'a [PathLab<'a>],
-) -> Vec<Case<ClimbStep<'a>, UdpRun>> {
-    let rungs = rungs.into_iter().map(|rung| {
-        let skipped = rung.skipped.clone();
-        Case::new(ClimbStep::Rung(Box::new(rung)), skipped)
-    });
-    let paths: Vec<Path> = beyond.iter().flat_map(Beyond::paths).copied().collect();
-    let rows = receive_paths::cases(stages, &paths).into_iter();
-    let rows = rows.map(|row| Case::new(ClimbStep::Row(row.plan), row.skipped));
-    rungs.chain(rows).collect()
 }
 
 /// Runs every case, as often as the schedule says, and enters what is known of them.
 fn take_turns(
     climb: &Climb<'_>,
-    sender_cpu: usize,
-    cases: &mut [Case<ClimbStep<'_>, UdpRun>],
+    probed: Option<usize>,
+    cases: &mut [RungRuns],
     session: &Session,
     result: &mut LabResult,
     mut tell: impl FnMut(&LabResult, Option<&RungResult>),
@@ -130,7 +87,7 @@ fn take_turns(
             result.rungs = climb.results(cases);
             result.answer = Some(LadderAnswer::of(&result.rungs));
             session.keep(result);
-            let settled = climb.settled(cases, result.rungs.len());
+            let settled = climb.settled(cases);
             for rung in &result.rungs[told..settled] {
                 tell(result, Some(rung));
             }
@@ -144,8 +101,8 @@ fn take_turns(
         let why = cases.iter().find_map(|case| case.skipped.clone());
         bail!("no rung could be measured: {}", why.unwrap_or_default());
     }
-    if complete && climb.has_probe {
-        let cost = drop_probe_ns(climb.labs, sender_cpu, interrupt, schedule.probe_cost)?;
+    if let (true, Some(cpu)) = (complete, probed) {
+        let cost = drop_probe_ns(climb.labs, cpu, schedule.probe_cost)?;
         result.drop_probe_ns = cost.filter(|ns| *ns > 0.0);
         if cost.is_some() && result.drop_probe_ns.is_none() {
             let note = "the drop probe's cost was lost in the noise of this machine";

@@ -1,10 +1,11 @@
 //! The table of the rungs: what each one sets up, what the article measured, and what it teaches.
 
 use super::lesson::Point;
-use super::rung::{Rung, RungReceiver, RungTracking};
-use super::sender::SenderChoice;
-use crate::udp::roles::{ARTICLE_PLACES, CpuLayout, distinct};
-use crate::udp::sender::LabSender;
+use super::rung::Rung;
+use crate::udp::path::{BUSY_POLLING, PATHS, Path, SOCKET, TRAINS};
+use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
+use crate::udp::sender::{LabSender, SenderChoice};
+use crate::udp::trial::{FlowTracking, Trial, TrialSockets};
 use mpps_host::Station;
 use mpps_lab::Delivery;
 
@@ -15,6 +16,11 @@ const LONG_TRAIN: u16 = 64;
 /// The kernel's hash spreads them by source port, and not by destination where the sockets are bound
 /// to the wildcard address.
 const SPREAD_FLOWS: usize = 16;
+/// Messages of one `sendmmsg`, as in the article.
+const BATCH: usize = 1024;
+/// The same where flows take turns: a longer one would fill one receiver's socket and leave the
+/// others without packets.
+const FLOW_BATCH: usize = 16;
 
 /// The ladder for a host, lowest rung first. A rung whose threads this host cannot give a CPU each is
 /// skipped, unless `all` are to run.
@@ -23,26 +29,28 @@ pub(crate) fn rungs(layout: &CpuLayout, choice: &SenderChoice, all: bool) -> Vec
     rungs.extend(several_queues(layout, all));
     rungs.extend(today(layout, all));
     for rung in &mut rungs {
-        if !rung.keeps_sender {
-            rung.sender = choice.sender;
-            let unreached = rung.sender_cpus().is_err();
+        let trial = &mut rung.trial;
+        if rung.own_sender.is_none() {
+            trial.sender = choice.sender;
+            let unreached = trial.sender_cpus().is_err();
             if let Some(other) = choice.otherwise().filter(|_| unreached) {
-                rung.sender = other;
+                trial.sender = other;
             }
         }
-        let unreached = rung.sender_cpus().err();
+        let unreached = trial.sender_cpus().err();
         rung.skipped = rung.skipped.take().or(unreached);
-        if rung.layout.has_changed_places(layout) {
+        if trial.layout.has_changed_places(layout) {
             let places = "the senders have left their CPUs to the application, and taken its own";
             rung.notes.push(places.to_owned());
         }
-        if rung.layout.delivery == Delivery::SoftInterrupt && rung.layout.senders != layout.senders
-        {
+        let is_soft = trial.layout.delivery == Delivery::SoftInterrupt;
+        if is_soft && trial.layout.senders != layout.senders {
             let serve = "each sender serves a queue in its soft interrupts: there are too few CPUs for \
                          senders, queues and application each";
             rung.notes.push(serve.to_owned());
         }
     }
+    rungs.extend(beyond(layout, choice));
     rungs
 }
 
@@ -55,17 +63,13 @@ impl Rung {
             lesson: "",
             point: Point::Reference,
             article_mpps: None,
-            targets: &[1],
-            flows: 1,
-            one_port: false,
-            sockets: RungReceiver::Shared(1),
-            layout: layout.clone(),
+            trial: Trial {
+                sockets: TrialSockets::Shared(1),
+                batch: BATCH,
+                ..Trial::new(layout.clone(), SOCKET, LabSender::Socket { train: 1 })
+            },
             place: None,
-            gro: false,
-            sender: LabSender::Socket { train: 1 },
-            keeps_sender: false,
-            busy_poll_us: None,
-            tracking: None,
+            own_sender: None,
             skipped: None,
             notes: Vec::new(),
         }
@@ -91,36 +95,46 @@ impl Rung {
     /// With these CPUs, or why it cannot have them.
     fn at(mut self, place: Result<CpuLayout, String>) -> Self {
         match place {
-            Ok(layout) => self.layout = layout,
+            Ok(layout) => self.trial.layout = layout,
             Err(why) => self.skipped = Some(why),
         }
         self
     }
 
     /// With a sending thread to each of these addresses.
-    fn to(self, targets: &'static [u8]) -> Self {
-        Self { targets, ..self }
+    fn to(mut self, targets: &'static [u8]) -> Self {
+        self.trial.targets = targets;
+        self
     }
 
-    /// Received so, over four queues.
-    fn by(self, sockets: RungReceiver) -> Self {
-        Self {
-            sockets,
-            ..self.to(&[1, 2, 3, 4])
-        }
+    /// Received by these sockets, over four queues.
+    fn by(mut self, sockets: TrialSockets) -> Self {
+        self.trial.sockets = sockets;
+        self.to(&[1, 2, 3, 4])
     }
 
     /// By flows that reach several sockets.
-    fn spread(self) -> Self {
-        Self {
-            flows: SPREAD_FLOWS,
-            ..self
-        }
+    fn spread(mut self) -> Self {
+        (self.trial.flows, self.trial.batch) = (SPREAD_FLOWS, FLOW_BATCH);
+        self
+    }
+
+    /// On this path.
+    fn on(mut self, path: Path) -> Self {
+        self.trial.path = path;
+        self
+    }
+
+    /// With the connections of its packets tracked, or not.
+    fn tracked(mut self, how: FlowTracking) -> Self {
+        self.trial.tracking = Some(how);
+        self
     }
 
     /// With a CPU for each queue and each of this number of receiving threads.
     fn on_own_cpus(self, threads: usize, all: bool) -> Self {
-        let place = self.layout.with_cpus(self.queues().len(), threads);
+        let trial = &self.trial;
+        let place = trial.layout.with_cpus(trial.queues().len(), threads);
         match place {
             Err(_) if all => self,
             place => self.at(place),
@@ -145,18 +159,15 @@ fn one_queue(layout: &CpuLayout) -> Vec<Rung> {
                 Point::Above("1"),
             )
             .article([0.360, 0.374]),
-        Rung {
-            tracking: Some(RungTracking::On),
-            ..rung("2b", "connections tracked").teaches(
+        rung("2b", "connections tracked")
+            .teaches(
                 "the firewall looks up the connection of each packet",
                 Point::Below("2"),
             )
-        },
-        Rung {
-            tracking: Some(RungTracking::Off),
-            ..rung("2c", "connections not tracked (notrack)")
-                .teaches("a rule for the port ends that", Point::Above("2b"))
-        },
+            .tracked(FlowTracking::On),
+        rung("2c", "connections not tracked (notrack)")
+            .teaches("a rule for the port ends that", Point::Above("2b"))
+            .tracked(FlowTracking::Off),
         rung("3", "two senders, one address")
             .teaches(
                 "one address is one receive queue is one CPU: the queue overflows",
@@ -197,12 +208,20 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
         )
         .article([1.4, 1.4])
         .spread()
-        .by(RungReceiver::Addressed(4))
+        .by(TrialSockets::Addressed(4))
         .on_own_cpus(4, all);
     let elsewhere = match &aligned.skipped {
         Some(why) => Err(why.clone()),
-        None => aligned.layout.on_another_node(4),
+        None => aligned.trial.layout.on_another_node(4),
     };
+    let mut one_port = rung("8a", "four sockets, one source port")
+        .teaches(
+            "a group on the wildcard address is looked up without the destination: senders that \
+             differ in it only reach one socket",
+            Point::OneSocket,
+        )
+        .by(TrialSockets::ReusePort(4));
+    one_port.trial.one_port = true;
     [
         rung("5", "two addresses, two queues")
             .teaches("more addresses are more queues", Point::Above("2"))
@@ -215,39 +234,33 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
                 Point::LostAt(Station::Socket),
             )
             .article([0.437, 0.437])
-            .by(RungReceiver::Shared(1))
+            .by(TrialSockets::Shared(1))
             .on_own_cpus(1, all),
         rung("7", "two threads, one socket")
-            .teaches("two threads on one socket receive less than one thread of two queues", Point::Below("5"))
+            .teaches(
+                "two threads on one socket receive less than one thread of two queues",
+                Point::Below("5"),
+            )
             .article([0.461, 0.495])
-            .by(RungReceiver::Shared(2))
+            .by(TrialSockets::Shared(2))
             .on_own_cpus(2, all),
-        Rung {
-            one_port: true,
-            ..rung("8a", "four sockets, one source port")
-                .teaches(
-                    "a group on the wildcard address is looked up without the destination: senders that \
-                     differ in it only reach one socket",
-                    Point::OneSocket,
-                )
-                .by(RungReceiver::ReusePort(4))
-        },
+        one_port,
         rung("8b", "four sockets, 64 flows")
             .teaches("a hash of the source port spreads the flows", Point::Spread)
             .spread()
-            .by(RungReceiver::ReusePort(4))
+            .by(TrialSockets::ReusePort(4))
             .on_own_cpus(4, all),
         rung("8c", "four sockets, 4 flows")
             .teaches("few flows collide: sockets stay idle", Point::Idle)
             .article([1.114, 1.147])
-            .by(RungReceiver::ReusePort(4))
+            .by(TrialSockets::ReusePort(4))
             .on_own_cpus(4, all),
         aligned,
         rung("9b", "four sockets, other node")
             .teaches("the way to another NUMA node costs", Point::Below("9a"))
             .article([1.0, 1.0])
             .spread()
-            .by(RungReceiver::Addressed(4))
+            .by(TrialSockets::Addressed(4))
             .at(elsewhere),
     ]
 }
@@ -255,39 +268,92 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
 /// Rungs that the article did not have.
 fn today(layout: &CpuLayout, all: bool) -> [Rung; 4] {
     let rung = |number, name| Rung::new(layout, number, name);
-    let steered = rung("10", "sockets steered by CPU")
+    let mut steered = rung("10", "sockets steered by CPU")
         .teaches("classic BPF in place of a hash: no collision", Point::Busy)
         .spread()
-        .by(RungReceiver::Steered(4))
+        .by(TrialSockets::Steered(4))
         .on_own_cpus(4, all);
-    let queue_cpus = distinct(steered.layout.queues.clone());
+    steered.trial.sockets = TrialSockets::Steered(steered.trial.steered_cpus().len());
+    let mut trains = rung("12", "GSO sender, GRO receiver, 1 flow")
+        .teaches("the sender's stack handles trains, too", Point::Above("2"))
+        .on(TRAINS);
+    trains.own_sender = Some("the rung is about this sender");
+    trains.trial.sender = LabSender::Socket { train: LONG_TRAIN };
     [
-        Rung {
-            sockets: RungReceiver::Steered(queue_cpus.len()),
-            ..steered
-        },
-        Rung {
-            gro: true,
-            ..rung("11", "GRO receiver, 1 flow").teaches(
+        steered,
+        rung("11", "GRO receiver, 1 flow")
+            .teaches(
                 "the stack handles trains and not datagrams",
                 Point::Above("2"),
             )
-        },
-        Rung {
-            gro: true,
-            sender: LabSender::Socket { train: LONG_TRAIN },
-            keeps_sender: true,
-            ..rung("12", "GSO sender, GRO receiver, 1 flow")
-                .teaches("the sender's stack handles trains, too", Point::Above("2"))
-        },
-        Rung {
-            busy_poll_us: Some(50),
-            ..rung("13", "busy polling").teaches(
+            .on(TRAINS),
+        trains,
+        rung("13", "busy polling")
+            .teaches(
                 "the receiver asks the queue instead of being woken",
                 Point::Above("2"),
             )
-        },
+            .on(BUSY_POLLING),
     ]
+}
+
+/// Rungs beyond recvmmsg: number, name, lesson, and the paths of `mpps bench`. The fastest of these is
+/// the rung's.
+const BEYOND: [(&str, &str, &str, &[&str]); 5] = [
+    (
+        "14",
+        "io_uring",
+        "packets come without a call for each batch",
+        &["io_uring"],
+    ),
+    (
+        "15",
+        "packet_mmap, taken",
+        "a ring shared with the kernel: one copy and no call per packet",
+        &["packet_mmap/take"],
+    ),
+    (
+        "16",
+        "AF_XDP, copy",
+        "packets leave the stack before it begins",
+        &["af_xdp/poll", "af_xdp/spin", "af_xdp/busy-poll"],
+    ),
+    (
+        "17",
+        "AF_XDP, zero-copy",
+        "the card writes into the memory of the program",
+        &["af_xdp/auto"],
+    ),
+    (
+        "18",
+        "XDP drop, the ceiling",
+        "what the driver delivers if no program receives it",
+        &["xdp_drop/packet-untouched"],
+    ),
+];
+const NO_ZERO_COPY: &str = "a veth has no zero-copy; on a card whose driver has it: mpps recv --backend \
+                            af_xdp --copy zero";
+
+/// A rung for each of their paths: of one queue, which the strongest sender's CPU serves.
+fn beyond(layout: &CpuLayout, choice: &SenderChoice) -> Vec<Rung> {
+    let mut rungs = Vec::new();
+    for (number, name, lesson, keys) in BEYOND {
+        let paths = PATHS.iter().filter(|path| keys.contains(&&*path.key()));
+        rungs.extend(paths.map(|path| {
+            let point = match path.is_rule() {
+                true => Point::Reference,
+                false => Point::Above("2"),
+            };
+            let strongest = "the strongest sender of this machine";
+            Rung {
+                trial: Trial::new(layout.one_queue(), *path, choice.strongest()),
+                own_sender: (!choice.asked).then_some(strongest),
+                skipped: (number == "17").then(|| NO_ZERO_COPY.to_owned()),
+                ..Rung::new(layout, number, name).teaches(lesson, point)
+            }
+        }));
+    }
+    rungs
 }
 
 #[cfg(test)]
@@ -297,23 +363,25 @@ mod places;
 mod tests {
     use super::*;
     use crate::udp::roles::tests::two_cpus;
+    use crate::udp::sender::{GeneratorChoice, source_port};
 
     #[test]
     fn every_sending_thread_has_source_ports_of_its_own() {
-        let choice = SenderChoice::new(None, Some(4)).unwrap();
+        let choice = SenderChoice::new(None, Some(4), 4).unwrap();
         for rung in rungs(&two_cpus(), &choice, true) {
-            assert!(rung.flow_count() <= 64 && (!rung.one_port || rung.number == "8a"));
-            if rung.one_port {
+            let trial = &rung.trial;
+            assert!(trial.flow_count() <= 64 && (!trial.one_port || rung.number == "8a"));
+            if trial.one_port {
                 continue;
             }
-            let threads = 0..rung.targets.len();
+            let threads = 0..trial.targets.len();
             let ports = threads.flat_map(|thread| {
-                let first = usize::from(rung.source_port(65_400, thread));
-                first..first + rung.flows
+                let first = source_port(trial.flow_count(), trial.nth_flow(thread)).unwrap();
+                usize::from(first)..usize::from(first) + trial.flows
             });
             let mut ports: Vec<usize> = ports.collect();
             let is_spread = ["8b", "9a", "9b", "10"].contains(&rung.number);
-            let flows = if is_spread { 64 } else { rung.targets.len() };
+            let flows = if is_spread { 64 } else { trial.targets.len() };
             assert_eq!(ports.len(), flows, "rung {}", rung.number);
             ports.sort_unstable();
             ports.dedup();
@@ -324,14 +392,10 @@ mod tests {
     #[test]
     fn sending_threads_share_a_cpu_or_not_by_who_sends() {
         let rung = |senders: &[usize], targets: &'static [u8], sender| {
-            let mut rung = Rung::new(&two_cpus(), "3", "two senders");
-            rung.layout.senders = senders.to_vec();
-            let notes = Rung {
-                targets,
-                sender,
-                ..rung
-            }
-            .sharing();
+            let mut rung = Rung::new(&two_cpus(), "3", "two senders").to(targets);
+            rung.trial.layout.senders = senders.to_vec();
+            rung.trial.sender = sender;
+            let notes = rung.sharing();
             notes.into_iter().find(|note| note.contains("sending"))
         };
         let (socket, xdp) = (LabSender::Socket { train: 4 }, LabSender::Generator);
@@ -344,5 +408,19 @@ mod tests {
         assert_eq!(rung(&[8, 9, 10, 11], &[1, 2], xdp), None);
         let four = rung(&[8, 9], &[1, 2, 1, 2], socket);
         assert_eq!(four.as_deref(), Some("4 sending threads share 2 CPUs"));
+    }
+
+    #[test]
+    fn each_rung_beyond_sockets_has_its_paths() {
+        let choice = SenderChoice::new(Some(GeneratorChoice::Sendmmsg), Some(8), 4).unwrap();
+        let rungs = beyond(&two_cpus(), &choice);
+        let paths = BEYOND.iter().map(|(.., keys)| keys.len()).sum::<usize>();
+        assert_eq!(rungs.len(), paths);
+        for rung in rungs {
+            assert_eq!(rung.skipped.is_some(), rung.number == "17");
+            assert_eq!(rung.trial.path.is_rule(), rung.number == "18");
+            assert_eq!(rung.trial.sender, LabSender::Socket { train: 8 });
+            assert_eq!(rung.trial.sender_cpus(), Ok(vec![0]));
+        }
     }
 }

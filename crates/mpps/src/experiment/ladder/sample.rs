@@ -2,32 +2,33 @@
 //! hosts.
 
 use super::result::{PathTaken, QueueShare, RungCpuBusy, RungResult, ThreadShare};
-use super::rung::{Rung, RungReceiver};
+use super::rung::Rung;
+use crate::udp::TakenBy;
 use crate::udp::limit::{self, CpuTasks};
 use crate::udp::run::UdpRun;
 use crate::udp::sender::{LabSender, SEND_BUFFER_BYTES};
+use crate::udp::trial::TrialSockets;
 use mpps_io::RxReport;
 use mpps_lab::{Delivery, Lab};
 
-/// The part of a rung's result that comes from its last run.
-pub(super) fn found(lab: &Lab, rung: &Rung, run: &UdpRun) -> RungResult {
+/// Enters the part of a rung's result that comes from its last run.
+pub(super) fn enter(result: &mut RungResult, lab: &Lab, rung: &Rung, run: &UdpRun) {
+    let layout = &rung.trial.layout;
     let places = CpuTasks {
         roles: &|cpu| rung.roles(cpu),
-        is_unpinned: rung.layout.applications.is_empty(),
-        delivery: rung.layout.delivery,
+        is_unpinned: layout.applications.is_empty(),
+        delivery: layout.delivery,
     };
-    RungResult {
-        threads: thread_shares(rung, &run.rx),
-        cpu_busy: cpu_busy(rung, &run.busy),
-        limited_by: Some(limit::judge(run, &places)),
-        path: Some(path(lab, rung, run)),
-        ..RungResult::default()
-    }
+    result.threads = thread_shares(rung, &run.rx);
+    result.cpu_busy = cpu_busy(rung, &run.busy);
+    result.limited_by = Some(limit::judge(run, &places));
+    let is_socket = result.taken_by == TakenBy::Socket;
+    result.path = is_socket.then(|| path(lab, rung, run));
 }
 
 /// Which way the packets took, by the counter that only that way moves.
 fn path(lab: &Lab, rung: &Rung, run: &UdpRun) -> PathTaken {
-    let delivery = rung.layout.delivery;
+    let delivery = rung.trial.layout.delivery;
     let interface = lab.receiver().interface();
     let receiver = &run.receiver;
     let queues: Vec<QueueShare> = run
@@ -47,7 +48,7 @@ fn path(lab: &Lab, rung: &Rung, run: &UdpRun) -> PathTaken {
         wakes,
     );
     let (way, (counter, count)) = match delivery {
-        _ if rung.busy_poll_us.is_some() && busy_polled > 0 => (
+        _ if rung.trial.path.polls_itself() && busy_polled > 0 => (
             match delivery {
                 Delivery::ThreadedNapi => {
                     "veth ring → NAPI, polled by the receiver or by its kernel thread"
@@ -101,6 +102,12 @@ fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<RungCpuBusy> {
 /// Notes on facts that the figures of a run do not show.
 pub(super) fn notes(rung: &Rung, run: &UdpRun) -> Vec<String> {
     let mut notes = Vec::new();
+    if rung.is_beyond() {
+        notes.push(format!("works as: {}", run.mode));
+    }
+    if rung.trial.path.is_rule() {
+        notes.push("no program receives: the rate is what the rule dropped and counted".to_owned());
+    }
     if let Some(bytes) = run
         .send_buffer_bytes
         .filter(|bytes| *bytes < SEND_BUFFER_BYTES)
@@ -112,7 +119,7 @@ pub(super) fn notes(rung: &Rung, run: &UdpRun) -> Vec<String> {
     }
     let blocked: u64 = run.tx.iter().map(|report| report.blocked).sum();
     if blocked > 0 {
-        let full = match rung.sender {
+        let full = match rung.trial.sender {
             LabSender::Socket { .. } => "the send buffer was full at times",
             LabSender::Generator => "the generator had to wait for pages at times",
         };
@@ -133,7 +140,7 @@ pub(super) fn other_than_polled(lab: &Lab) -> &'static str {
 }
 
 fn thread_shares(rung: &Rung, reports: &[RxReport]) -> Vec<ThreadShare> {
-    let shared = matches!(rung.sockets, RungReceiver::Shared(_));
+    let shared = matches!(rung.trial.sockets, TrialSockets::Shared(_));
     let share = |(thread, report): (usize, &RxReport)| {
         let received = report.counters.datagrams;
         ThreadShare {

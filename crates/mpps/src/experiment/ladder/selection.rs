@@ -1,80 +1,65 @@
 //! Which rungs of the ladder are climbed.
 
-use super::bench_rungs::{BEYOND, Beyond};
 use super::rung::Rung;
 use super::rungs::rungs;
-use super::sender::SenderChoice;
 use crate::udp::labs::Labs;
 use crate::udp::roles::CpuLayout;
+use crate::udp::sender::SenderChoice;
 use anyhow::{Result, ensure};
 
-/// Rungs of the ladder, lowest first.
-#[derive(Debug)]
-pub(crate) struct Selection {
-    pub(crate) rungs: Vec<Rung>,
-    pub(crate) beyond: Vec<Beyond>,
+/// Selects the rungs that `--only` names, or all if it names none. `4` means 4a to 4d, because there
+/// is no rung 4. Rungs that need more CPUs than this host has are skipped, unless `all` is set.
+///
+/// # Errors
+/// If there is no such rung.
+pub(crate) fn selected(
+    layout: &CpuLayout,
+    choice: &SenderChoice,
+    only: &[String],
+    all: bool,
+) -> Result<Vec<Rung>> {
+    let mut rungs = rungs(layout, choice, all);
+    let numbers: Vec<&str> = rungs.iter().map(|rung| rung.number).collect();
+    let names = |number: &str, wanted: &str| {
+        let wanted = wanted.trim();
+        let plain = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        number == wanted || plain == wanted && !numbers.contains(&wanted)
+    };
+    for wanted in only {
+        ensure!(
+            numbers.iter().any(|number| names(number, wanted)),
+            "--only {wanted}: no such rung; `mpps lab --list` names them"
+        );
+    }
+    rungs.retain(|rung| only.is_empty() || only.iter().any(|wanted| names(rung.number, wanted)));
+    Ok(rungs)
 }
 
-impl Selection {
-    /// Selects the rungs that `--only` names, or all if it names none. `4` means 4a to 4d, because
-    /// there is no rung 4. Rungs that need more CPUs than this host has are skipped, unless `all`
-    /// is set.
-    ///
-    /// # Errors
-    /// If there is no such rung.
-    pub(crate) fn new(
-        layout: &CpuLayout,
-        choice: &SenderChoice,
-        only: &[String],
-        all: bool,
-    ) -> Result<Self> {
-        let (mut rungs, mut beyond) = (rungs(layout, choice, all), BEYOND.to_vec());
-        let numbers = rungs.iter().map(|rung| rung.number);
-        let numbers: Vec<&str> = numbers
-            .chain(beyond.iter().map(|rung| rung.number))
-            .collect();
-        let names = |number: &str, wanted: &str| {
-            let wanted = wanted.trim();
-            let plain = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-            number == wanted || plain == wanted && !numbers.contains(&wanted)
+/// Makes the lab of each rung, and finds out which rungs cannot run there.
+pub(super) fn place(rungs: &mut [Rung], labs: &mut Labs) -> Result<()> {
+    for rung in rungs.iter_mut().filter(|rung| rung.skipped.is_none()) {
+        rung.trial.layout = labs.add(rung.trial.layout.clone())?;
+        rung.skipped = labs.lacks_threads(&rung.trial.layout).map(str::to_owned);
+        if rung.is_beyond() {
+            rung.skipped = rung.skipped.take().or_else(|| rung.trial.obstacle(labs));
+        }
+    }
+    Ok(())
+}
+
+/// The rungs as `--list` has them: number, name, and lesson or why it is skipped.
+pub(crate) fn lines(rungs: &[Rung]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for rung in rungs {
+        let Rung { number, name, .. } = rung;
+        let rest = match &rung.skipped {
+            Some(reason) => format!("skipped: {reason}"),
+            None => rung.lesson.to_owned(),
         };
-        for wanted in only {
-            ensure!(
-                numbers.iter().any(|number| names(number, wanted)),
-                "--only {wanted}: no such rung; `mpps lab --list` names them"
-            );
-        }
-        let keep =
-            |number: &str| only.is_empty() || only.iter().any(|wanted| names(number, wanted));
-        rungs.retain(|rung| keep(rung.number));
-        beyond.retain(|rung| keep(rung.number));
-        Ok(Self { rungs, beyond })
+        lines.push(format!("{number:>3}  {name:<32} {rest}"));
     }
-
-    /// Notes of each rung whether the lab that it runs in could place its queues.
-    pub(crate) fn place(&mut self, labs: &Labs) {
-        for rung in &mut self.rungs {
-            labs.place(&mut rung.layout);
-            if rung.skipped.is_none() {
-                rung.skipped = labs.lacks_threads(&rung.layout).map(str::to_owned);
-            }
-        }
-    }
-
-    /// The rungs as `--list` has them: number, name, and lesson or why it is skipped.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let line = |number: &str, name: &str, rest: &str| format!("{number:>3}  {name:<32} {rest}");
-        let rungs = self.rungs.iter().map(|rung| match &rung.skipped {
-            Some(reason) => line(rung.number, rung.name, &format!("skipped: {reason}")),
-            None => line(rung.number, rung.name, rung.lesson),
-        });
-        let beyond = self.beyond.iter();
-        let beyond = beyond.map(|rung| match rung.skipped {
-            Some(reason) => line(rung.number, rung.name, &format!("skipped: {reason}")),
-            None => line(rung.number, rung.name, rung.lesson),
-        });
-        rungs.chain(beyond).collect()
-    }
+    lines.dedup();
+    lines
 }
 
 #[cfg(test)]
@@ -84,10 +69,10 @@ mod tests {
 
     fn numbers(only: &[&str]) -> Result<Vec<String>> {
         let only: Vec<String> = only.iter().map(ToString::to_string).collect();
-        let choice = SenderChoice::new(None, Some(4))?;
-        let chosen = Selection::new(&two_cpus(), &choice, &only, false)?;
+        let choice = SenderChoice::new(None, Some(4), 4)?;
+        let chosen = selected(&two_cpus(), &choice, &only, false)?;
         let first = |line: String| line.split_whitespace().next().map(ToOwned::to_owned);
-        Ok(chosen.lines().into_iter().filter_map(first).collect())
+        Ok(lines(&chosen).into_iter().filter_map(first).collect())
     }
 
     #[test]

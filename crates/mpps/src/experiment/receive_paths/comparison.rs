@@ -1,144 +1,126 @@
-//! The comparison: every path on every stage.
+//! The comparison: every path in every layout.
 
 use super::result::BenchRow;
-use super::stage::NapiPlace;
-use super::stage::PathLab;
 use crate::measure::document::counted;
 use crate::measure::rounds::Case;
-use crate::udp::TakenBy;
-use crate::udp::path::{Path, PathTaker};
-use crate::udp::run::{Purpose, UdpRun, attach};
+use crate::udp::labs::Labs;
+use crate::udp::path::Path;
+use crate::udp::roles::CpuLayout;
+use crate::udp::run::{Purpose, UdpRun};
+use crate::udp::trial::Trial;
 use anyhow::Result;
-use mpps_host::Ledger;
+use mpps_host::Relation;
+use mpps_lab::Delivery;
 use std::fmt;
 use std::time::Duration;
 
-/// One path on one stage.
+/// One path in one layout.
 #[derive(Debug)]
-pub(crate) struct ComparedPath<'a> {
-    stage: &'a PathLab<'a>,
-    /// Where its CPU time is measured, if not on the same stage.
-    meter: Option<&'a PathLab<'a>>,
-    pub(crate) path: Path,
-    /// Flows that are sent; none leaves that to the stage's sender.
-    flows: Option<usize>,
+pub(super) struct ComparedPath<'a> {
+    pub(super) labs: &'a Labs,
+    trial: Trial,
+    /// Where its CPU time is measured, if not in the same layout.
+    meter: Option<CpuLayout>,
 }
 
 /// `af_xdp, busy poll, 256 flows`.
 impl fmt::Display for ComparedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(f)?;
-        match self.flows {
-            Some(flows) => write!(f, ", {}", counted(flows, "flow")),
-            None => Ok(()),
-        }
+        write!(
+            f,
+            "{}, {}",
+            self.trial.path,
+            counted(self.trial.flows, "flow")
+        )
     }
 }
 
-/// Tries every path on every stage, with the flows of the stage's sender.
-pub(crate) fn cases<'a>(
-    stages: &'a [PathLab<'a>],
+/// Tries every path with the application on a CPU of its own and on the queue's, and makes a case for
+/// each of these flows. Only some paths run if they share the queue's CPU. `apart` is a trial of the
+/// former layout.
+pub(super) fn cases<'a>(
+    labs: &'a mut Labs,
+    apart: &Trial,
     paths: &[Path],
-) -> Vec<Case<ComparedPath<'a>, UdpRun>> {
-    cases_of(stages, paths, &[None])
-}
-
-/// Tries every path on every stage, and makes a case for each of these flows. Only some paths run
-/// if they share the queue's CPU.
-pub(super) fn cases_of<'a>(
-    stages: &'a [PathLab<'a>],
-    paths: &[Path],
-    flows: &[Option<usize>],
-) -> Vec<Case<ComparedPath<'a>, UdpRun>> {
-    let mut rows = Vec::new();
-    let mut meters = stages
-        .iter()
-        .filter(|stage| stage.napi == NapiPlace::Metered);
-    let meter = meters.find(|stage| stage.misplaced().is_none());
-    for stage in stages
-        .iter()
-        .filter(|stage| stage.napi != NapiPlace::Metered)
-    {
-        let misplaced = stage.misplaced();
-        let apart =
-            misplaced.map(|why| format!("queue and application cannot share a CPU here: {why}"));
-        for path in paths {
-            if stage.napi == NapiPlace::WithApplication && !path.shares_cpu {
-                continue;
-            }
-            let skipped = apart.clone().or_else(|| stage.obstacle(path));
-            rows.extend(flows.iter().map(|flows| {
-                let plan = ComparedPath {
-                    stage,
-                    meter: meter.filter(|_| stage.napi == NapiPlace::WithGenerator),
-                    path: *path,
-                    flows: *flows,
-                };
-                Case::new(plan, skipped.clone())
+    flows: &[usize],
+) -> Result<Vec<Case<ComparedPath<'a>, UdpRun>>> {
+    let one = apart.layout.clone();
+    let mut layouts = vec![(one.clone(), None)];
+    if !one.shares_cpu() {
+        let meter = labs.add(one.with_threads())?;
+        layouts[0].1 = Some(meter).filter(|meter| misplaced(labs, meter).is_none());
+        let shared = one.place(Relation::SameCpu).map_err(anyhow::Error::msg)?;
+        layouts.push((labs.add(shared)?, None));
+    }
+    let labs = &*labs;
+    let mut cases = Vec::new();
+    for (layout, meter) in layouts {
+        let is_shared = layout.shares_cpu();
+        let misplaced = misplaced(labs, &layout)
+            .map(|why| format!("queue and application cannot share a CPU here: {why}"));
+        for path in paths.iter().filter(|path| path.shares_cpu || !is_shared) {
+            let trial = Trial {
+                layout: layout.clone(),
+                path: *path,
+                ..apart.clone()
+            };
+            let skipped = misplaced.clone().or_else(|| trial.obstacle(labs));
+            cases.extend(flows.iter().map(|flows| {
+                let mut trial = trial.clone();
+                trial.flows = *flows;
+                let meter = meter.clone();
+                Case::new(ComparedPath { labs, trial, meter }, skipped.clone())
             }));
         }
     }
-    rows
+    Ok(cases)
+}
+
+/// Why the queue's thread is not on the CPU that it is to have, if it is not.
+pub(super) fn misplaced(labs: &Labs, layout: &CpuLayout) -> Option<String> {
+    if layout.delivery == Delivery::SoftInterrupt || layout.senders == layout.applications {
+        return None;
+    }
+    labs.of(layout).ok()?.unplaced().map(str::to_owned)
+}
+
+/// Where NAPI runs.
+pub(super) fn napi(labs: &Labs, layout: &CpuLayout) -> String {
+    let threads = labs
+        .of(layout)
+        .is_ok_and(|lab| !lab.napi_threads().is_empty());
+    let (generator, application) = (layout.senders[0], layout.applications[0]);
+    match threads {
+        false => format!("generator's CPU {generator}, soft interrupt"),
+        true if layout.shares_cpu() => format!("application's CPU {application}, own thread"),
+        true => format!("generator's CPU {generator}, own thread"),
+    }
 }
 
 impl ComparedPath<'_> {
     /// The runs of one round; the first has one for exactness.
-    pub(crate) fn run(
-        &self,
-        time: Duration,
-        is_first: bool,
-        purpose: Purpose<'_>,
-    ) -> Result<UdpRun> {
-        let flows = self.flows;
-        let mut sample = self
-            .stage
-            .run(&self.path, time, Purpose { flows, ..purpose })?;
-        if let Some(meter) = self.meter {
-            let purpose = Purpose {
-                flows,
-                ..Purpose::default()
+    pub(super) fn run(&self, time: Duration, is_first: bool) -> Result<UdpRun> {
+        let (trial, purpose) = (&self.trial, Purpose::default());
+        let mut run = trial.round(self.labs, (time, time), is_first, purpose)?;
+        if let Some(layout) = self.meter.clone() {
+            let meter = Trial {
+                layout,
+                ..trial.clone()
             };
-            sample.meter = Some(Box::new(meter.run(&self.path, time, purpose)?));
+            run.meter = Some(Box::new(meter.run(self.labs, time, purpose)?));
         }
-        // A rule receives nothing that could be looked at for stamps.
-        if is_first && !self.path.is_rule() {
-            sample.exact = Some(self.run_exactly(time)?);
-        }
-        Ok(sample)
-    }
-
-    /// The ledger of a run whose packets are stamped, and whose drops are counted by reason where a
-    /// socket receives them: with all witnesses, and too slow for a rate.
-    fn run_exactly(&self, time: Duration) -> Result<Ledger> {
-        let probe = match self.path.taken_by() {
-            TakenBy::Socket => attach().ok(),
-            TakenBy::Ring | TakenBy::Rule => None,
-        };
-        let purpose = Purpose {
-            flows: self.flows,
-            ..Purpose::exact(probe.as_ref())
-        };
-        let run = self.stage.run(&self.path, time, purpose)?;
-        Ok(run.ledger)
-    }
-
-    /// The row of these repeats as it is reported; none if it was not reached.
-    pub(crate) fn row(&self, skipped: Option<String>, repeats: &[UdpRun]) -> Option<BenchRow> {
-        let row = BenchRow {
-            flows: self.flows,
-            ..self.stage.row(&self.path, skipped)
-        };
-        row.measured(&self.path, repeats, self.method())
+        Ok(run)
     }
 
     /// How its CPU time was measured.
     fn method(&self) -> String {
-        let who = match self.path.takes {
-            PathTaker::Rule(_) => "schedstat of the NAPI thread",
-            PathTaker::Backend { .. } => "schedstat of the application and of the NAPI thread",
+        let who = match self.trial.path.is_rule() {
+            true => "schedstat of the NAPI thread",
+            false => "schedstat of the application and of the NAPI thread",
         };
-        let stage = self.meter.unwrap_or(self.stage);
-        if stage.lab.napi_threads().is_empty() {
+        let layout = self.meter.as_ref().unwrap_or(&self.trial.layout);
+        let lab = self.labs.of(layout);
+        if lab.is_ok_and(|lab| lab.napi_threads().is_empty()) {
             return "approximate: schedstat of the application; NAPI has no thread".to_owned();
         }
         match self.meter {
@@ -150,7 +132,13 @@ impl ComparedPath<'_> {
 
 /// The row of a case as it is reported; none if it was not reached.
 pub(super) fn row(case: &Case<ComparedPath<'_>, UdpRun>) -> Option<BenchRow> {
-    let mut row = case.plan.row(case.unmeasured(), &case.samples)?;
+    let ComparedPath { labs, trial, .. } = &case.plan;
+    let row = BenchRow {
+        flows: Some(trial.flows),
+        shares_cpu: trial.layout.shares_cpu(),
+        ..BenchRow::new(&trial.path, napi(labs, &trial.layout), case.unmeasured())
+    };
+    let mut row = row.measured(&trial.path, &case.samples, case.plan.method())?;
     row.notes.extend(case.stopped());
     Some(row)
 }

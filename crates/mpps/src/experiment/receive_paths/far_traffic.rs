@@ -13,10 +13,9 @@ use crate::udp::path::{Path, PathTaker};
 use crate::udp::run::UdpRun;
 use crate::udp::traffic::without_copies;
 use crate::{failure, machine};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mpps_host::{Ledger, PacketRoute};
 use mpps_io::Inspect;
-use mpps_io::backend::{self, Support};
 use mpps_os::netlink::address;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -41,12 +40,8 @@ impl FarTraffic<'_> {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn mpps_io::Rx>> {
-        let backend = backend::find(path.name)?;
-        if let Support::No { why, remedy } = (backend.probe)() {
-            anyhow::bail!("{why}; {remedy}");
-        }
-        let opened = backend.open_rx(&path.config(self.address)?);
-        opened.with_context(|| format!("cannot receive by {}", path.name))
+        path.probe()?;
+        path.open(&path.config(self.address)?)
     }
 
     /// Opens the receiver. The end of the last path may have reset the card, and so may the beginning

@@ -1,6 +1,6 @@
 //! `mpps ndr`: the highest rate without loss, or with a given share of it, of each path.
 //!
-//! The trials that a search asks for are run here, each a run of a path on a stage.
+//! The trials that a search asks for are run here, each a run of a path.
 
 mod document;
 pub mod result;
@@ -11,21 +11,20 @@ pub(crate) use document::document;
 use super::far_traffic::FarTraffic;
 use super::remote::Remote;
 use super::search::{Search, SearchTrial};
-use super::sender::PathSender;
-use super::stage::NapiPlace;
-use super::stage::PathLab;
+use super::sender::{choose, usual};
 use crate::machine::{self, become_able};
 use crate::measure::document::Balanced;
 use crate::measure::outcome::CommandEnding;
 use crate::measure::series::Series;
 use crate::measure::session::{Session, progress};
-use crate::udp::labs::note_each;
+use crate::udp::labs::Labs;
 use crate::udp::path::{Fixed, Path};
-use crate::udp::roles::Cpus;
-use crate::udp::run::{Purpose, UdpRun};
+use crate::udp::roles::CpuLayout;
+use crate::udp::run::UdpRun;
 use crate::udp::sender::GeneratorChoice;
+use crate::udp::trial::Trial;
 use crate::{failure, signal::EndSignal, value};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use mpps_host::{Station, Topology};
 use mpps_report::Quantity;
@@ -121,7 +120,6 @@ impl NdrPlan {
             "--min {}: the lowest load is below the highest, --max {max}",
             self.min
         );
-        let generator;
         // In a user namespace, the owners of links on the way to a file are unknown.
         let session = self.series.begin("ndr", EndSignal::listen()?)?;
         let site = match (&self.sender, self.address) {
@@ -130,9 +128,15 @@ impl NdrPlan {
             }
             _ => {
                 become_able()?;
-                let chosen = PathSender::choose(self.generator, self.flows.into(), self.size);
-                generator = chosen.context("--generator")?;
-                TrialSite::Lab(Box::new(self.stage(&generator, &session.interrupt)?))
+                let choice = choose(self.generator)?;
+                let mut labs = Labs::new(&session.interrupt);
+                let usual = usual(choice.sender, self.flows.into(), self.size)?;
+                let trial = Trial {
+                    layout: labs.add(usual.layout.clone())?,
+                    throttle_pps: self.throttle,
+                    ..usual
+                };
+                TrialSite::Lab(labs, Box::new(trial), choice)
             }
         };
         let mut result = self.result(&site, &session)?;
@@ -141,7 +145,6 @@ impl NdrPlan {
             min: self.min,
             max,
             limit: self.limit,
-            flows: None,
         };
         let bar = progress(paths.len());
         for path in &paths {
@@ -178,18 +181,6 @@ impl NdrPlan {
         Ok(outcome)
     }
 
-    /// The lab. The queue has the generator's CPU if there are two CPUs.
-    fn stage<'a>(&self, sender: &'a PathSender, interrupt: &'a EndSignal) -> Result<PathLab<'a>> {
-        let cpus = Cpus::choose(&Topology::read()?);
-        let napi = match cpus.generator == cpus.application {
-            true => NapiPlace::WithApplication,
-            false => NapiPlace::WithGenerator,
-        };
-        let mut stage = PathLab::new(cpus, napi, sender, interrupt)?;
-        stage.throttle_pps = self.throttle;
-        Ok(stage)
-    }
-
     /// Another host, which is tried at the lowest load: what is wrong with the command is wrong for
     /// every path.
     fn remote<'a>(
@@ -198,7 +189,7 @@ impl NdrPlan {
         address: SocketAddr,
         interrupt: &'a EndSignal,
     ) -> Result<Remote<'a>> {
-        let cpu = Cpus::choose(&Topology::read()?).application;
+        let cpu = CpuLayout::new(Topology::read()?, None).applications[0];
         let time = self.series.time();
         let remote = Remote {
             live: FarTraffic {
@@ -236,8 +227,8 @@ impl NdrPlan {
         let ran = match site.obstacle(path).or(held) {
             Some(why) => Err(why),
             None => hunt
-                .search(site.interrupt(), report, |time, purpose| {
-                    site.run(path, time, purpose)
+                .search(site.interrupt(), report, |time, pps, left| {
+                    site.run(path, time, pps, left)
                 })
                 .map_err(|error| failure::explain(&error)),
         };
@@ -258,14 +249,14 @@ impl NdrPlan {
     /// A result without rows.
     fn result(&self, site: &TrialSite<'_>, session: &Session) -> Result<NdrResult> {
         let mut notes = Vec::new();
-        if let TrialSite::Lab(stage) = site {
-            note_each(&mut notes, stage.lab.notes());
+        if let TrialSite::Lab(labs, ..) = site {
+            labs.note(&mut notes);
         }
         let kernel = machine::kernel_release();
         let body = NdrBody {
             load_definition: LOAD_DEFINITION.to_owned(),
             placement: format!("{}   Linux {kernel}", site.placement()),
-            sender: site.sender(self.flows.into()),
+            sender: site.sender(),
             flows: self.flows.into(),
             payload_bytes: self.size,
             address: self.address.map(|address| address.to_string()),
@@ -304,14 +295,13 @@ pub(super) struct Hunt {
     pub(super) max: f64,
     /// The longest that it may take.
     pub(super) limit: Duration,
-    /// Flows that are sent; none leaves that to the stage's sender.
-    pub(super) flows: Option<usize>,
 }
 
 impl Hunt {
     /// Searches until the end, Ctrl-C, or the time limit. A trial that fails ends the search, and
-    /// earlier trials are kept. `report` gets a line about each trial, and `run` runs it. Returns
-    /// the results and the last trial that ran.
+    /// earlier trials are kept. `report` gets a line about each trial. `run` runs it for a time, at a
+    /// rate in packets per second, and knows how much time is left. Returns the results and the last
+    /// trial that ran.
     ///
     /// # Errors
     /// If the first trial fails.
@@ -319,7 +309,7 @@ impl Hunt {
         &self,
         interrupt: &EndSignal,
         report: impl Fn(String),
-        run: impl Fn(Duration, Purpose<'_>) -> Result<UdpRun>,
+        run: impl Fn(Duration, f64, Duration) -> Result<UdpRun>,
     ) -> Result<(Searched, UdpRun)> {
         let mut search = Search::new(&self.goals, self.min, self.max);
         let (mut found, mut last) = (Searched::default(), UdpRun::default());
@@ -335,13 +325,8 @@ impl Hunt {
             }
             let load = Quantity::Mpps(trial.pps / 1e6);
             report(format!("{load} for {}", Quantity::Seconds(trial.seconds)));
-            let purpose = Purpose {
-                rate_pps: Some(trial.pps * correction),
-                flows: self.flows,
-                patience: Some(left),
-                ..Purpose::default()
-            };
-            let ran = run(Duration::from_secs_f64(trial.seconds), purpose);
+            let time = Duration::from_secs_f64(trial.seconds);
+            let ran = run(time, trial.pps * correction, left);
             if interrupt.came() {
                 break;
             }

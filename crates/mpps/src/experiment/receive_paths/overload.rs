@@ -1,7 +1,6 @@
 //! The goodput of a path when more is offered than it can take: receive livelock, or none.
 
 use super::result::{OverloadCurve, OverloadPoint};
-use super::stage::PathLab;
 use crate::measure::rounds::Case;
 use crate::udp::path::Path;
 use crate::udp::run::UdpRun;
@@ -46,7 +45,7 @@ pub(super) fn loads(floods: &[Case<Path, UdpRun>]) -> Vec<Case<OverloadPath, Udp
 
 /// The results of each curve so far.
 pub(super) fn curves(
-    stage: &PathLab<'_>,
+    napi: &str,
     floods: &[Case<Path, UdpRun>],
     loads: &[Case<OverloadPath, UdpRun>],
 ) -> Vec<OverloadCurve> {
@@ -57,7 +56,7 @@ pub(super) fn curves(
         Some(OverloadCurve {
             path: flood.plan.name.to_owned(),
             variant: flood.plan.variant.to_owned(),
-            napi: stage.napi_place(),
+            napi: napi.to_owned(),
             ..drawn(typical(&flood.samples)?, &own)
         })
     });

@@ -1,13 +1,12 @@
 //! From the arguments of a comparison to its result.
 
+use super::comparison::napi;
 use super::far_traffic::FarTraffic;
 use super::ndr::{self, Hunt};
 use super::overload;
 use super::result::{BenchBody, BenchResult, BenchRow};
-use super::sender::PathSender;
+use super::sender::{choose, cpus, sentence, usual};
 use super::spread::{self, Arrangement};
-use super::stage::NapiPlace;
-use super::stage::PathLab;
 use super::{advice, balances, comparison, document};
 use crate::failure;
 use crate::machine::{self, become_able};
@@ -18,15 +17,15 @@ use crate::measure::session::{Session, progress};
 use crate::output::{self, OutputStream};
 use crate::signal::EndSignal;
 use crate::udp::RATE_DEFINITION;
-use crate::udp::labs::note_each;
+use crate::udp::labs::Labs;
 use crate::udp::path::{Fixed, Path};
-use crate::udp::roles::Cpus;
-use crate::udp::run::{Purpose, UdpRun};
-use crate::udp::sender::{GeneratorChoice, LabSender as Kind};
+use crate::udp::run::Purpose;
+use crate::udp::sender::{GeneratorChoice, LONG_TRAIN, LabSender, SenderChoice};
+use crate::udp::trial::Trial;
 use crate::value;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use mpps_host::{Fingerprint, Topology};
+use mpps_host::{Fingerprint, Relation, Topology};
 use std::fmt::Display;
 use std::net::SocketAddr;
 
@@ -103,27 +102,35 @@ impl BenchPlan {
         let begin = || self.series.begin("bench", EndSignal::listen()?);
         let session = (!self.list).then(begin).transpose()?;
         become_able()?;
-        let topology = Topology::read()?;
-        let sender = PathSender::choose(self.generator, self.flows()[0], self.size)
-            .context("--generator")?;
-        let cpus = Cpus::choose(&topology);
+        let choice = choose(self.generator)?;
+        let listening;
+        let interrupt = match &session {
+            Some(session) => &session.interrupt,
+            None => {
+                listening = EndSignal::listen()?;
+                &listening
+            }
+        };
+        let mut labs = Labs::new(interrupt);
+        let mut trial = usual(choice.sender, self.flows()[0], self.size)?;
+        if self.sender.is_none() {
+            trial.layout = labs.add(trial.layout)?;
+        }
         let Some(session) = &session else {
-            let interrupt = EndSignal::listen()?;
-            let stage = PathLab::new(cpus, NapiPlace::WithGenerator, &sender, &interrupt)?;
-            return list(&paths, &stage);
+            return list(&paths, &trial, &labs);
         };
         let bench = Bench {
             plan: self,
             paths,
             session,
-            sender: &sender,
-            cpus,
+            choice,
+            trial,
         };
         let result = match (&self.sender, self.address) {
             (Some(host), Some(address)) => bench.live(host, address)?,
-            _ if self.spread => bench.spread(&topology.usable())?,
-            _ if self.overload => bench.overload()?,
-            _ => bench.rate()?,
+            _ if self.spread => bench.spread(labs)?,
+            _ if self.overload => bench.overload(labs)?,
+            _ => bench.rate(labs)?,
         };
         let document = document(&result, &session.files());
         // Losses before this host have no counter here.
@@ -170,9 +177,9 @@ impl BenchPlan {
 }
 
 /// Lists each path, and whether it runs on this host.
-fn list(paths: &[Path], stage: &PathLab<'_>) -> Result<CommandEnding> {
+fn list(paths: &[Path], trial: &Trial, labs: &Labs) -> Result<CommandEnding> {
     for path in paths {
-        let rest = match stage.obstacle(path) {
+        let rest = match trial.on(path).obstacle(labs) {
             Some(why) => format!("skipped: {why}"),
             None => "runs".to_owned(),
         };
@@ -186,8 +193,9 @@ struct Bench<'a> {
     plan: &'a BenchPlan,
     paths: Vec<Path>,
     session: &'a Session,
-    sender: &'a PathSender,
-    cpus: Cpus,
+    choice: SenderChoice,
+    /// A trial of the usual layout.
+    trial: Trial,
 }
 
 impl Bench<'_> {
@@ -196,7 +204,7 @@ impl Bench<'_> {
         let body = BenchBody {
             rate_definition: RATE_DEFINITION.to_owned(),
             placement: format!("{placement}   Linux {}", machine::kernel_release()),
-            sender: self.sender.sentence(&self.plan.flows()),
+            sender: sentence(&self.choice, &self.plan.flows(), self.plan.size),
             flows: self.plan.flows()[0],
             payload_bytes: self.plan.size,
             loss_free_goal: None,
@@ -210,16 +218,12 @@ impl Bench<'_> {
     }
 
     /// A result of two hosts on this machine.
-    fn of_lab<'s>(
-        &self,
-        stages: impl Iterator<Item = &'s PathLab<'s>> + Clone,
-        placement: &str,
-    ) -> Result<BenchResult> {
-        let first = stages.clone().next().context("no stage to run on")?;
+    fn of_lab(&self, labs: &Labs, placement: &str) -> Result<BenchResult> {
         let mut notes = Vec::new();
-        note_each(&mut notes, stages.flat_map(|stage| stage.lab.notes()));
+        labs.note(&mut notes);
         let placement = format!("two hosts on this machine   {placement}");
-        Ok(self.result(&placement, machine::of_lab(&first.lab)?, notes))
+        let machine = machine::of_lab(labs.of(&self.trial.layout)?)?;
+        Ok(self.result(&placement, machine, notes))
     }
 
     /// Runs these cases; `find` enters what is known of them.
@@ -240,41 +244,31 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn rate(&self) -> Result<BenchResult> {
-        let places: &[NapiPlace] = if self.cpus.generator == self.cpus.application {
-            &[NapiPlace::WithApplication]
-        } else {
-            &[
-                NapiPlace::WithGenerator,
-                NapiPlace::Metered,
-                NapiPlace::WithApplication,
-            ]
+    fn rate(&self, mut labs: Labs) -> Result<BenchResult> {
+        let flows = self.plan.flows();
+        let mut cases = comparison::cases(&mut labs, &self.trial, &self.paths, &flows)?;
+        let Some(labs) = cases.first().map(|case| case.plan.labs) else {
+            bail!("no path to run");
         };
-        let interrupt = &self.session.interrupt;
-        let stages = places.iter();
-        let stages = stages.map(|napi| PathLab::new(self.cpus, *napi, self.sender, interrupt));
-        let stages = stages.collect::<Result<Vec<_>>>()?;
-        let mut result = self.of_lab(stages.iter(), &self.cpus.to_string())?;
-        let flows: Vec<_> = self.plan.flows().into_iter().map(Some).collect();
-        let mut cases = comparison::cases_of(&stages, &self.paths, &flows);
+        let mut result = self.of_lab(labs, &cpus(&self.trial.layout))?;
         self.measure(
             &mut result,
             &mut cases,
             |case| {
-                let (time, is_first) = (self.plan.series.time(), case.samples.is_empty());
-                case.plan.run(time, is_first, Purpose::default())
+                case.plan
+                    .run(self.plan.series.time(), case.samples.is_empty())
             },
             |result, cases| result.rows = fastest_first(cases.iter().filter_map(comparison::row)),
         )?;
-        if let (true, true, Some(stage)) = (self.plan.loss_free, result.complete, stages.first()) {
-            self.loss_free(&mut result, stage);
+        if self.plan.loss_free && result.complete {
+            self.loss_free(&mut result, labs);
         }
         result.advice = advice(&result.rows);
         Ok(result)
     }
 
-    /// Searches each path that ran on this stage for the highest rate without loss.
-    fn loss_free(&self, result: &mut BenchResult, stage: &PathLab<'_>) {
+    /// Searches each path that ran in the usual layout for the highest rate without loss.
+    fn loss_free(&self, result: &mut BenchResult, labs: &Labs) {
         let (time, repeats) = (self.plan.series.time(), self.plan.series.repeats());
         let goals = ndr::goals(&[0.0], time, repeats.min(LOSS_FREE_TRIALS));
         result.loss_free_goal = goals.first().copied();
@@ -283,7 +277,7 @@ impl Bench<'_> {
             let row = &mut result.rows[at];
             bar.inc(1);
             let is_of = |path: &&Path| path.name == row.path && path.variant == row.variant;
-            let is_here = row.shares_cpu == (stage.napi == NapiPlace::WithApplication);
+            let is_here = row.shares_cpu == self.trial.layout.shares_cpu();
             let path = self.paths.iter().find(is_of);
             let Some(path) = path.filter(|_| is_here && row.runs.skipped.is_none()) else {
                 continue;
@@ -293,11 +287,12 @@ impl Bench<'_> {
                 min: LOSS_FREE_MIN_PPS,
                 max: ndr::MAX_PPS,
                 limit: time * LOSS_FREE_LIMIT,
-                flows: row.flows,
             };
             let report = |said: String| bar.set_message(format!("{path}: {said}"));
-            let trial = |time, purpose: Purpose<'_>| stage.run(path, time, purpose);
-            match hunt.search(stage.interrupt, report, trial) {
+            let mut trial = self.trial.on(path);
+            trial.flows = row.flows.unwrap_or(trial.flows);
+            let run = |time, pps, _| trial.run(labs, time, Purpose::paced(pps));
+            match hunt.search(&labs.interrupt, report, run) {
                 Ok((found, _)) => row.loss_free = Some(found).filter(|one| !one.trials.is_empty()),
                 Err(error) => {
                     let why = failure::explain(&error);
@@ -314,83 +309,72 @@ impl Bench<'_> {
         bar.finish_and_clear();
     }
 
-    fn overload(&self) -> Result<BenchResult> {
-        let interrupt = &self.session.interrupt;
-        let stage = PathLab::new(
-            self.cpus,
-            NapiPlace::WithApplication,
-            self.sender,
-            interrupt,
-        )?;
-        if let Some(why) = stage.misplaced() {
+    fn overload(&self, mut labs: Labs) -> Result<BenchResult> {
+        let layout = self.trial.layout.place(Relation::SameCpu);
+        let layout = labs.add(layout.map_err(anyhow::Error::msg)?)?;
+        if let Some(why) = comparison::misplaced(&labs, &layout) {
             bail!("--overload: queue and application are to share a CPU, and cannot here: {why}");
         }
-        let mut result = self.of_lab([&stage].into_iter(), &self.cpus.to_string())?;
+        let mut result = self.of_lab(&labs, &cpus(&layout))?;
+        let napi = napi(&labs, &layout);
+        let shared = Trial {
+            layout,
+            ..self.trial.clone()
+        };
         let run = |path: &Path, asked_mpps: Option<f64>| {
-            let purpose = Purpose {
-                rate_pps: asked_mpps.map(|rate| rate * 1e6),
-                ..Purpose::default()
-            };
-            stage.run(path, self.plan.series.time(), purpose)
+            let purpose =
+                asked_mpps.map_or_else(Purpose::default, |rate| Purpose::paced(rate * 1e6));
+            shared.on(path).run(&labs, self.plan.series.time(), purpose)
         };
         let paths = self.paths.iter().filter(|path| path.shares_cpu);
-        let floods = paths.map(|path| Case::new(*path, stage.obstacle(path)));
+        let floods = paths.map(|path| Case::new(*path, shared.on(path).obstacle(&labs)));
         let mut floods: Vec<_> = floods.collect();
         self.measure(
             &mut result,
             &mut floods,
             |flood| run(&flood.plan, None),
-            |result, floods| result.overload = overload::curves(&stage, floods, &[]),
+            |result, floods| result.overload = overload::curves(&napi, floods, &[]),
         )?;
         result.rows = floods
             .iter()
             .filter(|flood| flood.skipped.is_some())
-            .map(|flood| stage.row(&flood.plan, flood.skipped.clone()))
+            .map(|flood| BenchRow {
+                shares_cpu: true,
+                ..BenchRow::new(&flood.plan, napi.clone(), flood.skipped.clone())
+            })
             .collect();
         if result.complete {
             self.measure(
                 &mut result,
                 &mut overload::loads(&floods),
                 |load| run(&load.plan.path, Some(load.plan.asked_mpps)),
-                |result, loads| result.overload = overload::curves(&stage, &floods, loads),
+                |result, loads| result.overload = overload::curves(&napi, &floods, loads),
             )?;
         }
         Ok(result)
     }
 
-    fn spread(&self, usable: &[usize]) -> Result<BenchResult> {
-        let interrupt = &self.session.interrupt;
-        let mut arrangements = Arrangement::all(self.sender, usable, interrupt)?;
-        let sockets = PathSender::choose(
-            GeneratorChoice::Sendmmsg,
-            self.plan.flows()[0],
-            self.plan.size,
-        )?;
+    fn spread(&self, mut labs: Labs) -> Result<BenchResult> {
+        let topology = Topology::read()?;
+        let mut arrangements = Arrangement::all(&mut labs, &topology, &self.trial)?;
         // The generator reaches as many queues as there are CPUs. A socket reaches all, and is
         // slower: both are shown, unless one was asked for.
-        let may_add =
-            self.plan.generator == GeneratorChoice::Auto && self.sender.kind == Kind::Generator;
-        if may_add && arrangements.iter().any(|one| one.stage.is_err()) {
-            arrangements.extend(Arrangement::all(&sockets, usable, interrupt)?);
+        let may_add = !self.choice.asked && self.trial.sender == LabSender::Generator;
+        if may_add && arrangements.iter().any(|one| one.trial.is_err()) {
+            let sockets = Trial {
+                sender: LabSender::Socket { train: LONG_TRAIN },
+                ..self.trial.clone()
+            };
+            arrangements.extend(Arrangement::all(&mut labs, &topology, &sockets)?);
         }
-        let stages = arrangements
-            .iter()
-            .filter_map(|one| one.stage.as_ref().ok());
-        let why = arrangements.iter().find_map(|one| one.stage.as_ref().err());
-        let placement = format!("{} usable CPUs", usable.len());
-        let nowhere = || {
-            format!(
-                "--spread: {}",
-                why.map_or("no arrangement of queues", String::as_str)
-            )
-        };
-        let mut result = self.of_lab(stages, &placement).with_context(nowhere)?;
-        let run = |case: &spread::SpreadRuns<'_>| -> Result<UdpRun> {
-            let stage = case.plan.arrangement.stage.as_ref();
-            let stage = stage.map_err(|why| anyhow!("{why}"))?;
-            stage.run(&case.plan.path, self.plan.series.time(), Purpose::default())
-        };
-        let mut cases = spread::cases(&arrangements, &self.paths);
+        if arrangements.iter().all(|one| one.trial.is_err()) {
+            let why = arrangements.iter().find_map(|one| one.trial.as_ref().err());
+            bail!("--spread: {}", why.map_or("", String::as_str));
+        }
+        let placement = format!("{} usable CPUs", topology.usable().len());
+        let mut result = self.of_lab(&labs, &placement)?;
+        let mut cases = spread::cases(&labs, &arrangements, &self.paths);
+        let run = |case: &spread::SpreadRuns<'_>| case.plan.run(self.plan.series.time());
         self.measure(&mut result, &mut cases, run, |result, cases| {
             result.spread = spread::rows(cases);
         })?;
@@ -399,7 +383,7 @@ impl Bench<'_> {
     }
 
     fn live(&self, host: &str, address: SocketAddr) -> Result<BenchResult> {
-        let cpu = self.cpus.application;
+        let cpu = self.trial.layout.applications[0];
         let (size, flows) = (self.plan.size, self.plan.flows()[0]);
         let command = format!("mpps send {address} --stamp --size {size} --flows {flows} --gso 16");
         let said = format!("on {host}, now and until this ends: {command}");

@@ -2,19 +2,23 @@
 //! when others work beside it.
 
 use super::result::SpreadRow;
-use super::sender::PathSender;
-use super::stage::{PathLab, QueueFeed};
 use crate::measure::rounds::Case;
 use crate::measure::samples::median;
-use crate::signal::EndSignal;
+use crate::udp::labs::Labs;
 use crate::udp::path::{Path, PathTaker};
-use crate::udp::run::UdpRun;
+use crate::udp::roles::CpuLayout;
+use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::runs::Runs;
-use crate::udp::sender::LabSender as Kind;
+use crate::udp::sender::LabSender;
+use crate::udp::trial::Trial;
 use anyhow::Result;
-use mpps_lab::EarlyDrop;
+use mpps_host::Topology;
+use mpps_lab::{EarlyDrop, Lab, address};
 use std::fmt;
+use std::time::Duration;
 
+/// An address for each queue.
+const TARGETS: [u8; 4] = [1, 2, 3, 4];
 /// Queues that carry the traffic: the article's one and four, and what lies between.
 const QUEUES: [u16; 3] = [1, 2, 4];
 /// A sender whose packets were nearly all dropped did not outrun the drop.
@@ -25,63 +29,65 @@ const ARTICLE_MPPS_PER_CPU: [(u16, f64); 2] = [(1, 1.4), (4, 0.48)];
 
 /// One sender with a number of queues.
 #[derive(Debug)]
-pub(crate) struct Arrangement<'a> {
+pub(super) struct Arrangement {
     queues: u16,
     /// The sender and its CPUs, in one line.
     sender: String,
     backend: &'static str,
-    /// The stage, or why there is none.
-    pub(super) stage: Result<PathLab<'a>, String>,
+    /// Its trial, or why there is none.
+    pub(super) trial: Result<Trial, String>,
 }
 
-impl<'a> Arrangement<'a> {
+impl Arrangement {
     /// All of a sender, one for each number of queues.
-    pub(crate) fn all(
-        sender: &'a PathSender,
-        usable: &[usize],
-        interrupt: &'a EndSignal,
-    ) -> Result<Vec<Self>> {
-        let arrangements = QUEUES.iter().map(|queues| {
-            let layout = match sender.kind {
-                Kind::Generator => beside_each_queue(*queues, usable),
-                Kind::Socket { .. } => Ok(from_one_cpu(*queues, usable)),
-            };
-            let stage = match layout {
+    pub(super) fn all(labs: &mut Labs, topology: &Topology, usual: &Trial) -> Result<Vec<Self>> {
+        let (mut all, usable, sender) = (Vec::new(), topology.usable(), usual.sender);
+        for queues in QUEUES {
+            let trial = match cpus(sender, queues, &usable) {
                 Err(why) => Err(why),
-                Ok((feeds, cpus)) => {
-                    let stage = PathLab::spread(feeds, &cpus, sender, interrupt)?;
-                    steered(stage, *queues)
+                Ok((senders, cpus)) => {
+                    let layout = CpuLayout::served_by(topology.clone(), senders, cpus);
+                    let trial = Trial {
+                        layout: labs.add(layout)?,
+                        targets: &TARGETS[..usize::from(queues)],
+                        in_turn: sender != LabSender::Generator,
+                        ..usual.clone()
+                    };
+                    obstacle(&trial, labs.of(&trial.layout)?).map_or(Ok(trial), Err)
                 }
             };
-            Ok(Self {
-                queues: *queues,
-                sender: sentence(sender, usable),
-                backend: sender.kind.backend(),
-                stage,
-            })
-        });
-        arrangements.collect()
-    }
-
-    /// The CPU whose kernel thread serves each queue; none where the scheduler chooses.
-    fn queue_cpus(&self) -> Vec<usize> {
-        let stage = self.stage.as_ref();
-        let threads = stage.map_or(&[][..], |stage| stage.lab.napi_threads());
-        let cpus: Option<Vec<usize>> = threads.iter().map(|thread| thread.cpu).collect();
-        cpus.unwrap_or_default()
+            all.push(Self {
+                queues,
+                sender: sentence(sender, &usable),
+                backend: sender.backend(),
+                trial,
+            });
+        }
+        Ok(all)
     }
 }
 
-/// A generator on each queue's CPU: a frame redirected into a veth takes the receive queue of the
-/// number of its CPU, modulo the queues (`veth_select_rxq` in drivers/net/veth.c).
-fn beside_each_queue(
+/// The CPUs of the senders and of the queues.
+///
+/// A generator is on each queue's CPU: a frame redirected into a veth takes the receive queue of the
+/// number of its CPU, modulo the queues (`veth_select_rxq` in drivers/net/veth.c). One socket sends
+/// to all queues in turn, and the other CPUs serve them.
+fn cpus(
+    sender: LabSender,
     queues: u16,
     usable: &[usize],
-) -> Result<(Vec<QueueFeed>, Vec<usize>), String> {
-    let cpu_of = |queue: u16| {
-        let mut cpus = usable.iter().copied();
-        cpus.find(|cpu| cpu % usize::from(queues) == usize::from(queue))
-    };
+) -> Result<(Vec<usize>, Vec<usize>), String> {
+    let queues = usize::from(queues);
+    if sender != LabSender::Generator {
+        let first = usable.first().copied().unwrap_or(0);
+        let others = usable.get(1..).filter(|others| !others.is_empty());
+        let others = others.map_or_else(|| vec![first], <[usize]>::to_vec);
+        return Ok((
+            vec![first],
+            others.into_iter().cycle().take(queues).collect(),
+        ));
+    }
+    let cpu_of = |queue: usize| usable.iter().copied().find(|cpu| cpu % queues == queue);
     let cpus: Option<Vec<usize>> = (0..queues).map(cpu_of).collect();
     let cpus = cpus.ok_or_else(|| {
         format!(
@@ -90,56 +96,35 @@ fn beside_each_queue(
             usable.len()
         )
     })?;
-    let feeds = (0..queues).zip(&cpus).map(|(queue, cpu)| QueueFeed {
-        cpu: *cpu,
-        queues: vec![queue],
-    });
-    Ok((feeds.collect(), cpus))
+    Ok((cpus.clone(), cpus))
 }
 
-/// One thread sends to all queues in turn, and the other CPUs serve them.
-fn from_one_cpu(queues: u16, usable: &[usize]) -> (Vec<QueueFeed>, Vec<usize>) {
-    let first = usable.first().copied().unwrap_or(0);
-    let others = usable.get(1..).filter(|others| !others.is_empty());
-    let others = others.map_or_else(|| vec![first], <[usize]>::to_vec);
-    let feed = QueueFeed {
-        cpu: first,
-        queues: (0..queues).collect(),
-    };
-    let cpus = others.into_iter().cycle().take(usize::from(queues));
-    (vec![feed], cpus.collect())
+/// Why the queues have no CPUs of their own, or why sockets cannot reach them.
+fn obstacle(trial: &Trial, lab: &Lab) -> Option<String> {
+    if let Some(why) = lab.unplaced() {
+        return Some(format!("the queues have no CPUs of their own: {why}"));
+    }
+    let queues = trial.targets.len();
+    let is_steered = lab.queue_of(address::v4(1).into()).is_some();
+    (queues > 1 && trial.in_turn && !is_steered).then(|| {
+        let notes = lab.notes().join("; ");
+        format!("the traffic cannot be led to {queues} queues: {notes}")
+    })
 }
 
-/// Refuses a stage whose queues have no CPUs of their own, or whose queues sockets cannot reach.
-fn steered(stage: PathLab<'_>, queues: u16) -> Result<PathLab<'_>, String> {
-    if let Some(why) = stage.lab.unplaced() {
-        return Err(format!("the queues have no CPUs of their own: {why}"));
+fn sentence(sender: LabSender, usable: &[usize]) -> String {
+    let backend = sender.backend();
+    match sender {
+        LabSender::Generator => format!(
+            "{backend}: a generator on the CPU of each queue, which shares that CPU with the queue's \
+             thread"
+        ),
+        LabSender::Socket { .. } => format!(
+            "{backend}: one thread on CPU {}, to the queues' addresses in turn; the queues' threads on \
+             the other CPUs",
+            usable.first().copied().unwrap_or(0)
+        ),
     }
-    let is_steered = stage
-        .target_of(0)
-        .is_ok_and(|target| stage.lab.queue_of(target).is_some());
-    if queues == 1 || stage.sender.kind == Kind::Generator || is_steered {
-        return Ok(stage);
-    }
-    let notes = stage.lab.notes().join("; ");
-    Err(format!(
-        "the traffic cannot be led to {queues} queues: {notes}"
-    ))
-}
-
-fn sentence(sender: &PathSender, usable: &[usize]) -> String {
-    if sender.kind == Kind::Generator {
-        return format!(
-            "{}: a generator on the CPU of each queue, which shares that CPU with the queue's thread",
-            sender.kind.backend()
-        );
-    }
-    format!(
-        "{}: one thread on CPU {}, to the queues' addresses in turn; the queues' threads on the \
-         other CPUs",
-        sender.kind.backend(),
-        usable.first().copied().unwrap_or(0)
-    )
 }
 
 /// One path over a number of queues, and its runs.
@@ -148,7 +133,8 @@ pub(super) type SpreadRuns<'a> = Case<SpreadPath<'a>, UdpRun>;
 /// One path over a number of queues.
 #[derive(Debug)]
 pub(super) struct SpreadPath<'a> {
-    pub(super) arrangement: &'a Arrangement<'a>,
+    pub(super) arrangement: &'a Arrangement,
+    labs: &'a Labs,
     pub(super) path: Path,
 }
 
@@ -161,21 +147,48 @@ impl fmt::Display for SpreadPath<'_> {
 
 /// Tries each early drop among the paths with each arrangement.
 pub(super) fn cases<'a>(
-    arrangements: &'a [Arrangement<'a>],
+    labs: &'a Labs,
+    arrangements: &'a [Arrangement],
     paths: &[Path],
 ) -> Vec<SpreadRuns<'a>> {
     let mut cases = Vec::new();
     for path in paths.iter().filter(|path| path.is_rule()) {
         for arrangement in arrangements {
-            let skipped = match &arrangement.stage {
-                Ok(stage) => stage.obstacle(path),
-                Err(why) => Some(why.clone()),
-            };
             let path = *path;
-            cases.push(Case::new(SpreadPath { arrangement, path }, skipped));
+            let plan = SpreadPath {
+                arrangement,
+                labs,
+                path,
+            };
+            let skipped = match plan.trial() {
+                Ok(trial) => trial.obstacle(labs),
+                Err(why) => Some(why.to_string()),
+            };
+            cases.push(Case::new(plan, skipped));
         }
     }
     cases
+}
+
+impl SpreadPath<'_> {
+    fn trial(&self) -> Result<Trial> {
+        let trial = self.arrangement.trial.clone().map_err(anyhow::Error::msg)?;
+        Ok(trial.on(&self.path))
+    }
+
+    pub(super) fn run(&self, time: Duration) -> Result<UdpRun> {
+        self.trial()?.run(self.labs, time, Purpose::default())
+    }
+
+    /// The CPU whose kernel thread serves each queue; none where the scheduler chooses.
+    fn queue_cpus(&self) -> Option<Vec<usize>> {
+        let lab = self.labs.of(&self.arrangement.trial.as_ref().ok()?.layout);
+        lab.ok()?
+            .napi_threads()
+            .iter()
+            .map(|thread| thread.cpu)
+            .collect()
+    }
 }
 
 /// The results so far, by sender, path and queues. Rows that were not reached are left out.
@@ -187,7 +200,9 @@ pub(super) fn rows(cases: &[SpreadRuns<'_>]) -> Vec<SpreadRow> {
 }
 
 fn result(row: &SpreadRuns<'_>) -> Option<SpreadRow> {
-    let SpreadPath { arrangement, path } = &row.plan;
+    let SpreadPath {
+        arrangement, path, ..
+    } = &row.plan;
     let described = SpreadRow {
         path: path.name.to_owned(),
         variant: path.variant.to_owned(),
@@ -216,7 +231,7 @@ fn result(row: &SpreadRuns<'_>) -> Option<SpreadRow> {
     let queues = 0..usize::from(arrangement.queues);
     Some(SpreadRow {
         mode,
-        queue_cpus: arrangement.queue_cpus(),
+        queue_cpus: row.plan.queue_cpus().unwrap_or_default(),
         runs: Runs::of(&row.samples),
         queue_mpps: queues.filter_map(of_queue).collect(),
         napi_ns_per_packet: napi_ns,
@@ -276,15 +291,10 @@ mod tests {
 
     #[test]
     fn a_generator_runs_on_the_cpu_of_its_queues_number() {
-        let (feeds, cpus) = beside_each_queue(2, &[1, 2, 3]).unwrap();
-        assert_eq!(cpus, [2, 1]);
-        let queues: Vec<_> = feeds
-            .iter()
-            .map(|feed| (feed.cpu, &feed.queues[..]))
-            .collect();
-        assert_eq!(queues, [(2, &[0][..]), (1, &[1][..])]);
-        assert_eq!(beside_each_queue(1, &[5]).unwrap().1, [5]);
-        let why = beside_each_queue(4, &[0, 1]).unwrap_err();
+        let of = |queues, usable: &[usize]| cpus(LabSender::Generator, queues, usable);
+        assert_eq!(of(2, &[1, 2, 3]), Ok((vec![2, 1], vec![2, 1])));
+        assert_eq!(of(1, &[5]).unwrap().1, [5]);
+        let why = of(4, &[0, 1]).unwrap_err();
         assert!(
             why.contains("2 usable CPUs") && why.contains("4 queues"),
             "{why}"
@@ -293,10 +303,11 @@ mod tests {
 
     #[test]
     fn one_thread_feeds_all_queues_and_leaves_its_cpu_to_itself() {
-        let (feeds, cpus) = from_one_cpu(4, &[0, 1, 2]);
-        assert_eq!((feeds[0].cpu, &feeds[0].queues[..]), (0, &[0, 1, 2, 3][..]));
-        assert_eq!(cpus, [1, 2, 1, 2]);
-        assert_eq!(from_one_cpu(2, &[7]).1, [7, 7]);
+        let of = |queues, usable: &[usize]| {
+            cpus(LabSender::Socket { train: 16 }, queues, usable).unwrap()
+        };
+        assert_eq!(of(4, &[0, 1, 2]), (vec![0], vec![1, 2, 1, 2]));
+        assert_eq!(of(2, &[7]).1, [7, 7]);
     }
 
     #[test]

@@ -1,60 +1,15 @@
-//! The result of one run of a path, from the counts of both ends, and the row of its repeats.
+//! The row of a path's repeats.
 
 use super::result::{BenchRow, CpuCost};
-use super::stage::{PathLab, QueueFeed};
 use crate::measure::samples::median;
 use crate::udp::limit;
-use crate::udp::path::{Path, PathTaker};
-use crate::udp::run::{Hosts, Purpose, Receivers, Senders, Taker, UdpRun};
+use crate::udp::path::Path;
+use crate::udp::run::UdpRun;
 use crate::udp::runs::Runs;
-use crate::udp::sender::PORT;
-use anyhow::{Context, Result};
 use mpps_report::Quantity;
-use std::time::Duration;
 
 /// A receiver that busy polls gets at least this share of its packets so, or it does not count.
 const POLLED_MIN: f64 = 0.5;
-
-impl PathLab<'_> {
-    /// Sends for so long, at this rate or as fast as the sender can, and accounts for every packet.
-    pub(crate) fn run(&self, path: &Path, time: Duration, purpose: Purpose<'_>) -> Result<UdpRun> {
-        self.prepare(path)?;
-        let hosts = Hosts {
-            lab: &self.lab,
-            interrupt: self.interrupt,
-        };
-        match path.takes {
-            PathTaker::Rule(rule) => {
-                let installed = rule.install(&self.lab, PORT)?;
-                let taker = Taker::Rule(&installed, path.is_in_driver());
-                let run = hosts.run(taker, self.senders(purpose)?, time, purpose)?;
-                let mode = rule.mode().to_owned();
-                Ok(UdpRun { mode, ..run })
-            }
-            PathTaker::Backend { wait, .. } => {
-                let taker = Taker::Program(Receivers {
-                    rx: vec![self.open_rx(path)?],
-                    cpus: vec![self.cpus.application],
-                    wait,
-                    is_shared: false,
-                });
-                let run = hosts.run(taker, self.senders(purpose)?, time, purpose);
-                run.with_context(|| path.name.to_owned())
-            }
-        }
-    }
-
-    /// A sender for each feed.
-    fn senders(&self, purpose: Purpose<'_>) -> Result<Senders> {
-        let sender = self.sender.with_flows(purpose.flows);
-        let open = |feed: &QueueFeed| {
-            let targets = feed.queues.iter().map(|queue| self.target_of(*queue));
-            let targets = targets.collect::<Result<Vec<_>>>()?;
-            Ok((sender.open(&self.lab, &targets)?, feed.cpu))
-        };
-        self.feeds.iter().map(open).collect()
-    }
-}
 
 impl BenchRow {
     /// A row of this path without figures, with the reason why it did not run, if any.

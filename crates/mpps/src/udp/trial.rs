@@ -1,0 +1,318 @@
+//! One way to receive, with its traffic and its CPUs: the run of every experiment in a lab.
+
+use super::TakenBy;
+use super::labs::Labs;
+use super::path::{Path, PathTaker};
+use super::roles::{CpuLayout, distinct};
+use super::rotation::Rotation;
+use super::run::{Hosts, Purpose, Receivers, Senders, Taker, UdpRun, attach};
+use super::sender::{LabSender, PORT, SenderTraffic, open, source_port};
+use super::throttle::Throttled;
+use crate::failure;
+use anyhow::{Context, Result, anyhow, ensure};
+use mpps_host::Ledger;
+use mpps_io::{Rx, Tx};
+use mpps_lab::{Lab, address, steering};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Bytes of each datagram of the 2015 article.
+pub(crate) const PAYLOAD_BYTES: usize = 32;
+/// Messages of one `sendmmsg` if packets are paced or stamped: a larger batch would be a burst.
+const BATCH: usize = 64;
+/// How long the kernel leaves a queue to a receiver that polls it itself; napi.rst of the kernel's
+/// documentation has 0.2 ms as its example.
+const POLLING_DEFERRED: Duration = Duration::from_micros(200);
+
+/// The sockets or rings that take the packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TrialSockets {
+    /// This number of threads read one socket.
+    Shared(usize),
+    /// This number of threads have a socket each on one port; the kernel spreads flows by hash.
+    ReusePort(usize),
+    /// The same, but a packet goes to the socket of the CPU that received it.
+    Steered(usize),
+    /// This number of threads have a socket each on an address of its own.
+    Addressed(usize),
+}
+
+impl TrialSockets {
+    /// How many threads receive.
+    pub(crate) fn threads(self) -> usize {
+        match self {
+            Self::Shared(n) | Self::ReusePort(n) | Self::Steered(n) | Self::Addressed(n) => n,
+        }
+    }
+}
+
+/// Whether the receiving host tracks connections (Documentation/networking/nf_conntrack-sysctl.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlowTracking {
+    /// Every packet's.
+    On,
+    /// Every packet's but those to the port, as the article's rule in the table raw had it.
+    Off,
+}
+
+/// One way to receive, with its traffic and its CPUs.
+#[derive(Debug, Clone)]
+pub(crate) struct Trial {
+    pub(crate) layout: CpuLayout,
+    pub(crate) path: Path,
+    pub(crate) sockets: TrialSockets,
+    pub(crate) sender: LabSender,
+    /// The last byte of each address that is sent to, by a thread each.
+    pub(crate) targets: &'static [u8],
+    /// True if one thread sends to all targets in turn.
+    pub(crate) in_turn: bool,
+    /// Flows to each target, by source port.
+    pub(crate) flows: usize,
+    /// True if all sending threads have one source port, as the article's had.
+    pub(crate) one_port: bool,
+    pub(crate) payload_bytes: usize,
+    /// Messages of one `sendmmsg`.
+    pub(crate) batch: usize,
+    /// How the receiving host tracks the connections of its packets.
+    pub(crate) tracking: Option<FlowTracking>,
+    /// The rate limit of a receiver; none without a limit.
+    pub(crate) throttle_pps: Option<f64>,
+}
+
+impl Trial {
+    /// One receiver of one flow from one sender.
+    pub(crate) fn new(layout: CpuLayout, path: Path, sender: LabSender) -> Self {
+        Self {
+            layout,
+            path,
+            sockets: TrialSockets::Addressed(1),
+            sender,
+            targets: &[1],
+            in_turn: false,
+            flows: 1,
+            one_port: false,
+            payload_bytes: PAYLOAD_BYTES,
+            batch: BATCH,
+            tracking: None,
+            throttle_pps: None,
+        }
+    }
+
+    /// The same on another path.
+    pub(crate) fn on(&self, path: &Path) -> Self {
+        Self {
+            path: *path,
+            ..self.clone()
+        }
+    }
+
+    /// The runs of one round. The first has one for exactness, so that an interrupted experiment
+    /// has ledgers. A rule receives nothing that could be looked at for stamps.
+    pub(crate) fn round(
+        &self,
+        labs: &Labs,
+        (time, exact_time): (Duration, Duration),
+        is_first: bool,
+        purpose: Purpose<'_>,
+    ) -> Result<UdpRun> {
+        let mut run = self.run(labs, time, purpose)?;
+        if is_first && !self.path.is_rule() && !labs.interrupt.came() {
+            run.exact = Some(self.run_exactly(labs, exact_time)?);
+        }
+        Ok(run)
+    }
+
+    /// The ledger of a run whose packets are stamped, and whose drops are counted by reason where a
+    /// socket receives them: with all witnesses, and too slow for a rate.
+    fn run_exactly(&self, labs: &Labs, time: Duration) -> Result<Ledger> {
+        let probe = match self.path.taken_by() {
+            TakenBy::Socket => attach().ok(),
+            TakenBy::Ring | TakenBy::Rule => None,
+        };
+        let purpose = Purpose::exact(probe.as_ref());
+        let mut ledger = self.run(labs, time, purpose)?.ledger;
+        let missed = probe.and_then(|probe| probe.overflowed().ok());
+        if let Some(missed) = missed.filter(|missed| *missed > 0) {
+            ledger.note(format!("the drop probe missed {missed} drops"));
+        }
+        Ok(ledger)
+    }
+
+    /// Sends for this time, and accounts for every packet.
+    pub(crate) fn run(&self, labs: &Labs, time: Duration, purpose: Purpose<'_>) -> Result<UdpRun> {
+        let hosts = labs.hosts(&self.layout)?;
+        let lab = hosts.lab;
+        if lab.napi_threads().iter().any(|thread| thread.cpu.is_some()) {
+            let queues = self.targets.iter();
+            let queues = queues.filter_map(|to| lab.queue_of(address::v4(*to).into()));
+            lab.share_weight(&queues.collect::<Vec<_>>())?;
+        }
+        let track = |it| lab.track(PORT, it == FlowTracking::On);
+        let tracking = self.tracking.map(track).transpose()?;
+        let run = self.deferred(lab, || self.send(hosts, time, purpose))?;
+        if let Some(tracking) = tracking {
+            let (packets, wanted) = (tracking.packets()?, run.ledger.delivered);
+            tracking.remove()?;
+            ensure!(
+                packets >= wanted,
+                "the rule saw {packets} of {wanted} received packets"
+            );
+        }
+        Ok(run)
+    }
+
+    fn send(&self, hosts: Hosts<'_>, time: Duration, purpose: Purpose<'_>) -> Result<UdpRun> {
+        let lab = hosts.lab;
+        match self.path.takes {
+            PathTaker::Rule(rule) => {
+                let installed = rule.install(lab, PORT)?;
+                let taker = Taker::Rule(&installed, self.path.is_in_driver());
+                let run = hosts.run(taker, self.open_tx(lab, purpose)?, time, purpose)?;
+                let mode = rule.mode().to_owned();
+                Ok(UdpRun { mode, ..run })
+            }
+            PathTaker::Backend { wait, .. } => {
+                let taker = Taker::Program(Receivers {
+                    rx: self.open_rx(lab)?,
+                    cpus: self.layout.applications.clone(),
+                    wait,
+                    is_shared: matches!(self.sockets, TrialSockets::Shared(_)),
+                });
+                let run = hosts.run(taker, self.open_tx(lab, purpose)?, time, purpose);
+                run.with_context(|| self.path.name)
+            }
+        }
+    }
+
+    /// Does this while the kernel leaves the queue to a receiver that polls it itself.
+    fn deferred<T>(&self, lab: &Lab, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if !self.path.is_preferred() {
+            return work();
+        }
+        lab.defer_polling(Some(POLLING_DEFERRED))?;
+        let done = work();
+        lab.defer_polling(None)?;
+        done
+    }
+
+    /// Why it cannot run here, if it cannot.
+    pub(crate) fn obstacle(&self, labs: &Labs) -> Option<String> {
+        let tried = labs.of(&self.layout).and_then(|lab| self.try_out(lab));
+        tried.err().map(|error| failure::explain(&error))
+    }
+
+    /// Opens the receiver and closes it.
+    fn try_out(&self, lab: &Lab) -> Result<()> {
+        if let PathTaker::Rule(rule) = self.path.takes {
+            let missing =
+                |missing: mpps_lab::Unavailable| anyhow!("{}; {}", missing.why, missing.remedy);
+            return rule.probe(lab).map_err(missing);
+        }
+        lab.receiver().run(|| self.path.probe())??;
+        self.deferred(lab, || self.open_rx(lab).map(drop))
+    }
+
+    /// Opens the receivers inside the receiving host.
+    fn open_rx(&self, lab: &Lab) -> Result<Vec<Box<dyn Rx>>> {
+        lab.receiver().run(|| {
+            let mut receivers: Vec<Box<dyn Rx>> = Vec::new();
+            for thread in 0..self.sockets.threads() {
+                let address = match self.sockets {
+                    TrialSockets::Addressed(_) => {
+                        address::v4(self.targets[thread % self.targets.len()])
+                    }
+                    _ => Ipv4Addr::UNSPECIFIED,
+                };
+                let mut config = self.path.config(SocketAddr::new(address.into(), PORT))?;
+                config.reuse_port = matches!(
+                    self.sockets,
+                    TrialSockets::ReusePort(_) | TrialSockets::Steered(_)
+                );
+                let next = match (self.sockets, receivers.first()) {
+                    (TrialSockets::Shared(_), Some(first)) => Ok(first.share()?),
+                    _ => self.path.open(&config),
+                };
+                receivers.push(match self.throttle_pps {
+                    Some(pps) => Box::new(Throttled::new(next?, pps)),
+                    None => next?,
+                });
+            }
+            if matches!(self.sockets, TrialSockets::Steered(_)) {
+                receivers[0].steer_by_cpu(&self.steered_cpus())?;
+            }
+            Ok(receivers)
+        })?
+    }
+
+    /// Opens the senders inside the sending host.
+    fn open_tx(&self, lab: &Lab, purpose: Purpose<'_>) -> Result<Senders> {
+        let cpus = self.sender_cpus().map_err(anyhow::Error::msg)?;
+        let is_even = purpose.stamped || purpose.rate_pps.is_some();
+        let opened = |(nth, target): (usize, &u8)| {
+            let traffic = SenderTraffic {
+                target: address::v4(*target).into(),
+                source_port: source_port(self.flow_count(), self.nth_flow(nth))?,
+                flows: self.flows,
+                payload_bytes: self.payload_bytes,
+                train: self.sender.train().unwrap_or(1),
+                batch: self.batch.min(if is_even { BATCH } else { self.batch }),
+            };
+            open(lab, self.sender.backend(), &traffic)
+        };
+        let opened = self.targets.iter().enumerate().map(opened);
+        let opened = opened.collect::<Result<Vec<_>>>()?;
+        if self.in_turn && opened.len() > 1 {
+            let one: Box<dyn Tx> = Box::new(Rotation::new(opened)?);
+            return Ok(vec![(one, cpus[0])]);
+        }
+        Ok(opened.into_iter().zip(cpus).collect())
+    }
+
+    /// The first flow of a sending thread, which no other thread of the trial has unless the trial
+    /// is about that.
+    pub(crate) fn nth_flow(&self, thread: usize) -> usize {
+        match self.one_port {
+            true => 0,
+            false => thread * self.flows,
+        }
+    }
+
+    /// The number of flows. The kernel distinguishes them by source port.
+    pub(crate) fn flow_count(&self) -> usize {
+        match self.one_port {
+            true => 1,
+            false => self.targets.len() * self.flows,
+        }
+    }
+
+    /// The CPU of each sending thread.
+    ///
+    /// # Errors
+    /// Why the sender cannot reach the queues.
+    pub(crate) fn sender_cpus(&self) -> Result<Vec<usize>, String> {
+        self.sender.cpus(&self.layout, self.targets)
+    }
+
+    /// The CPUs of the sockets that packets are steered to, one each: those of the queues.
+    pub(crate) fn steered_cpus(&self) -> Vec<usize> {
+        distinct(self.layout.queues.clone())
+    }
+
+    /// The queues that its packets take.
+    pub(crate) fn queues(&self) -> Vec<usize> {
+        let queues = self.layout.queue_count();
+        let queue = |to: &u8| usize::from(steering::queue(address::v4(*to).into(), queues));
+        distinct(self.targets.iter().map(queue).collect())
+    }
+
+    /// The CPUs that its receiving threads use; none if the scheduler chooses, or if no thread
+    /// receives.
+    pub(crate) fn applications(&self) -> &[usize] {
+        let all = &self.layout.applications;
+        let threads = match self.path.is_rule() {
+            true => 0,
+            false => self.sockets.threads(),
+        };
+        &all[..all.len().min(threads)]
+    }
+}
