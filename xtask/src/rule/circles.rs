@@ -25,9 +25,6 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The crate that they are in.
 const LAYERED: &str = "crates/mpps/";
 
-/// Experiments that use another one: the last rungs of the ladder are rows of the path comparison.
-const TOGETHER: &[(&str, &str)] = &[("ladder", "receive_paths")];
-
 /// The words of a path.
 type ModulePath = Vec<String>;
 
@@ -90,9 +87,7 @@ fn upwards(
             let is_above = layer(to).is_some() || to == "command";
             is_above && !may.contains(&to.as_str())
         }
-        ([within, from], [_, to]) if within == "experiment" => {
-            !TOGETHER.contains(&(from.as_str(), to.as_str()))
-        }
+        ([within, _], _) => within == "experiment",
         _ => false,
     };
     let (from, to) = (from.join("::"), to.join("::"));
@@ -395,17 +390,11 @@ mod tests {
         for uses in ["use crate::experiment::T;", "use crate::command;"] {
             assert!(!places(check, &files(uses)).is_empty(), "{uses}");
         }
-        for (from, to, is_one) in [
-            ("ladder", "receive_paths", false),
-            ("placement", "ladder", true),
-        ] {
-            let from = format!("crates/mpps/src/experiment/{from}.rs");
-            let uses = format!("use super::{to}::T;");
-            let mut files = files("").to_vec();
-            files.push((&from, &uses));
-            files.retain(|(path, text)| *path != from || !text.is_empty());
-            assert_eq!(places(check, &files).len(), usize::from(is_one), "{from}");
-        }
+        let from = "crates/mpps/src/experiment/ladder.rs";
+        let mut files = files("").to_vec();
+        files.retain(|(path, _)| *path != from);
+        files.push((from, "use super::receive_paths::T;"));
+        assert_eq!(places(check, &files).len(), 1);
     }
 
     #[test]
