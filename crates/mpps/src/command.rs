@@ -117,7 +117,7 @@ fn run() -> ExitCode {
             Subcommands::Lab(args) => lab::run(args),
             Subcommands::Bench(plan) => plan.run(),
             Subcommands::Ndr(plan) => plan.run(),
-            Subcommands::Placement(plan) => plan.run(),
+            Subcommands::Placement(args) => placement::run(&args),
             Subcommands::Doctor(args) => args.run(),
             Subcommands::Top(args) => args.run(),
             Subcommands::Recv(args) => recv::run(args),

@@ -5,7 +5,5 @@
 pub mod connections;
 /// The million-packet ladder.
 pub mod ladder;
-/// Where the receiver runs relative to its queue's CPU.
-pub mod placement;
 /// Every way to receive, over the same traffic, in one table.
 pub mod receive_paths;

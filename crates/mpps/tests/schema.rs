@@ -5,7 +5,6 @@ use crate::common::{self, Running, mpps, run};
 use mpps::BackendsObject;
 use mpps::experiment::connections::result::TcpLabBody;
 use mpps::experiment::ladder::result::LabBody;
-use mpps::experiment::placement::Placements;
 use mpps::experiment::receive_paths::ndr::result::NdrBody;
 use mpps::experiment::receive_paths::result::BenchBody;
 
@@ -63,7 +62,7 @@ macro_rules! kinds {
             fixture: include_str!(concat!("fixtures/", $name, ".json")),
         };)+
         /// Every kind.
-        const KINDS: [Kind; 10] = [$($kind),+];
+        const KINDS: [Kind; 9] = [$($kind),+];
     };
 }
 
@@ -75,7 +74,6 @@ kinds! {
     SERVE: "serve" "mpps.serve.v2";
     RECV: "recv" "mpps.recv.v1";
     SEND: "send" "mpps.send.v1";
-    PLACEMENT: "placement" "mpps.placement.v2";
     DOCTOR: "doctor" "mpps.doctor.v1";
     LAB_TCP: "lab_tcp" "mpps.lab_tcp.v2";
 }
@@ -202,7 +200,6 @@ fn what_is_published_is_made_from_the_structs() {
         ("bench", schema::of::<BenchBody>()),
         ("ndr", schema::of::<NdrBody>()),
         ("lab_tcp", schema::of::<TcpLabBody>()),
-        ("placement", schema::of::<Placements>()),
         ("tune_prove", schema::of::<Proofs>()),
         ("doctor", schema::of::<Diagnosis>()),
         ("load", schema::of::<LoadBody>()),
@@ -431,15 +428,15 @@ fn units_and_ranges_are_held() {
 fn ranges_of_paths_and_findings_are_held() {
     are_wrong([
         (BENCH, "", "schema", json!("mpps.lab.v2")),
-        (PLACEMENT, "", "rate_definition", json!("")),
+        (LAB, "", "rate_definition", json!("")),
+        (LAB, MEASURED, "article_mpps", json!([0.2])),
+        (LAB, MEASURED, "mpps_median", json!(-1)),
+        (LAB, MEASURED, "offered_mpps_median", json!("much")),
         (DOCTOR, "/findings/0", "evidence", json!([])),
         (DOCTOR, "/findings/0", "count", json!(-1)),
         (DOCTOR, "/findings/0", "confidence", json!("sure")),
         (DOCTOR, "/findings/0", "station", json!("moon")),
         (DOCTOR, "", "port", json!(70_000)),
-        (PLACEMENT, "/rows/0", "article_mpps", json!([0.2])),
-        (PLACEMENT, "/rows/0", "mpps_median", json!(-1)),
-        (PLACEMENT, "/rows/0", "offered_mpps_median", json!("much")),
         (BENCH, "", "flows", json!(0)),
         (BENCH, RECEIVER, "path", json!("carrier pigeon")),
         (BENCH, RECEIVER, "delivered_ratio", json!(97)),

@@ -8,6 +8,7 @@ mod args;
 use crate::experiment::ladder::run::{LadderPlan, run as run_ladder};
 use crate::experiment::ladder::{ClimbSchedule, document, lines, selected};
 use crate::machine::become_able;
+use crate::measure::series::Series;
 use crate::measure::session::Session;
 use crate::output::{self, OutputStream};
 use crate::program::lines::LOOK;
@@ -56,7 +57,16 @@ pub(super) fn run(args: LabArgs) -> Result<CommandEnding> {
     become_able()?;
     // The rights of this process decide whether there is a generator.
     let choice = SenderChoice::new(args.generator, args.train, TRAIN)?;
-    climb(&args, CpuLayout::new(topology, asked), choice, &session)
+    let plan = LadderPlan {
+        layout: CpuLayout::new(topology, asked),
+        choice,
+        only: &args.only,
+        all: args.all,
+        live: None,
+        schedule: schedule(&args.series),
+        has_screens: args.verbose,
+    };
+    climb(&plan, &session)
 }
 
 /// Runs a shell or a command on the receiver host, and ends with its status.
@@ -139,25 +149,13 @@ fn status_of(code: i32) -> CommandEnding {
 /// How long a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Climbs, prints each rung when it is known, and says whether every ledger balances.
-fn climb(
-    args: &UdpLadderArgs,
-    layout: CpuLayout,
-    choice: SenderChoice,
-    session: &Session,
-) -> Result<CommandEnding> {
-    let plan = LadderPlan {
-        layout,
-        choice,
-        only: &args.only,
-        all: args.all,
-        schedule: schedule(args),
-        has_screens: args.verbose,
-    };
+/// Climbs, prints each rung when it is known, and says whether every ledger balances. Of live traffic
+/// they need not: losses before this host have no counter here.
+pub(super) fn climb(plan: &LadderPlan<'_>, session: &Session) -> Result<CommandEnding> {
     let columns = document::columns();
     // A closed output ends the printing, not the measurement.
     let mut printed = Ok(());
-    let result = run_ladder(&plan, session, |result, rung| {
+    let result = run_ladder(plan, session, |result, rung| {
         if printed.is_ok() {
             printed = match rung {
                 None => output::blocks(OutputStream::People, &document::head(result))
@@ -170,13 +168,14 @@ fn climb(
     session.write(&result, &document::document(&result, &files))?;
     printed
         .and_then(|()| output::blocks(OutputStream::People, &document::closing(&result, &files)))?;
-    let balances = document::balanced(&result).is_good();
+    let balances = plan.live.is_some() || document::balanced(&result).is_good();
     Ok(CommandEnding::of(result.complete, balances))
 }
 
-fn schedule(args: &UdpLadderArgs) -> ClimbSchedule {
-    let (time, repeats) = (args.series.time(), args.series.repeats());
-    let (exact_time_max, packets) = match args.series.quick {
+/// How long and how often a rung runs.
+pub(super) fn schedule(series: &Series) -> ClimbSchedule {
+    let (time, repeats) = (series.time(), series.repeats());
+    let (exact_time_max, packets) = match series.quick {
         true => (Duration::from_millis(150), 30_000),
         false => (Duration::from_millis(500), 100_000),
     };

@@ -4,8 +4,8 @@ use super::CommandEnding;
 use crate::command::doctor::{self, Diagnosis, DoctorResult};
 use crate::command::tune::{self, ProofResult, Proofs};
 use crate::experiment::connections::result::{TcpLabBody, TcpLabResult};
+use crate::experiment::ladder::placements::Placements;
 use crate::experiment::ladder::result::{LAB_SCHEMA, LabResult};
-use crate::experiment::placement::{self, PlacementResult, Placements};
 use crate::experiment::receive_paths::ndr::{
     self,
     result::{NdrBody, NdrResult},
@@ -13,7 +13,7 @@ use crate::experiment::receive_paths::ndr::{
 use crate::experiment::receive_paths::result::{BENCH_SCHEMA, BenchResult};
 use crate::experiment::{connections, ladder, receive_paths};
 use crate::input;
-use crate::measure::envelope::{EnvelopeBody, SchemaOnly};
+use crate::measure::envelope::{Envelope, EnvelopeBody, SchemaOnly};
 use crate::output::{self, OutputStream, file::optional};
 use crate::program::connections::{LoadBody, LoadResult, ServeBody, ServeResult};
 use crate::program::{load, serve};
@@ -61,7 +61,8 @@ const KINDS: &[(&str, Read)] = &[
         Ok(connections::document::document(&result, files))
     }),
     (Placements::SCHEMA, |text, files| {
-        Ok(placement::document(&PlacementResult::parse(text)?, files))
+        let result = Envelope::<Placements>::parse(text)?.into();
+        Ok(ladder::document::document(&result, files))
     }),
     (Proofs::SCHEMA, |text, files| {
         Ok(tune::document(&ProofResult::parse(text)?, files))

@@ -5,6 +5,8 @@ mod climb;
 pub(crate) mod compare;
 pub(crate) mod document;
 mod lesson;
+mod live;
+pub(crate) mod placements;
 mod probe_cost;
 pub mod result;
 pub(crate) mod run;

@@ -1,6 +1,6 @@
 //! Every way to receive, over the same traffic, in one table.
 //!
-//! A `Trial` is one way to receive in a layout of CPUs. Its repeats give a row. `comparison` has every
+//! A `UdpTrial` is one way to receive in a layout of CPUs. Its repeats give a row. `comparison` has every
 //! path in every layout. `overload` offers more than a path can take. `spread` brings the traffic by
 //! more and more queues. `live` takes the traffic of another host, and `remote` makes that host send
 //! for each trial. `ndr` runs the trials that `search` asks for. `search` is MLRsearch without I/O.

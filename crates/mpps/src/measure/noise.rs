@@ -14,7 +14,6 @@
 //! samples find a drop by a quarter in over 95.
 
 use crate::measure::samples::median;
-use mpps_report::Quantity;
 
 /// Fewest samples of a rung that say anything about noise.
 pub(crate) const SAMPLES_MIN: usize = 3;
@@ -84,37 +83,6 @@ impl Noise {
         };
         (verdict, threshold.exp_m1())
     }
-}
-
-/// The item with the highest rate, compared with each of the others, as far as it exceeds the
-/// noise; none if fewer than two were measured.
-pub(crate) fn best(rows: &[(&str, Vec<f64>)], quantity: fn(f64) -> Quantity) -> Option<String> {
-    if rows.len() < 2 || rows.iter().any(|(_, rates)| rates.is_empty()) {
-        return None;
-    }
-    if rows.iter().any(|(_, rates)| rates.len() < SAMPLES_MIN) {
-        return Some(format!(
-            "The best is named from {SAMPLES_MIN} repeats on: fewer say nothing about noise."
-        ));
-    }
-    let middle = |rates: &[f64]| median(rates).unwrap_or(0.0);
-    let (name, alike) = leader(rows)?;
-    let (_, most) = rows.iter().find(|(one, _)| *one == name)?;
-    let others = rows.iter().filter(|(other, _)| *other != name);
-    let worse = others.filter(|(other, _)| !alike.contains(other));
-    let mut said = vec![format!(
-        "The most is received on {name}, {}",
-        quantity(middle(most))
-    )];
-    said.extend(worse.map(|(other, rates)| {
-        let times = Quantity::Times(middle(most) / middle(rates));
-        format!("{times} as much as on {other}")
-    }));
-    if !alike.is_empty() {
-        let alike = alike.join(" and ");
-        said.push(format!("within the noise of it: {alike}"));
-    }
-    Some(said.join("; ") + ".")
 }
 
 /// The item with the highest median, and the others that are within the noise of it. Those are all
@@ -271,22 +239,6 @@ mod tests {
             .collect()
     }
 
-    /// Computed apart from this program, by the rule at the top of this file: the smallest change
-    /// that counts on a quiet machine and on a noisy one.
-    #[test]
-    fn the_best_is_named_with_what_the_noise_does_not_tell_from_it() {
-        let row = |name, middle: f64| (name, vec![0.98 * middle, middle, 1.02 * middle]);
-        let said = |rows: &[(&'static str, Vec<f64>)]| best(rows, Quantity::Mpps);
-        assert_eq!(
-            said(&[row("a", 0.5), row("b", 1.0), row("c", 0.99)]).unwrap(),
-            "The most is received on b, 1.00\u{a0}Mpps; 2.00x as much as on a; within the noise \
-             of it: c."
-        );
-        assert_eq!(said(&[row("a", 1.0)]), None);
-        let few = said(&[row("a", 1.0), ("b", vec![2.0])]).unwrap();
-        assert!(few.contains("from 3 repeats on"), "{few}");
-    }
-
     #[test]
     fn the_leader_has_the_most_and_few_samples_tell_it_from_none() {
         let row = |name, middle: f64, count| (name, vec![middle; count]);
@@ -301,6 +253,8 @@ mod tests {
         assert_eq!(leader(&[]), None);
     }
 
+    /// Computed apart from this program, by the rule at the top of this file: the smallest change
+    /// that counts on a quiet machine and on a noisy one.
     #[test]
     fn the_threshold_is_what_the_rule_says() {
         let table = [

@@ -1,12 +1,10 @@
 //! How long, how often and into which files: the arguments that experiments share.
 
-use super::rounds::{Case, interleave};
 use super::session::Session;
 use crate::signal::EndSignal;
 use crate::value;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,29 +57,5 @@ impl<const QUICK_MS: u64> Series<QUICK_MS> {
         let mut session = Session::begin(&json, &html, interrupt)?;
         session.quick = self.quick;
         Ok(session)
-    }
-
-    /// Runs these cases in turn as [`interleave`].
-    ///
-    /// # Errors
-    /// Those of `known`, and if no case could be run.
-    pub(crate) fn run<P: Display, S>(
-        &self,
-        cases: &mut [Case<P, S>],
-        session: &Session,
-        run: impl FnMut(&Case<P, S>) -> Result<S>,
-        known: impl FnMut(&[Case<P, S>]) -> Result<()>,
-    ) -> Result<bool> {
-        let complete = interleave(cases, self.repeats(), &session.interrupt, run, known)?;
-        let mut reasons = cases.iter().map(|case| case.skipped.as_deref());
-        ensure!(
-            !complete || reasons.clone().any(|why| why.is_none()),
-            "nothing could be measured: {}",
-            reasons
-                .next()
-                .flatten()
-                .unwrap_or("there is nothing to measure")
-        );
-        Ok(complete)
     }
 }

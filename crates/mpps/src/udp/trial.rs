@@ -57,7 +57,7 @@ pub(crate) enum FlowTracking {
 
 /// One way to receive, with its traffic and its CPUs.
 #[derive(Debug, Clone)]
-pub(crate) struct Trial {
+pub(crate) struct UdpTrial {
     pub(crate) layout: CpuLayout,
     pub(crate) path: Path,
     pub(crate) sockets: TrialSockets,
@@ -79,7 +79,7 @@ pub(crate) struct Trial {
     pub(crate) throttle_pps: Option<f64>,
 }
 
-impl Trial {
+impl UdpTrial {
     /// One receiver of one flow from one sender.
     pub(crate) fn new(layout: CpuLayout, path: Path, sender: LabSender) -> Self {
         Self {

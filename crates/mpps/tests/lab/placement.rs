@@ -2,41 +2,52 @@
 
 use super::directory;
 use crate::common::{self, mpps, run};
-use mpps::experiment::placement::Placements;
+use mpps::experiment::ladder::result::{LabBody, LabResult, RungResult};
 use std::fs;
+use tempfile::TempDir;
+
+/// The result in a directory, held to the schema and to its own arithmetic.
+fn result(directory: &TempDir) -> LabResult {
+    let text = common::valid::<LabBody>(&directory.path().join("placement.json"));
+    let result = LabResult::parse(&text).expect("it reads what it wrote");
+    let rungs: Vec<&str> = result.rungs.iter().map(|rung| &*rung.rung).collect();
+    assert_eq!(rungs, ["4a", "4b", "4c", "4d"]);
+    assert!(result.complete);
+    result
+}
+
+/// A measured rung names the CPUs of its queue and its receiver, which are one on rung 4a only.
+fn names_its_cpus(rung: &RungResult) {
+    let cpus = rung.notes.iter().find_map(|note| {
+        let (queue, receiver) = note
+            .strip_prefix("queue on CPU ")?
+            .split_once(", receiver on CPU ")?;
+        Some(queue == receiver)
+    });
+    assert_eq!(cpus, Some(rung.rung == "4a"), "{rung:?}");
+}
 
 pub(crate) fn the_receiver_is_measured_in_each_place_that_there_is() {
     let directory = directory();
     let mut command = mpps(&["placement", "--quick"]);
     let ended = run(command.current_dir(&directory)).fine();
-    let text = common::valid::<Placements>(&directory.path().join("placement.json"));
-    let result: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
-    assert_eq!(result["complete"], true);
-    let rows = result["rows"].as_array().expect("rows");
-    let places = [
-        "same CPU",
-        "sibling hyper-thread",
-        "another core",
-        "another node",
-    ];
-    assert_eq!(rows.len(), places.len());
-    for (row, place) in rows.iter().zip(places) {
-        assert_eq!(row["place"], place);
-        assert!(ended.out.contains(place), "{ended:#?}");
-        if row["skipped"].is_string() {
-            assert!(row["ledger"].is_null(), "{row}");
+    let result = result(&directory);
+    assert!(
+        result.rungs[0].runs.skipped.is_none(),
+        "every host has a CPU"
+    );
+    for rung in &result.rungs {
+        assert!(ended.out.contains(&rung.name), "{ended:#?}");
+        if rung.runs.skipped.is_some() {
             continue;
         }
-        let is_same = row["queue_cpu"] == row["receiver_cpu"];
-        assert_eq!(is_same, place == "same CPU", "{row}");
-        assert!(row["mpps_median"].as_f64() > Some(0.0), "{row}");
-        let repeats = row["sample_ledgers"].as_array().expect("ledgers");
-        for ledger in repeats.iter().chain([&row["ledger"]]) {
-            assert!(ledger["offered"].as_u64() > Some(0), "{ledger}");
-            assert_eq!(ledger["unaccounted"], 0, "{ledger}");
+        names_its_cpus(rung);
+        assert!(rung.runs.mpps_median > Some(0.0), "{rung:?}");
+        assert!(rung.runs.ledgers().count() > rung.runs.sample_ledgers.len());
+        for ledger in rung.runs.ledgers() {
+            assert!(ledger.offered > 0 && ledger.unaccounted == 0, "{ledger}");
         }
     }
-    assert!(rows[0]["skipped"].is_null(), "every host has a CPU");
     assert!(directory.path().join("placement.html").exists());
 }
 
@@ -59,14 +70,11 @@ pub(crate) fn what_arrives_at_an_interface_is_accounted_for() {
     );
     let mut command = mpps(&["lab", "--", "sh", "-c", &script]);
     let ended = run(command.current_dir(&directory)).fine();
-    let text = common::valid::<Placements>(&directory.path().join("placement.json"));
-    let result: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
-    assert_eq!(result["complete"], true, "{result}");
-    assert_eq!(result["interface"], "mpps-rx");
-    let place = result["placement"].as_str().expect("a sentence");
-    assert!(place.contains("softnet_stat"), "{place}");
-    let rows = result["rows"].as_array().expect("rows");
-    let measured: Vec<_> = rows.iter().filter(|row| row["skipped"].is_null()).collect();
+    let result = result(&directory);
+    assert_eq!(result.interface.as_deref(), Some("mpps-rx"));
+    assert!(result.placement.contains("softnet_stat"), "{result:?}");
+    let rungs = result.rungs.iter();
+    let measured: Vec<_> = rungs.filter(|rung| rung.runs.skipped.is_none()).collect();
     assert!(!measured.is_empty(), "{ended:#?}");
     let sent = fs::read_to_string(directory.path().join("sent.json")).expect("it is there");
     let sent = sent
@@ -74,15 +82,15 @@ pub(crate) fn what_arrives_at_an_interface_is_accounted_for() {
         .map(|line| serde_json::from_str(line).expect("it is JSON"));
     let sent = sent.filter(|object: &serde_json::Value| object["type"] == "total");
     let bursts: Vec<_> = sent.collect();
-    for (row, burst) in measured.iter().zip(&bursts[1..]) {
-        let is_same = row["queue_cpu"] == row["receiver_cpu"];
-        assert_eq!(is_same, row["place"] == "same CPU", "{row}");
-        assert!(row["exact"].is_null(), "{row}");
-        let ledger = &row["sample_ledgers"][0];
+    for (rung, burst) in measured.iter().zip(&bursts[1..]) {
+        names_its_cpus(rung);
+        let [ledger] = &rung.runs.sample_ledgers[..] else {
+            panic!("{rung:?}")
+        };
         assert_eq!(burst["sent"], 100_000, "{burst}");
         let refused = burst["host"]["snmp"]["Udp.SndbufErrors"].as_u64();
-        let came = ledger["offered"].as_u64().expect("a number");
-        assert_eq!(came + refused.expect("a number"), 100_000, "{ledger}");
-        assert_eq!(ledger["unaccounted"], 0, "{ledger}");
+        let refused = refused.expect("a number");
+        assert_eq!(ledger.offered + refused, 100_000, "{ledger}");
+        assert_eq!(ledger.unaccounted, 0, "{ledger}");
     }
 }

@@ -1,6 +1,8 @@
 //! The climb: the runs of each rung, and the results at any moment.
 
 use super::lesson;
+use super::live::{self, LiveTraffic};
+use super::placements::placed;
 use super::result::RungResult;
 use super::rung::Rung;
 use super::sample::{enter, notes, other_than_polled};
@@ -36,6 +38,8 @@ pub(super) type RungRuns = Case<Rung, UdpRun>;
 #[derive(Debug)]
 pub(super) struct Climb<'a> {
     pub(super) labs: &'a Labs,
+    /// The traffic, if it is not the lab's.
+    pub(super) live: Option<&'a LiveTraffic<'a>>,
     pub(super) schedule: ClimbSchedule,
     pub(super) choice: &'a SenderChoice,
     /// True if what the receiving host does is shown while a rate is taken.
@@ -48,14 +52,15 @@ impl Climb<'_> {
         if self.has_screens {
             output::above_bar(&case.plan.to_string())?;
         }
+        let trial = &case.plan.trial;
+        if let Some(live) = self.live {
+            return live.run(&trial.layout);
+        }
         let purpose = Purpose {
             has_screens: self.has_screens,
             ..Purpose::default()
         };
-        let (trial, times) = (
-            &case.plan.trial,
-            (self.schedule.time, self.schedule.exact_time),
-        );
+        let times = (self.schedule.time, self.schedule.exact_time);
         let run = trial.round(self.labs, times, case.samples.is_empty(), purpose)?;
         // Where others deliver most packets the figure is not one of busy polling.
         let polled = run.busy_polled();
@@ -117,22 +122,32 @@ impl Climb<'_> {
         if result.runs.skipped.is_some() {
             return Some(result);
         }
-        enter(
-            &mut result,
-            self.labs.of(&trial.layout).ok()?,
-            rung,
-            case.samples.last()?,
-        );
+        let last = case.samples.last()?;
+        result.runs = Runs::of(&case.samples).or_last();
+        match self.live {
+            Some(_) => live::enter(&mut result, last),
+            None => {
+                enter(&mut result, self.labs.of(&trial.layout).ok()?, rung, last);
+                let why = rung
+                    .own_sender
+                    .unwrap_or_else(|| self.choice.why(trial.sender));
+                let ledgers = &result.runs.sample_ledgers;
+                result.sender = Some(rung_sender(trial.sender, why, self.choice, ledgers));
+            }
+        }
+        let layout = &trial.layout;
+        let [queue, receiver] = [&layout.queues, &layout.applications].map(|cpus| cpus.first());
+        let placed = rung
+            .place
+            .and_then(|_| placed(queue.copied(), receiver.copied()));
         let of_samples = case.samples.iter().flat_map(|run| notes(rung, run));
-        let all: Vec<String> = rung.sharing().into_iter().chain(of_samples).collect();
+        let all: Vec<String> = placed
+            .into_iter()
+            .chain(rung.sharing())
+            .chain(of_samples)
+            .collect();
         note_each(&mut result.notes, &all);
         result.notes.extend(case.stopped());
-        result.runs = Runs::of(&case.samples).or_last();
-        let why = rung
-            .own_sender
-            .unwrap_or_else(|| self.choice.why(trial.sender));
-        let ledgers = &result.runs.sample_ledgers;
-        result.sender = Some(rung_sender(trial.sender, why, self.choice, ledgers));
         Some(result)
     }
 

@@ -130,15 +130,23 @@ fn on_page(result: &LabResult, written: Files<'_>) -> Block {
         Block::heading("Where the packets went"),
         Block::Paragraph(Text::new().faint(
             "Shares are of all repeats behind the rate, drop probe off, where a dropped train may \
-             count as one. The ledger below each is of the exactness run, drop probe on. The unit \
-             is the datagram.",
+             count as one. The ledger below each is of the exactness run, drop probe on, or of the \
+             last repeat if it had none. The unit is the datagram.",
         )),
     ];
     let rungs = result.rungs.iter();
     blocks.extend(rungs.map(|rung| Block::from(rung::section(rung))));
-    let hosts = "Two hosts on one machine share its CPUs: ratios between rungs of one run mean more \
-                 than the figures. The article's figures of 2015 are of two servers with 24 CPUs \
-                 each and a 10G NIC.";
+    let hosts = match result.interface {
+        None => {
+            "Two hosts on one machine share its CPUs: ratios between rungs of one run mean more than \
+             the figures. The article's figures of 2015 are of two servers with 24 CPUs each and a \
+             10G NIC."
+        }
+        Some(_) => {
+            "Losses before this host, and packets that its sender held back, have no counter here. \
+             The article's figures are of two servers with a 10G NIC."
+        }
+    };
     let about = [
         Text::from(hosts),
         format!("A rate is {}.", result.rate_definition).into(),

@@ -15,7 +15,7 @@ pub const LAB_SCHEMA: &str = "mpps.lab.v2";
 pub type LabResult = Envelope<LabBody>;
 
 /// The results.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LabBody {
     /// The definition of every rate in it: [`crate::udp::RATE_DEFINITION`].
     #[schemars(length(min = 1))]
@@ -29,6 +29,9 @@ pub struct LabBody {
     /// versions that had one sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
+    /// The interface where the traffic arrived; absent for the lab's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Cases and options that this machine lacks, and why.
     pub notes: Vec<String>,
     /// Nanoseconds that the drop probe costs for one dropped packet, if it ran and was measured.

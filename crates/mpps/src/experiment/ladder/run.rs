@@ -1,6 +1,7 @@
 //! From the plan of a climb to its result.
 
 use super::climb::{Climb, ClimbSchedule, RungRuns};
+use super::live::LiveTraffic;
 use super::probe_cost::drop_probe_ns;
 use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
 use super::selection::{place, selected};
@@ -8,12 +9,14 @@ use crate::machine;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
 use crate::udp::RATE_DEFINITION;
+use crate::udp::arriving::any_of;
 use crate::udp::labs::Labs;
 use crate::udp::roles::CpuLayout;
 use crate::udp::run::attach;
 use crate::udp::sender::SenderChoice;
-use anyhow::{Result, bail};
-use mpps_lab::{Delivery, Lab};
+use anyhow::{Context, Result, bail};
+use mpps_host::{Fingerprint, Topology};
+use mpps_lab::Delivery;
 
 /// The plan of a climb.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct LadderPlan<'a> {
     pub(crate) only: &'a [String],
     /// True to run rungs even if this host has too few CPUs for them.
     pub(crate) all: bool,
+    /// The interface and the port of live traffic, in place of the lab's.
+    pub(crate) live: Option<(&'a str, u16)>,
     pub(crate) schedule: ClimbSchedule,
     /// Show what the receiving host does while a rate is taken.
     pub(crate) has_screens: bool,
@@ -40,16 +45,46 @@ pub(crate) fn run(
     mut tell: impl FnMut(&LabResult, Option<&RungResult>),
 ) -> Result<LabResult> {
     let mut labs = Labs::new(&session.interrupt);
-    let layout = labs.usual(plan.layout.clone())?;
+    let live = plan.live.map(|(interface, port)| {
+        Ok::<_, anyhow::Error>(LiveTraffic {
+            interface,
+            address: any_of(interface, port).context("--interface")?,
+            time: plan.schedule.time,
+            session,
+        })
+    });
+    let live = live.transpose()?;
+    let (layout, served) = match &live {
+        Some(live) => {
+            let (cpu, known) = live.served_by()?;
+            let (senders, topology) = (Vec::new(), Topology::read()?);
+            let layout = CpuLayout::served_by(topology, senders, vec![cpu]);
+            (layout, format!("{}   {known}", live.place()))
+        }
+        None => (labs.usual(plan.layout.clone())?, String::new()),
+    };
     let choice = plan.choice.clone().reaching(&layout);
     // Some rungs have their packets delivered in another way than most.
     let mut rungs = selected(&layout, &choice, plan.only, plan.all)?;
-    place(&mut rungs, &mut labs)?;
-    let mut result = beginning(&choice, session, &layout, labs.of(&layout)?)?;
-    labs.note(&mut result.notes);
-    let has_probe = note_probe(&mut result.notes);
+    let mut probed = None;
+    let mut result = match &live {
+        Some(live) => {
+            let machine = Fingerprint::collect(&[live.interface])?;
+            session.result(machine, live.beginning(&served))
+        }
+        None => {
+            place(&mut rungs, &mut labs)?;
+            let machine = machine::of_lab(labs.of(&layout)?)?;
+            let mut result = session.result(machine, beginning(&choice, &layout));
+            labs.note(&mut result.notes);
+            // The drop probe's cost is measured with this CPU as the sender's.
+            probed = note_probe(&mut result.notes).then_some(layout.senders[0]);
+            result
+        }
+    };
     let climb = Climb {
         labs: &labs,
+        live: live.as_ref(),
         schedule: plan.schedule,
         choice: &choice,
         has_screens: plan.has_screens,
@@ -59,8 +94,6 @@ pub(crate) fn run(
         .map(|rung| Case::new(rung.clone(), rung.skipped))
         .collect();
     tell(&result, None);
-    // The drop probe's cost is measured with this CPU as the sender's.
-    let probed = has_probe.then_some(layout.senders[0]);
     take_turns(&climb, probed, &mut cases, session, &mut result, tell)?;
     Ok(result)
 }
@@ -127,13 +160,8 @@ fn note_probe(notes: &mut Vec<String>) -> bool {
 }
 
 /// The result before the first rung.
-fn beginning(
-    choice: &SenderChoice,
-    session: &Session,
-    layout: &CpuLayout,
-    lab: &Lab,
-) -> Result<LabResult> {
-    let body = LabBody {
+fn beginning(choice: &SenderChoice, layout: &CpuLayout) -> LabBody {
+    LabBody {
         rate_definition: RATE_DEFINITION.to_owned(),
         placement: format!(
             "two hosts on this machine   {}",
@@ -142,11 +170,8 @@ fn beginning(
         delivery: delivery(layout).to_owned(),
         sender: Some(choice.sentence()),
         notes: layout.notes(),
-        drop_probe_ns: None,
-        answer: None,
-        rungs: Vec::new(),
-    };
-    Ok(session.result(machine::of_lab(lab)?, body))
+        ..LabBody::default()
+    }
 }
 
 /// How queues are tied to CPUs.

@@ -4,7 +4,7 @@ use super::lesson::{Claim, Point};
 use crate::measure::document::counted;
 use crate::udp::path::SOCKET;
 use crate::udp::roles::distinct;
-use crate::udp::trial::Trial;
+use crate::udp::trial::UdpTrial;
 use mpps_host::{CpuList, Relation};
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(crate) struct Rung {
     pub(super) point: Point,
     /// The article's lowest and highest figure in Mpps.
     pub(crate) article_mpps: Option<[f64; 2]>,
-    pub(crate) trial: Trial,
+    pub(crate) trial: UdpTrial,
     /// The relation of the application's CPU to the first queue's, if the rung is about that.
     pub(crate) place: Option<Relation>,
     /// Why it has a sender of its own, if it has.

@@ -5,7 +5,7 @@ use super::rung::Rung;
 use crate::udp::path::{BUSY_POLLING, PATHS, Path, SOCKET, TRAINS};
 use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
 use crate::udp::sender::{LabSender, SenderChoice};
-use crate::udp::trial::{FlowTracking, Trial, TrialSockets};
+use crate::udp::trial::{FlowTracking, TrialSockets, UdpTrial};
 use mpps_host::Station;
 use mpps_lab::Delivery;
 
@@ -63,10 +63,10 @@ impl Rung {
             lesson: "",
             point: Point::Reference,
             article_mpps: None,
-            trial: Trial {
+            trial: UdpTrial {
                 sockets: TrialSockets::Shared(1),
                 batch: BATCH,
-                ..Trial::new(layout.clone(), SOCKET, LabSender::Socket { train: 1 })
+                ..UdpTrial::new(layout.clone(), SOCKET, LabSender::Socket { train: 1 })
             },
             place: None,
             own_sender: None,
@@ -346,7 +346,7 @@ fn beyond(layout: &CpuLayout, choice: &SenderChoice) -> Vec<Rung> {
             };
             let strongest = "the strongest sender of this machine";
             Rung {
-                trial: Trial::new(layout.one_queue(), *path, choice.strongest()),
+                trial: UdpTrial::new(layout.one_queue(), *path, choice.strongest()),
                 own_sender: (!choice.asked).then_some(strongest),
                 skipped: (number == "17").then(|| NO_ZERO_COPY.to_owned()),
                 ..Rung::new(layout, number, name).teaches(lesson, point)

@@ -7,7 +7,7 @@ use crate::udp::labs::Labs;
 use crate::udp::path::Path;
 use crate::udp::roles::CpuLayout;
 use crate::udp::run::{Purpose, UdpRun};
-use crate::udp::trial::Trial;
+use crate::udp::trial::UdpTrial;
 use anyhow::Result;
 use mpps_host::Relation;
 use mpps_lab::Delivery;
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct ComparedPath<'a> {
     pub(super) labs: &'a Labs,
-    trial: Trial,
+    trial: UdpTrial,
     /// Where its CPU time is measured, if not in the same layout.
     meter: Option<CpuLayout>,
 }
@@ -40,7 +40,7 @@ impl fmt::Display for ComparedPath<'_> {
 /// former layout.
 pub(super) fn cases<'a>(
     labs: &'a mut Labs,
-    apart: &Trial,
+    apart: &UdpTrial,
     paths: &[Path],
     flows: &[usize],
 ) -> Result<Vec<Case<ComparedPath<'a>, UdpRun>>> {
@@ -59,7 +59,7 @@ pub(super) fn cases<'a>(
         let misplaced = misplaced(labs, &layout)
             .map(|why| format!("queue and application cannot share a CPU here: {why}"));
         for path in paths.iter().filter(|path| path.shares_cpu || !is_shared) {
-            let trial = Trial {
+            let trial = UdpTrial {
                 layout: layout.clone(),
                 path: *path,
                 ..apart.clone()
@@ -103,7 +103,7 @@ impl ComparedPath<'_> {
         let (trial, purpose) = (&self.trial, Purpose::default());
         let mut run = trial.round(self.labs, (time, time), is_first, purpose)?;
         if let Some(layout) = self.meter.clone() {
-            let meter = Trial {
+            let meter = UdpTrial {
                 layout,
                 ..trial.clone()
             };

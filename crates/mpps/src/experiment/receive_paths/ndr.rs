@@ -22,7 +22,7 @@ use crate::udp::path::{Fixed, Path};
 use crate::udp::roles::CpuLayout;
 use crate::udp::run::UdpRun;
 use crate::udp::sender::GeneratorChoice;
-use crate::udp::trial::Trial;
+use crate::udp::trial::UdpTrial;
 use crate::{failure, signal::EndSignal, value};
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -131,7 +131,7 @@ impl NdrPlan {
                 let choice = choose(self.generator)?;
                 let mut labs = Labs::new(&session.interrupt);
                 let usual = usual(choice.sender, self.flows.into(), self.size)?;
-                let trial = Trial {
+                let trial = UdpTrial {
                     layout: labs.add(usual.layout.clone())?,
                     throttle_pps: self.throttle,
                     ..usual

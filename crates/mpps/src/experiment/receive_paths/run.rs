@@ -21,7 +21,7 @@ use crate::udp::labs::Labs;
 use crate::udp::path::{Fixed, Path};
 use crate::udp::run::Purpose;
 use crate::udp::sender::{GeneratorChoice, LONG_TRAIN, LabSender, SenderChoice};
-use crate::udp::trial::Trial;
+use crate::udp::trial::UdpTrial;
 use crate::value;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -177,7 +177,7 @@ impl BenchPlan {
 }
 
 /// Lists each path, and whether it runs on this host.
-fn list(paths: &[Path], trial: &Trial, labs: &Labs) -> Result<CommandEnding> {
+fn list(paths: &[Path], trial: &UdpTrial, labs: &Labs) -> Result<CommandEnding> {
     for path in paths {
         let rest = match trial.on(path).obstacle(labs) {
             Some(why) => format!("skipped: {why}"),
@@ -195,7 +195,7 @@ struct Bench<'a> {
     session: &'a Session,
     choice: SenderChoice,
     /// A trial of the usual layout.
-    trial: Trial,
+    trial: UdpTrial,
 }
 
 impl Bench<'_> {
@@ -317,7 +317,7 @@ impl Bench<'_> {
         }
         let mut result = self.of_lab(&labs, &cpus(&layout))?;
         let napi = napi(&labs, &layout);
-        let shared = Trial {
+        let shared = UdpTrial {
             layout,
             ..self.trial.clone()
         };
@@ -361,7 +361,7 @@ impl Bench<'_> {
         // slower: both are shown, unless one was asked for.
         let may_add = !self.choice.asked && self.trial.sender == LabSender::Generator;
         if may_add && arrangements.iter().any(|one| one.trial.is_err()) {
-            let sockets = Trial {
+            let sockets = UdpTrial {
                 sender: LabSender::Socket { train: LONG_TRAIN },
                 ..self.trial.clone()
             };

@@ -3,7 +3,7 @@
 use crate::udp::path::PATHS;
 use crate::udp::roles::CpuLayout;
 use crate::udp::sender::{GeneratorChoice, LONG_TRAIN, LabSender, SenderChoice};
-use crate::udp::trial::Trial;
+use crate::udp::trial::UdpTrial;
 use anyhow::{Context, Result};
 use mpps_host::Topology;
 
@@ -13,12 +13,12 @@ pub(super) fn choose(asked: GeneratorChoice) -> Result<SenderChoice> {
 }
 
 /// A trial of the usual layout: the application has its CPU to itself, if there are two.
-pub(super) fn usual(sender: LabSender, flows: usize, payload_bytes: usize) -> Result<Trial> {
+pub(super) fn usual(sender: LabSender, flows: usize, payload_bytes: usize) -> Result<UdpTrial> {
     let layout = CpuLayout::new(Topology::read()?, None).one_queue();
-    Ok(Trial {
+    Ok(UdpTrial {
         flows,
         payload_bytes,
-        ..Trial::new(layout, PATHS[0], sender)
+        ..UdpTrial::new(layout, PATHS[0], sender)
     })
 }
 

@@ -10,7 +10,7 @@ use crate::udp::roles::CpuLayout;
 use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::runs::Runs;
 use crate::udp::sender::LabSender;
-use crate::udp::trial::Trial;
+use crate::udp::trial::UdpTrial;
 use anyhow::Result;
 use mpps_host::Topology;
 use mpps_lab::{EarlyDrop, Lab, address};
@@ -35,19 +35,19 @@ pub(super) struct Arrangement {
     sender: String,
     backend: &'static str,
     /// Its trial, or why there is none.
-    pub(super) trial: Result<Trial, String>,
+    pub(super) trial: Result<UdpTrial, String>,
 }
 
 impl Arrangement {
     /// All of a sender, one for each number of queues.
-    pub(super) fn all(labs: &mut Labs, topology: &Topology, usual: &Trial) -> Result<Vec<Self>> {
+    pub(super) fn all(labs: &mut Labs, topology: &Topology, usual: &UdpTrial) -> Result<Vec<Self>> {
         let (mut all, usable, sender) = (Vec::new(), topology.usable(), usual.sender);
         for queues in QUEUES {
             let trial = match cpus(sender, queues, &usable) {
                 Err(why) => Err(why),
                 Ok((senders, cpus)) => {
                     let layout = CpuLayout::served_by(topology.clone(), senders, cpus);
-                    let trial = Trial {
+                    let trial = UdpTrial {
                         layout: labs.add(layout)?,
                         targets: &TARGETS[..usize::from(queues)],
                         in_turn: sender != LabSender::Generator,
@@ -100,7 +100,7 @@ fn cpus(
 }
 
 /// Why the queues have no CPUs of their own, or why sockets cannot reach them.
-fn obstacle(trial: &Trial, lab: &Lab) -> Option<String> {
+fn obstacle(trial: &UdpTrial, lab: &Lab) -> Option<String> {
     if let Some(why) = lab.unplaced() {
         return Some(format!("the queues have no CPUs of their own: {why}"));
     }
@@ -171,7 +171,7 @@ pub(super) fn cases<'a>(
 }
 
 impl SpreadPath<'_> {
-    fn trial(&self) -> Result<Trial> {
+    fn trial(&self) -> Result<UdpTrial> {
         let trial = self.arrangement.trial.clone().map_err(anyhow::Error::msg)?;
         Ok(trial.on(&self.path))
     }

@@ -10,7 +10,7 @@ use crate::udp::labs::Labs;
 use crate::udp::path::Path;
 use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::sender::SenderChoice;
-use crate::udp::trial::Trial;
+use crate::udp::trial::UdpTrial;
 use anyhow::Result;
 use mpps_host::Fingerprint;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Where trials are run.
 pub(super) enum TrialSite<'a> {
     /// Two hosts on this machine.
-    Lab(Labs, Box<Trial>, SenderChoice),
+    Lab(Labs, Box<UdpTrial>, SenderChoice),
     /// This host, and another host that sends.
     Hosts(Remote<'a>),
 }
