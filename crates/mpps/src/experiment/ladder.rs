@@ -14,7 +14,6 @@ mod rung;
 mod rungs;
 mod sample;
 mod selection;
-mod sender;
 
 pub(crate) use climb::ClimbSchedule;
 pub(crate) use selection::{lines, selected};

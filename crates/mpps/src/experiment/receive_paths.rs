@@ -14,10 +14,8 @@ pub mod ndr;
 mod overload;
 mod remote;
 pub mod result;
-mod row;
 mod run;
 mod search;
-mod sender;
 mod spread;
 
 pub(crate) use advice::advice;

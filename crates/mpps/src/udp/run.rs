@@ -353,14 +353,6 @@ pub(crate) fn attach() -> Result<DropProbe, DropProbeError> {
 }
 
 impl<'a> Purpose<'a> {
-    /// A rate that is below the sender's.
-    pub(crate) fn paced(pps: f64) -> Self {
-        Self {
-            rate_pps: Some(pps),
-            ..Self::default()
-        }
-    }
-
     /// Exactness: with all witnesses, and too slow for a rate.
     pub(crate) fn exact(probe: Option<&'a DropProbe>) -> Self {
         Self {

@@ -9,10 +9,13 @@ use super::run::{Hosts, Purpose, Receivers, Senders, Taker, UdpRun, attach};
 use super::sender::{LabSender, PORT, SenderTraffic, open, source_port};
 use super::throttle::Throttled;
 use crate::failure;
+use crate::measure::document::counted;
+use crate::measure::rounds::Case;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_host::Ledger;
 use mpps_io::{Rx, Tx};
 use mpps_lab::{Lab, address, steering};
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -73,10 +76,24 @@ pub(crate) struct UdpTrial {
     pub(crate) payload_bytes: usize,
     /// Messages of one `sendmmsg`.
     pub(crate) batch: usize,
+    /// Rate to offer; none is as fast as the sender can.
+    pub(crate) pps: Option<f64>,
+    /// Where its CPU time is measured, if not in the same layout.
+    pub(crate) meter: Option<CpuLayout>,
     /// How the receiving host tracks the connections of its packets.
     pub(crate) tracking: Option<FlowTracking>,
     /// The rate limit of a receiver; none without a limit.
     pub(crate) throttle_pps: Option<f64>,
+}
+
+/// A trial and its runs.
+pub(crate) type TrialRuns = Case<UdpTrial, UdpRun>;
+
+/// `af_xdp, busy poll, 256 flows`.
+impl fmt::Display for UdpTrial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.path, counted(self.flows, "flow"))
+    }
 }
 
 impl UdpTrial {
@@ -93,6 +110,8 @@ impl UdpTrial {
             one_port: false,
             payload_bytes: PAYLOAD_BYTES,
             batch: BATCH,
+            pps: None,
+            meter: None,
             tracking: None,
             throttle_pps: None,
         }
@@ -102,6 +121,14 @@ impl UdpTrial {
     pub(crate) fn on(&self, path: &Path) -> Self {
         Self {
             path: *path,
+            ..self.clone()
+        }
+    }
+
+    /// The same at a rate below the sender's.
+    pub(crate) fn paced(&self, pps: f64) -> Self {
+        Self {
+            pps: Some(pps),
             ..self.clone()
         }
     }
@@ -116,6 +143,13 @@ impl UdpTrial {
         purpose: Purpose<'_>,
     ) -> Result<UdpRun> {
         let mut run = self.run(labs, time, purpose)?;
+        if let Some(layout) = self.meter.clone() {
+            let meter = Self {
+                layout,
+                ..self.clone()
+            };
+            run.meter = Some(Box::new(meter.run(labs, time, Purpose::default())?));
+        }
         if is_first && !self.path.is_rule() && !labs.interrupt.came() {
             run.exact = Some(self.run_exactly(labs, exact_time)?);
         }
@@ -140,6 +174,11 @@ impl UdpTrial {
 
     /// Sends for this time, and accounts for every packet.
     pub(crate) fn run(&self, labs: &Labs, time: Duration, purpose: Purpose<'_>) -> Result<UdpRun> {
+        let rate_pps = self.pps;
+        let purpose = Purpose {
+            rate_pps,
+            ..purpose
+        };
         let hosts = labs.hosts(&self.layout)?;
         let lab = hosts.lab;
         if lab.napi_threads().iter().any(|thread| thread.cpu.is_some()) {
@@ -247,7 +286,7 @@ impl UdpTrial {
     /// Opens the senders inside the sending host.
     fn open_tx(&self, lab: &Lab, purpose: Purpose<'_>) -> Result<Senders> {
         let cpus = self.sender_cpus().map_err(anyhow::Error::msg)?;
-        let is_even = purpose.stamped || purpose.rate_pps.is_some();
+        let is_even = purpose.stamped || self.pps.is_some();
         let opened = |(nth, target): (usize, &u8)| {
             let traffic = SenderTraffic {
                 target: address::v4(*target).into(),

@@ -5,8 +5,7 @@ use super::live::{self, LiveTraffic};
 use super::placements::placed;
 use super::result::RungResult;
 use super::rung::Rung;
-use super::sample::{enter, notes, other_than_polled};
-use super::sender::rung_sender;
+use super::sample::{enter, notes, other_than_polled, rung_sender};
 use crate::measure::rounds::Case;
 use crate::output;
 use crate::udp::labs::{Labs, note_each};
@@ -78,8 +77,8 @@ impl Climb<'_> {
     pub(super) fn results(&self, cases: &[RungRuns]) -> Vec<RungResult> {
         let of_rung = cases.chunk_by(|a, b| a.plan.number == b.plan.number);
         let mut results: Vec<RungResult> = of_rung.filter_map(|one| self.fastest(one)).collect();
-        let claims: Vec<_> = cases.iter().map(|case| case.plan.claim()).collect();
-        lesson::judge(&mut results, &claims);
+        let rungs: Vec<&Rung> = cases.iter().map(|case| &case.plan).collect();
+        lesson::judge(&mut results, &rungs);
         results
     }
 

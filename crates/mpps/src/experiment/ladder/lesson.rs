@@ -1,6 +1,7 @@
 //! The claim of each rung, and whether the figures of a run support it.
 
 use super::result::{LessonVerdict, RungResult};
+use super::rung::Rung;
 use crate::measure::document::counted;
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use mpps_host::Station;
@@ -28,45 +29,34 @@ pub(crate) enum Point {
     Busy,
 }
 
-/// The claim of a rung, and its set-up.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Claim {
-    pub(super) number: &'static str,
-    pub(super) point: Point,
-    /// Flows. The kernel distinguishes them by source port.
-    pub(super) flows: usize,
-    pub(super) delivery: Delivery,
-    /// True if it is about where its receiver is, and so about how its packets get there.
-    pub(super) is_placement: bool,
-}
-
 /// Says of each rung what the figures of all of them say of its lesson.
-pub(super) fn judge(rungs: &mut [RungResult], claims: &[Claim]) {
-    for claim in claims {
-        let own = rungs.iter().position(|rung| rung.rung == claim.number);
+pub(super) fn judge(results: &mut [RungResult], rungs: &[&Rung]) {
+    for rung in rungs {
+        let own = results.iter().position(|one| one.rung == rung.number);
         if let Some(at) = own {
-            rungs[at].verdict = claim.judge(&rungs[at], rungs, claims);
+            results[at].verdict = rung.judge(&results[at], results, rungs);
         }
     }
 }
 
-impl Claim {
+impl Rung {
     /// The verdict from these rungs; none if they say nothing.
     fn judge(
         &self,
         rung: &RungResult,
         all: &[RungResult],
-        claims: &[Self],
+        rungs: &[&Self],
     ) -> Option<LessonVerdict> {
         rung.runs.mpps_median?;
+        let flows = self.trial.flow_count();
         let (holds, evidence) = match self.point {
             Point::Reference => return None,
-            Point::Above(other) => {
-                self.compare(rung, other, all, claims, MeasuredChange::Better)?
-            }
-            Point::Below(other) => self.compare(rung, other, all, claims, MeasuredChange::Worse)?,
+            Point::Above(other) => self.compare(rung, other, all, rungs, MeasuredChange::Better)?,
+            Point::Below(other) => self.compare(rung, other, all, rungs, MeasuredChange::Worse)?,
             // Where senders serve the queues none of them overflows.
-            Point::LostAt(_) if self.delivery == Delivery::SoftInterrupt => return None,
+            Point::LostAt(_) if self.trial.layout.delivery == Delivery::SoftInterrupt => {
+                return None;
+            }
             Point::LostAt(station) => lost_at(rung, station)?,
             Point::OneSocket | Point::Spread | Point::Idle | Point::Busy => {
                 let came = came(rung);
@@ -74,14 +64,14 @@ impl Claim {
                 if came.len() < 2 || idle == came.len() {
                     return None;
                 }
-                let (uneven, chance) = (uneven(&came), chance(self.flows, came.len()));
+                let (uneven, chance) = (uneven(&came), chance(flows, came.len()));
                 let holds = match self.point {
                     Point::OneSocket => idle + 1 == came.len(),
                     Point::Idle => idle > 0,
                     Point::Spread => idle == 0 && uneven < 2.0 * chance,
                     _ => idle == 0,
                 };
-                let chance = (self.point != Point::Busy).then_some((self.flows, chance));
+                let chance = (self.point != Point::Busy).then_some((flows, chance));
                 (Some(holds), shares(&came, uneven, chance))
             }
         };
@@ -94,10 +84,11 @@ impl Claim {
         rung: &RungResult,
         other: &str,
         all: &[RungResult],
-        claims: &[Self],
+        rungs: &[&Self],
         expected: MeasuredChange,
     ) -> Option<(Option<bool>, String)> {
-        let delivery = claims.iter().find(|claim| claim.number == other)?.delivery;
+        let other_rung = rungs.iter().find(|rung| rung.number == other)?;
+        let is_alike = other_rung.trial.layout.delivery == self.trial.layout.delivery;
         let other = all.iter().find(|one| one.rung == other)?;
         let (own, its) = (&rung.runs.mpps_samples, &other.runs.mpps_samples);
         let median = other.runs.mpps_median.filter(|rate| *rate > 0.0)?;
@@ -107,12 +98,12 @@ impl Claim {
         if sender(rung) != sender(other) {
             return Some((None, format!("{said}, and that had another sender")));
         }
-        if delivery != self.delivery && !self.is_placement {
+        if !is_alike && self.place.is_none() {
             return Some((None, format!("{said}, whose packets came another way")));
         }
         // A receiver that shares a CPU with the queue may do well until too much comes.
         let outran = rung.sender.as_ref().is_none_or(|sender| sender.outran);
-        if self.is_placement && !outran {
+        if self.place.is_some() && !outran {
             return Some((None, format!("{said}, and the sender did not outrun it")));
         }
         if own.len() < SAMPLES_MIN || its.len() < SAMPLES_MIN {
@@ -240,8 +231,9 @@ fn binomial(n: usize, successes: usize, p: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::experiment::ladder::result::{RungSender, ThreadShare};
+    use crate::udp::roles::tests::two_cpus;
     use crate::udp::runs::Runs;
-    use mpps_host::{Ledger, Loss, Scope};
+    use mpps_host::{Ledger, Loss, Relation, Scope};
 
     fn rung(number: &str, samples: &[f64]) -> RungResult {
         RungResult {
@@ -271,14 +263,11 @@ mod tests {
 
     const THREADS: Delivery = Delivery::ThreadedNapi;
 
-    fn claim(number: &'static str, point: Point, delivery: Delivery) -> Claim {
-        Claim {
-            number,
-            point,
-            flows: 4,
-            delivery,
-            is_placement: false,
-        }
+    /// A rung of four flows.
+    fn claim(number: &'static str, point: Point, delivery: Delivery) -> Rung {
+        let mut rung = Rung::new(&two_cpus(), number, "").teaches("", point);
+        (rung.trial.layout.delivery, rung.trial.flows) = (delivery, 4);
+        rung
     }
 
     /// The verdict on a rung of four flows, without other rungs.
@@ -296,7 +285,8 @@ mod tests {
             rung("14", &[0.0, 0.0, 0.0]),
         ];
         let claims = ["2", "11", "12", "13", "14"].map(|one| claim(one, Point::Reference, THREADS));
-        let verdict = |all: &[RungResult], at: usize, claim: Claim| {
+        let claims = claims.each_ref();
+        let verdict = |all: &[RungResult], at: usize, claim: Rung| {
             claim
                 .judge(&all[at], all, &claims)
                 .map(|verdict| verdict.holds)
@@ -328,23 +318,23 @@ mod tests {
         assert!(said.ends_with(" times what rung 2 received"), "{said}");
         // A rung that differs in more than the lesson gives no verdict, unless that is its lesson.
         let soft = claim("?", Point::Below("11"), Delivery::SoftInterrupt);
-        assert_eq!(verdict(&all, 0, soft), untold);
-        let placement = Claim {
-            is_placement: true,
-            ..soft
+        assert_eq!(verdict(&all, 0, soft.clone()), untold);
+        let placement = || Rung {
+            place: Some(Relation::SameCpu),
+            ..soft.clone()
         };
-        assert_eq!(verdict(&all, 0, placement), Some(Some(true)));
+        assert_eq!(verdict(&all, 0, placement()), Some(Some(true)));
         let sender = |outran| RungSender {
             backend: "xdp".to_owned(),
             outran,
             ..RungSender::default()
         };
         all[0].sender = Some(sender(false));
-        assert_eq!(verdict(&all, 0, placement), untold, "another sender");
+        assert_eq!(verdict(&all, 0, placement()), untold, "another sender");
         all[1].sender = Some(sender(true));
-        assert_eq!(verdict(&all, 0, placement), untold, "it did not outrun");
+        assert_eq!(verdict(&all, 0, placement()), untold, "it did not outrun");
         all[0].sender = Some(sender(true));
-        assert_eq!(verdict(&all, 0, placement), Some(Some(true)));
+        assert_eq!(verdict(&all, 0, placement()), Some(Some(true)));
     }
 
     #[test]
@@ -392,10 +382,8 @@ mod tests {
         }
         let few = sockets(&[(97, 0), (1, 0), (1, 0), (1, 0)]);
         assert_eq!(holds(Point::Busy, &few), Some(true));
-        let many = Claim {
-            flows: 64,
-            ..claim("8b", Point::Spread, THREADS)
-        };
+        let mut many = claim("8b", Point::Spread, THREADS);
+        many.trial.flows = 64;
         assert_eq!(many.judge(&few, &[], &[]).unwrap().holds, Some(false));
         assert_eq!(holds(Point::Busy, &sockets(&[(7, 0)])), None, "one socket");
         assert_eq!(holds(Point::OneSocket, &sockets(&[(0, 0), (0, 0)])), None);

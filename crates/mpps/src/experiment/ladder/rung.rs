@@ -1,6 +1,6 @@
 //! One experiment of the ladder: who sends, who receives and where, and who shares a CPU in it.
 
-use super::lesson::{Claim, Point};
+use super::lesson::Point;
 use crate::measure::document::counted;
 use crate::udp::path::SOCKET;
 use crate::udp::roles::distinct;
@@ -41,17 +41,6 @@ impl Rung {
     /// True if it receives by another backend than the article's.
     pub(super) fn is_beyond(&self) -> bool {
         self.trial.path.name != SOCKET.name
-    }
-
-    /// The claim of its lesson.
-    pub(super) fn claim(&self) -> Claim {
-        Claim {
-            number: self.number,
-            point: self.point,
-            flows: self.trial.flow_count(),
-            delivery: self.trial.layout.delivery,
-            is_placement: self.place.is_some(),
-        }
     }
 
     /// The roles of a CPU.

@@ -56,7 +56,7 @@ pub(crate) fn rungs(layout: &CpuLayout, choice: &SenderChoice, all: bool) -> Vec
 
 impl Rung {
     /// A rung with one pinned thread on one socket and one sender, to be varied.
-    fn new(layout: &CpuLayout, number: &'static str, name: &'static str) -> Self {
+    pub(super) fn new(layout: &CpuLayout, number: &'static str, name: &'static str) -> Self {
         Self {
             number,
             name,
@@ -75,7 +75,7 @@ impl Rung {
         }
     }
 
-    fn teaches(self, lesson: &'static str, point: Point) -> Self {
+    pub(super) fn teaches(self, lesson: &'static str, point: Point) -> Self {
         Self {
             lesson,
             point,

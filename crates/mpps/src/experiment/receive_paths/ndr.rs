@@ -4,14 +4,13 @@
 
 mod document;
 pub mod result;
-mod site;
 
 pub(crate) use document::document;
 
+use super::comparison::{choose, cpus, napi, sentence, usual};
 use super::far_traffic::FarTraffic;
 use super::remote::Remote;
 use super::search::{Search, SearchTrial};
-use super::sender::{choose, usual};
 use crate::machine::{self, become_able};
 use crate::measure::document::Balanced;
 use crate::measure::outcome::CommandEnding;
@@ -20,19 +19,19 @@ use crate::measure::session::{Session, progress};
 use crate::udp::labs::Labs;
 use crate::udp::path::{Fixed, Path};
 use crate::udp::roles::CpuLayout;
-use crate::udp::run::UdpRun;
+use crate::udp::run::{Purpose, UdpRun};
 use crate::udp::sender::GeneratorChoice;
 use crate::udp::trial::UdpTrial;
 use crate::{failure, signal::EndSignal, value};
 use anyhow::{Result, ensure};
 use clap::Args;
-use mpps_host::{Station, Topology};
+use mpps_host::{Fingerprint, Station, Topology};
 use mpps_report::Quantity;
 use result::{
     GoalBounds, LOAD_DEFINITION, NdrBody, NdrResult, NdrRow, NdrTrial, SearchGoal, Searched,
 };
-use site::TrialSite;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A sender that differs from the load by more than this share has missed it. It may differ by
@@ -124,33 +123,16 @@ impl NdrPlan {
         let session = self.series.begin("ndr", EndSignal::listen()?)?;
         let site = match (&self.sender, self.address) {
             (Some(command), Some(address)) => {
-                TrialSite::Hosts(self.remote(command, address, &session.interrupt)?)
+                self.between_hosts(command, address, &session.interrupt)?
             }
-            _ => {
-                become_able()?;
-                let choice = choose(self.generator)?;
-                let mut labs = Labs::new(&session.interrupt);
-                let usual = usual(choice.sender, self.flows.into(), self.size)?;
-                let trial = UdpTrial {
-                    layout: labs.add(usual.layout.clone())?,
-                    throttle_pps: self.throttle,
-                    ..usual
-                };
-                TrialSite::Lab(labs, Box::new(trial), choice)
-            }
+            _ => self.in_lab(&session.interrupt)?,
         };
-        let mut result = self.result(&site, &session)?;
-        let hunt = Hunt {
-            goals: result.goals.clone(),
-            min: self.min,
-            max,
-            limit: self.limit,
-        };
+        let (mut result, hunt) = self.result(&site, max, &session);
         let bar = progress(paths.len());
         for path in &paths {
             bar.set_message(path.to_string());
             let report = |said: String| bar.set_message(format!("{path}: {said}"));
-            let row = self.row(&site, path, &hunt, report);
+            let row = self.row(&site, path, &hunt, &session.interrupt, report);
             if !row.searched.trials.is_empty() || row.skipped.is_some() {
                 result.rows.push(row);
             }
@@ -181,30 +163,78 @@ impl NdrPlan {
         Ok(outcome)
     }
 
-    /// Another host, which is tried at the lowest load: what is wrong with the command is wrong for
-    /// every path.
-    fn remote<'a>(
+    /// Two hosts on this machine.
+    fn in_lab(&self, interrupt: &EndSignal) -> Result<TrialSite<'static>> {
+        become_able()?;
+        let choice = choose(self.generator)?;
+        let mut labs = Labs::new(interrupt);
+        let usual = usual(choice.sender, self.flows.into(), self.size)?;
+        let trial = UdpTrial {
+            layout: labs.add(usual.layout.clone())?,
+            throttle_pps: self.throttle,
+            ..usual
+        };
+        let mut notes = Vec::new();
+        labs.note(&mut notes);
+        let layout = trial.layout.clone();
+        let lab = Rc::new((labs, trial));
+        let tried = Rc::clone(&lab);
+        Ok(TrialSite {
+            placement: format!("two hosts on this machine   {}", cpus(&layout)),
+            sender: sentence(&choice, &[self.flows.into()], self.size),
+            napi: napi(&lab.0, &layout),
+            machine: machine::of_lab(lab.0.of(&layout)?)?,
+            notes,
+            obstacle: Box::new(move |path| tried.1.on(path).obstacle(&tried.0)),
+            run: Box::new(move |path, time, pps, _| {
+                let (labs, trial) = &*lab;
+                trial
+                    .on(path)
+                    .paced(pps)
+                    .run(labs, time, Purpose::default())
+            }),
+        })
+    }
+
+    /// This host, and another host that sends. That is tried at the lowest load: what is wrong with
+    /// the command is wrong for every path.
+    fn between_hosts<'a>(
         &self,
         command: &'a str,
         address: SocketAddr,
         interrupt: &'a EndSignal,
-    ) -> Result<Remote<'a>> {
+    ) -> Result<TrialSite<'a>> {
         let cpu = CpuLayout::new(Topology::read()?, None).applications[0];
-        let time = self.series.time();
-        let remote = Remote {
-            live: FarTraffic {
-                address,
-                cpu,
-                time,
-                interrupt,
-            },
+        let live = FarTraffic {
+            address,
+            cpu,
+            time: self.series.time(),
+            interrupt,
+        };
+        let remote = Rc::new(Remote {
+            live,
             command,
             flows: self.flows,
             payload_bytes: self.size,
             throttle_pps: self.throttle,
-        };
+        });
         remote.try_out(self.min, self.limit)?;
-        Ok(remote)
+        let (tried, rule) = (
+            Rc::clone(&remote),
+            "on this host it would be a rule of its firewall; the lab has it",
+        );
+        Ok(TrialSite {
+            placement: format!("traffic from another host to {address}   application: CPU {cpu}"),
+            sender: remote.order("TIME", "LOAD"),
+            napi: FarTraffic::NAPI_PLACE.to_owned(),
+            machine: machine::fingerprint_at(address.ip())?,
+            notes: Vec::new(),
+            obstacle: Box::new(move |path| match path.is_rule() {
+                true => Some(rule.to_owned()),
+                false => tried.live.obstacle(path),
+            }),
+            run: Box::new(move |path, time, pps, left| remote.run(path, time, pps, left)),
+        })
     }
 
     /// The row of a path: what was found on it, or why it did not run.
@@ -213,22 +243,23 @@ impl NdrPlan {
         site: &TrialSite<'_>,
         path: &Path,
         hunt: &Hunt,
+        interrupt: &EndSignal,
         report: impl Fn(String),
     ) -> NdrRow {
         let row = NdrRow {
             path: path.name.to_owned(),
             variant: path.variant.to_owned(),
-            napi: site.napi_place(),
+            napi: site.napi.clone(),
             taken_by: path.taken_by(),
             ..NdrRow::default()
         };
         let why = "--throttle: a rule cannot be held back; name a receiver".to_owned();
         let held = (self.throttle.is_some() && path.is_rule()).then_some(why);
-        let ran = match site.obstacle(path).or(held) {
+        let ran = match (site.obstacle)(path).or(held) {
             Some(why) => Err(why),
             None => hunt
-                .search(site.interrupt(), report, |time, pps, left| {
-                    site.run(path, time, pps, left)
+                .search(interrupt, report, |time, pps, left| {
+                    (site.run)(path, time, pps, left)
                 })
                 .map_err(|error| failure::explain(&error)),
         };
@@ -246,27 +277,44 @@ impl NdrPlan {
         }
     }
 
-    /// A result without rows.
-    fn result(&self, site: &TrialSite<'_>, session: &Session) -> Result<NdrResult> {
-        let mut notes = Vec::new();
-        if let TrialSite::Lab(labs, ..) = site {
-            labs.note(&mut notes);
-        }
+    /// A result without rows, and the search on each path.
+    fn result(&self, site: &TrialSite<'_>, max: f64, session: &Session) -> (NdrResult, Hunt) {
         let kernel = machine::kernel_release();
+        let goals = goals(&self.loss, self.series.time(), self.series.repeats());
         let body = NdrBody {
             load_definition: LOAD_DEFINITION.to_owned(),
-            placement: format!("{}   Linux {kernel}", site.placement()),
-            sender: site.sender(),
+            placement: format!("{}   Linux {kernel}", site.placement),
+            sender: site.sender.clone(),
             flows: self.flows.into(),
             payload_bytes: self.size,
             address: self.address.map(|address| address.to_string()),
             throttle_mpps: self.throttle.map(|rate| rate / 1e6),
-            notes,
-            goals: goals(&self.loss, self.series.time(), self.series.repeats()),
+            notes: site.notes.clone(),
+            goals: goals.clone(),
             rows: Vec::new(),
         };
-        Ok(session.result(site.machine()?, body))
+        let hunt = Hunt {
+            goals,
+            min: self.min,
+            max,
+            limit: self.limit,
+        };
+        (session.result(site.machine.clone(), body), hunt)
     }
+}
+
+/// Where the trials of a search are run: in a lab, or between this host and another one.
+struct TrialSite<'a> {
+    placement: String,
+    sender: String,
+    /// Where NAPI runs.
+    napi: String,
+    machine: Fingerprint,
+    notes: Vec<String>,
+    /// Why a path cannot run, if it cannot.
+    obstacle: Box<dyn Fn(&Path) -> Option<String> + 'a>,
+    /// Runs a path for a time, at a rate in packets per second; this much time is left.
+    run: Box<dyn Fn(&Path, Duration, f64, Duration) -> Result<UdpRun> + 'a>,
 }
 
 /// The goals of the search, the least loss first. Trials take up to `time`; `repeats` of them

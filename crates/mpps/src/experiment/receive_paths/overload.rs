@@ -2,62 +2,37 @@
 
 use super::result::{OverloadCurve, OverloadPoint};
 use crate::measure::rounds::Case;
-use crate::udp::path::Path;
 use crate::udp::run::UdpRun;
+use crate::udp::trial::TrialRuns;
 use mpps_report::Quantity;
-use std::fmt;
 
 /// The offered rates, as shares of the flood. The flood is the sender's unpaced rate on this path.
 /// A paced sender reaches about half of it (the kernel's generator; sockets reach more).
 const SHARES: [f64; 9] = [0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5];
 
-/// A path, and what is offered to it.
-#[derive(Debug)]
-pub(super) struct OverloadPath {
-    /// The place of the path's flood.
-    flood: usize,
-    pub(super) path: Path,
-    /// The rate to ask of its sender: a share of the flood's offered rate.
-    pub(super) asked_mpps: f64,
-}
-
-/// `recvmmsg, busy poll`.
-impl fmt::Display for OverloadPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(f)
-    }
-}
-
 /// The shares of what each path's flood was.
-pub(super) fn loads(floods: &[Case<Path, UdpRun>]) -> Vec<Case<OverloadPath, UdpRun>> {
-    let measured = floods.iter().enumerate();
-    let measured = measured.filter(|(_, flood)| flood.skipped.is_none());
-    let loads = measured.filter_map(|(at, flood)| {
-        let offered_mpps = typical(&flood.samples)?.offered_mpps;
-        Some(SHARES.map(|share| OverloadPath {
-            flood: at,
-            path: flood.plan,
-            asked_mpps: share * offered_mpps,
-        }))
+pub(super) fn loads(floods: &[TrialRuns]) -> Vec<TrialRuns> {
+    let measured = floods.iter().filter(|flood| flood.skipped.is_none());
+    let loads = measured.filter_map(|flood| {
+        let offered_pps = typical(&flood.samples)?.offered_mpps * 1e6;
+        Some(SHARES.map(|share| flood.plan.paced(share * offered_pps)))
     });
     loads.flatten().map(|load| Case::new(load, None)).collect()
 }
 
 /// The results of each curve so far.
-pub(super) fn curves(
-    napi: &str,
-    floods: &[Case<Path, UdpRun>],
-    loads: &[Case<OverloadPath, UdpRun>],
-) -> Vec<OverloadCurve> {
-    let measured = floods.iter().enumerate();
-    let measured = measured.filter(|(_, flood)| flood.skipped.is_none());
-    let curves = measured.filter_map(|(at, flood)| {
-        let own: Vec<_> = loads.iter().filter(|load| load.plan.flood == at).collect();
+pub(super) fn curves(napi: &str, floods: &[TrialRuns], loads: &[TrialRuns]) -> Vec<OverloadCurve> {
+    let measured = floods.iter().filter(|flood| flood.skipped.is_none());
+    let curves = measured.filter_map(|flood| {
+        let path = &flood.plan.path;
+        let own = loads
+            .iter()
+            .filter(|load| load.plan.path.key() == path.key());
         Some(OverloadCurve {
-            path: flood.plan.name.to_owned(),
-            variant: flood.plan.variant.to_owned(),
+            path: path.name.to_owned(),
+            variant: path.variant.to_owned(),
             napi: napi.to_owned(),
-            ..drawn(typical(&flood.samples)?, &own)
+            ..drawn(typical(&flood.samples)?, &own.collect::<Vec<_>>())
         })
     });
     curves.collect()
@@ -65,10 +40,10 @@ pub(super) fn curves(
 
 /// The curve of a flood and of the loads. A point stands where the sender brought it, which on a busy
 /// machine is below what was asked for.
-fn drawn(flood: &UdpRun, loads: &[&Case<OverloadPath, UdpRun>]) -> OverloadCurve {
+fn drawn(flood: &UdpRun, loads: &[&TrialRuns]) -> OverloadCurve {
     let (mut points, mut notes) = (vec![point(None, flood)], Vec::new());
     for load in loads {
-        let asked_mpps = load.plan.asked_mpps;
+        let asked_mpps = load.plan.pps.unwrap_or_default() / 1e6;
         if let Some(why) = &load.skipped {
             let asked = Quantity::Mpps(asked_mpps);
             notes.push(format!("no point where {asked} were asked for: {why}"));
@@ -114,6 +89,9 @@ fn typical(samples: &[UdpRun]) -> Option<&UdpRun> {
 mod tests {
     use super::*;
     use crate::udp::path::PATHS;
+    use crate::udp::roles::tests::two_cpus;
+    use crate::udp::sender::LabSender;
+    use crate::udp::trial::UdpTrial;
 
     fn sample(offered_mpps: f64, mpps: f64) -> UdpRun {
         UdpRun {
@@ -123,31 +101,31 @@ mod tests {
         }
     }
 
-    fn load(asked_mpps: f64, samples: Vec<UdpRun>) -> Case<OverloadPath, UdpRun> {
-        let plan = OverloadPath {
-            flood: 0,
-            path: PATHS[0],
-            asked_mpps,
-        };
+    fn trial(at: usize) -> UdpTrial {
+        UdpTrial::new(two_cpus().one_queue(), PATHS[at], LabSender::Generator)
+    }
+
+    fn load(asked_mpps: f64, samples: Vec<UdpRun>) -> TrialRuns {
         Case {
             samples,
-            ..Case::new(plan, None)
+            ..Case::new(trial(0).paced(asked_mpps * 1e6), None)
         }
     }
 
     #[test]
     fn a_path_is_offered_shares_of_its_own_flood() {
-        let mut floods = [0, 1, 2].map(|at| Case::new(PATHS[at], None));
+        let mut floods = [0, 1, 2].map(|at| Case::new(trial(at), None));
         floods[0].samples.push(sample(4.0, 1.0));
         floods[1].skipped = Some("not here".to_owned());
         floods[2].samples.push(sample(2.0, 1.0));
         let loads = loads(&floods);
         let asked = |flood: usize| {
-            let own = loads.iter().filter(move |load| load.plan.flood == flood);
-            own.map(|load| load.plan.asked_mpps).collect::<Vec<_>>()
+            let key = PATHS[flood].key();
+            let own = loads.iter().filter(|load| load.plan.path.key() == key);
+            own.filter_map(|load| load.plan.pps).collect::<Vec<_>>()
         };
-        assert_eq!(asked(0), SHARES.map(|share| share * 4.0));
-        assert_eq!((asked(1).len(), asked(2)[8]), (0, 1.0));
+        assert_eq!(asked(0), SHARES.map(|share| share * 4e6));
+        assert_eq!((asked(1).len(), asked(2)[8]), (0, 1e6));
     }
 
     #[test]

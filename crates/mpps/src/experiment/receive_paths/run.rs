@@ -1,12 +1,11 @@
 //! From the arguments of a comparison to its result.
 
-use super::comparison::napi;
+use super::comparison::{choose, cpus, napi, sentence, usual};
 use super::far_traffic::FarTraffic;
 use super::ndr::{self, Hunt};
 use super::overload;
 use super::result::{BenchBody, BenchResult, BenchRow};
-use super::sender::{choose, cpus, sentence, usual};
-use super::spread::{self, Arrangement};
+use super::spread;
 use super::{advice, balances, comparison, document};
 use crate::failure;
 use crate::machine::{self, become_able};
@@ -21,7 +20,7 @@ use crate::udp::labs::Labs;
 use crate::udp::path::{Fixed, Path};
 use crate::udp::run::Purpose;
 use crate::udp::sender::{GeneratorChoice, LONG_TRAIN, LabSender, SenderChoice};
-use crate::udp::trial::UdpTrial;
+use crate::udp::trial::{TrialRuns, UdpTrial};
 use crate::value;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -247,21 +246,22 @@ impl Bench<'_> {
     fn rate(&self, mut labs: Labs) -> Result<BenchResult> {
         let flows = self.plan.flows();
         let mut cases = comparison::cases(&mut labs, &self.trial, &self.paths, &flows)?;
-        let Some(labs) = cases.first().map(|case| case.plan.labs) else {
-            bail!("no path to run");
-        };
-        let mut result = self.of_lab(labs, &cpus(&self.trial.layout))?;
+        let mut result = self.of_lab(&labs, &cpus(&self.trial.layout))?;
+        let (time, purpose) = (self.plan.series.time(), Purpose::default());
         self.measure(
             &mut result,
             &mut cases,
             |case| {
-                case.plan
-                    .run(self.plan.series.time(), case.samples.is_empty())
+                let is_first = case.samples.is_empty();
+                case.plan.round(&labs, (time, time), is_first, purpose)
             },
-            |result, cases| result.rows = fastest_first(cases.iter().filter_map(comparison::row)),
+            |result, cases| {
+                let rows = cases.iter().filter_map(|case| comparison::row(&labs, case));
+                result.rows = fastest_first(rows);
+            },
         )?;
         if self.plan.loss_free && result.complete {
-            self.loss_free(&mut result, labs);
+            self.loss_free(&mut result, &labs);
         }
         result.advice = advice(&result.rows);
         Ok(result)
@@ -291,7 +291,7 @@ impl Bench<'_> {
             let report = |said: String| bar.set_message(format!("{path}: {said}"));
             let mut trial = self.trial.on(path);
             trial.flows = row.flows.unwrap_or(trial.flows);
-            let run = |time, pps, _| trial.run(labs, time, Purpose::paced(pps));
+            let run = |time, pps, _| trial.paced(pps).run(labs, time, Purpose::default());
             match hunt.search(&labs.interrupt, report, run) {
                 Ok((found, _)) => row.loss_free = Some(found).filter(|one| !one.trials.is_empty()),
                 Err(error) => {
@@ -321,33 +321,31 @@ impl Bench<'_> {
             layout,
             ..self.trial.clone()
         };
-        let run = |path: &Path, asked_mpps: Option<f64>| {
-            let purpose =
-                asked_mpps.map_or_else(Purpose::default, |rate| Purpose::paced(rate * 1e6));
-            shared.on(path).run(&labs, self.plan.series.time(), purpose)
-        };
+        let time = self.plan.series.time();
+        let run = |case: &TrialRuns| case.plan.run(&labs, time, Purpose::default());
         let paths = self.paths.iter().filter(|path| path.shares_cpu);
-        let floods = paths.map(|path| Case::new(*path, shared.on(path).obstacle(&labs)));
+        let floods = paths.map(|path| {
+            let trial = shared.on(path);
+            let obstacle = trial.obstacle(&labs);
+            Case::new(trial, obstacle)
+        });
         let mut floods: Vec<_> = floods.collect();
-        self.measure(
-            &mut result,
-            &mut floods,
-            |flood| run(&flood.plan, None),
-            |result, floods| result.overload = overload::curves(&napi, floods, &[]),
-        )?;
+        self.measure(&mut result, &mut floods, run, |result, floods| {
+            result.overload = overload::curves(&napi, floods, &[])
+        })?;
         result.rows = floods
             .iter()
             .filter(|flood| flood.skipped.is_some())
             .map(|flood| BenchRow {
                 shares_cpu: true,
-                ..BenchRow::new(&flood.plan, napi.clone(), flood.skipped.clone())
+                ..BenchRow::new(&flood.plan.path, napi.clone(), flood.skipped.clone())
             })
             .collect();
         if result.complete {
             self.measure(
                 &mut result,
                 &mut overload::loads(&floods),
-                |load| run(&load.plan.path, Some(load.plan.asked_mpps)),
+                run,
                 |result, loads| result.overload = overload::curves(&napi, &floods, loads),
             )?;
         }
@@ -356,27 +354,30 @@ impl Bench<'_> {
 
     fn spread(&self, mut labs: Labs) -> Result<BenchResult> {
         let topology = Topology::read()?;
-        let mut arrangements = Arrangement::all(&mut labs, &topology, &self.trial)?;
+        let mut all = spread::arrangements(&mut labs, &topology, &self.trial)?;
         // The generator reaches as many queues as there are CPUs. A socket reaches all, and is
         // slower: both are shown, unless one was asked for.
         let may_add = !self.choice.asked && self.trial.sender == LabSender::Generator;
-        if may_add && arrangements.iter().any(|one| one.trial.is_err()) {
+        if may_add && all.iter().any(|one| one.skipped.is_some()) {
             let sockets = UdpTrial {
                 sender: LabSender::Socket { train: LONG_TRAIN },
                 ..self.trial.clone()
             };
-            arrangements.extend(Arrangement::all(&mut labs, &topology, &sockets)?);
+            all.extend(spread::arrangements(&mut labs, &topology, &sockets)?);
         }
-        if arrangements.iter().all(|one| one.trial.is_err()) {
-            let why = arrangements.iter().find_map(|one| one.trial.as_ref().err());
-            bail!("--spread: {}", why.map_or("", String::as_str));
+        if let (true, Some(why)) = (
+            all.iter().all(|one| one.skipped.is_some()),
+            all.iter().find_map(|one| one.skipped.as_ref()),
+        ) {
+            bail!("--spread: {why}");
         }
         let placement = format!("{} usable CPUs", topology.usable().len());
         let mut result = self.of_lab(&labs, &placement)?;
-        let mut cases = spread::cases(&labs, &arrangements, &self.paths);
-        let run = |case: &spread::SpreadRuns<'_>| case.plan.run(self.plan.series.time());
+        let mut cases = spread::cases(&labs, &all, &self.paths);
+        let time = self.plan.series.time();
+        let run = |case: &TrialRuns| case.plan.run(&labs, time, Purpose::default());
         self.measure(&mut result, &mut cases, run, |result, cases| {
-            result.spread = spread::rows(cases);
+            result.spread = spread::rows(&labs, cases);
         })?;
         result.advice = spread::advice(&result.spread);
         Ok(result)

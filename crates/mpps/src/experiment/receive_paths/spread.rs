@@ -7,15 +7,13 @@ use crate::measure::samples::median;
 use crate::udp::labs::Labs;
 use crate::udp::path::{Path, PathTaker};
 use crate::udp::roles::CpuLayout;
-use crate::udp::run::{Purpose, UdpRun};
+use crate::udp::run::UdpRun;
 use crate::udp::runs::Runs;
 use crate::udp::sender::LabSender;
-use crate::udp::trial::UdpTrial;
+use crate::udp::trial::{TrialRuns, UdpTrial};
 use anyhow::Result;
 use mpps_host::Topology;
 use mpps_lab::{EarlyDrop, Lab, address};
-use std::fmt;
-use std::time::Duration;
 
 /// An address for each queue.
 const TARGETS: [u8; 4] = [1, 2, 3, 4];
@@ -27,44 +25,30 @@ const OUTRUN: f64 = 0.95;
 /// and about 0.48 Mpps per CPU by four.
 const ARTICLE_MPPS_PER_CPU: [(u16, f64); 2] = [(1, 1.4), (4, 0.48)];
 
-/// One sender with a number of queues.
-#[derive(Debug)]
-pub(super) struct Arrangement {
-    queues: u16,
-    /// The sender and its CPUs, in one line.
-    sender: String,
-    backend: &'static str,
-    /// Its trial, or why there is none.
-    pub(super) trial: Result<UdpTrial, String>,
-}
-
-impl Arrangement {
-    /// All of a sender, one for each number of queues.
-    pub(super) fn all(labs: &mut Labs, topology: &Topology, usual: &UdpTrial) -> Result<Vec<Self>> {
-        let (mut all, usable, sender) = (Vec::new(), topology.usable(), usual.sender);
-        for queues in QUEUES {
-            let trial = match cpus(sender, queues, &usable) {
-                Err(why) => Err(why),
-                Ok((senders, cpus)) => {
-                    let layout = CpuLayout::served_by(topology.clone(), senders, cpus);
-                    let trial = UdpTrial {
-                        layout: labs.add(layout)?,
-                        targets: &TARGETS[..usize::from(queues)],
-                        in_turn: sender != LabSender::Generator,
-                        ..usual.clone()
-                    };
-                    obstacle(&trial, labs.of(&trial.layout)?).map_or(Ok(trial), Err)
-                }
-            };
-            all.push(Self {
-                queues,
-                sender: sentence(sender, &usable),
-                backend: sender.backend(),
-                trial,
-            });
-        }
-        Ok(all)
+/// A trial of a sender for each number of queues, or why it cannot run.
+pub(super) fn arrangements(
+    labs: &mut Labs,
+    topology: &Topology,
+    usual: &UdpTrial,
+) -> Result<Vec<TrialRuns>> {
+    let mut all = Vec::new();
+    for queues in QUEUES {
+        let mut trial = UdpTrial {
+            targets: &TARGETS[..usize::from(queues)],
+            in_turn: usual.sender != LabSender::Generator,
+            ..usual.clone()
+        };
+        let skipped = match cpus(usual.sender, queues, &topology.usable()) {
+            Err(why) => Some(why),
+            Ok((senders, cpus)) => {
+                let layout = CpuLayout::served_by(topology.clone(), senders, cpus);
+                trial.layout = labs.add(layout)?;
+                obstacle(&trial, labs.of(&trial.layout)?)
+            }
+        };
+        all.push(Case::new(trial, skipped));
     }
+    Ok(all)
 }
 
 /// The CPUs of the senders and of the queues.
@@ -112,9 +96,10 @@ fn obstacle(trial: &UdpTrial, lab: &Lab) -> Option<String> {
     })
 }
 
-fn sentence(sender: LabSender, usable: &[usize]) -> String {
-    let backend = sender.backend();
-    match sender {
+/// The sender of a trial and its CPUs, in one line.
+fn sentence(trial: &UdpTrial) -> String {
+    let backend = trial.sender.backend();
+    match trial.sender {
         LabSender::Generator => format!(
             "{backend}: a generator on the CPU of each queue, which shares that CPU with the queue's \
              thread"
@@ -122,95 +107,50 @@ fn sentence(sender: LabSender, usable: &[usize]) -> String {
         LabSender::Socket { .. } => format!(
             "{backend}: one thread on CPU {}, to the queues' addresses in turn; the queues' threads on \
              the other CPUs",
-            usable.first().copied().unwrap_or(0)
+            trial.layout.senders[0]
         ),
     }
 }
 
-/// One path over a number of queues, and its runs.
-pub(super) type SpreadRuns<'a> = Case<SpreadPath<'a>, UdpRun>;
-
-/// One path over a number of queues.
-#[derive(Debug)]
-pub(super) struct SpreadPath<'a> {
-    pub(super) arrangement: &'a Arrangement,
-    labs: &'a Labs,
-    pub(super) path: Path,
-}
-
-/// `xdp_drop, packet parsed`.
-impl fmt::Display for SpreadPath<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(f)
-    }
-}
-
 /// Tries each early drop among the paths with each arrangement.
-pub(super) fn cases<'a>(
-    labs: &'a Labs,
-    arrangements: &'a [Arrangement],
-    paths: &[Path],
-) -> Vec<SpreadRuns<'a>> {
-    let mut cases = Vec::new();
-    for path in paths.iter().filter(|path| path.is_rule()) {
-        for arrangement in arrangements {
-            let path = *path;
-            let plan = SpreadPath {
-                arrangement,
-                labs,
-                path,
-            };
-            let skipped = match plan.trial() {
-                Ok(trial) => trial.obstacle(labs),
-                Err(why) => Some(why.to_string()),
-            };
-            cases.push(Case::new(plan, skipped));
-        }
-    }
-    cases
+pub(super) fn cases(labs: &Labs, arrangements: &[TrialRuns], paths: &[Path]) -> Vec<TrialRuns> {
+    let rules = paths.iter().filter(|path| path.is_rule());
+    let cases = rules.flat_map(|path| {
+        arrangements.iter().map(|arrangement| {
+            let trial = arrangement.plan.on(path);
+            let skipped = arrangement.skipped.clone();
+            let skipped = skipped.or_else(|| trial.obstacle(labs));
+            Case::new(trial, skipped)
+        })
+    });
+    cases.collect()
 }
 
-impl SpreadPath<'_> {
-    fn trial(&self) -> Result<UdpTrial> {
-        let trial = self.arrangement.trial.clone().map_err(anyhow::Error::msg)?;
-        Ok(trial.on(&self.path))
-    }
-
-    pub(super) fn run(&self, time: Duration) -> Result<UdpRun> {
-        self.trial()?.run(self.labs, time, Purpose::default())
-    }
-
-    /// The CPU whose kernel thread serves each queue; none where the scheduler chooses.
-    fn queue_cpus(&self) -> Option<Vec<usize>> {
-        let lab = self.labs.of(&self.arrangement.trial.as_ref().ok()?.layout);
-        lab.ok()?
-            .napi_threads()
-            .iter()
-            .map(|thread| thread.cpu)
-            .collect()
-    }
+/// The CPU whose kernel thread serves each queue; none where the scheduler chooses.
+fn queue_cpus(lab: &Lab) -> Option<Vec<usize>> {
+    lab.napi_threads().iter().map(|thread| thread.cpu).collect()
 }
 
 /// The results so far, by sender, path and queues. Rows that were not reached are left out.
-pub(super) fn rows(cases: &[SpreadRuns<'_>]) -> Vec<SpreadRow> {
-    let mut rows: Vec<SpreadRow> = cases.iter().filter_map(result).collect();
+pub(super) fn rows(labs: &Labs, cases: &[TrialRuns]) -> Vec<SpreadRow> {
+    let rows = cases.iter().filter_map(|case| result(labs, case));
+    let mut rows: Vec<SpreadRow> = rows.collect();
     // The sort is stable: within a sender the paths keep the order of the table.
     rows.sort_by(|a, b| b.sender.cmp(&a.sender));
     rows
 }
 
-fn result(row: &SpreadRuns<'_>) -> Option<SpreadRow> {
-    let SpreadPath {
-        arrangement, path, ..
-    } = &row.plan;
+fn result(labs: &Labs, row: &TrialRuns) -> Option<SpreadRow> {
+    let (trial, path) = (&row.plan, &row.plan.path);
+    let queues = trial.targets.len();
     let described = SpreadRow {
         path: path.name.to_owned(),
         variant: path.variant.to_owned(),
-        sender: arrangement.sender.clone(),
-        backend: arrangement.backend.to_owned(),
-        queues: arrangement.queues,
+        sender: sentence(trial),
+        backend: trial.sender.backend().to_owned(),
+        queues: queues as u16,
         runs: Runs::skipped(row.skipped.clone()),
-        article_mpps_per_cpu: article(path, arrangement.queues),
+        article_mpps_per_cpu: article(path, queues as u16),
         ..SpreadRow::default()
     };
     if row.skipped.is_some() {
@@ -228,12 +168,11 @@ fn result(row: &SpreadRuns<'_>) -> Option<SpreadRow> {
         let rates = repeats.clone().filter_map(|one| one.queue_mpps(queue));
         median(&rates.collect::<Vec<_>>())
     };
-    let queues = 0..usize::from(arrangement.queues);
     Some(SpreadRow {
         mode,
-        queue_cpus: row.plan.queue_cpus().unwrap_or_default(),
+        queue_cpus: queue_cpus(labs.of(&trial.layout).ok()?).unwrap_or_default(),
         runs: Runs::of(&row.samples),
-        queue_mpps: queues.filter_map(of_queue).collect(),
+        queue_mpps: (0..queues).filter_map(of_queue).collect(),
         napi_ns_per_packet: napi_ns,
         mpps_per_cpu: napi_ns.filter(|ns| *ns > 0.0).map(|ns| 1e3 / ns),
         ..described
