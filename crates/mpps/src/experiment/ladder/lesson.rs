@@ -1,33 +1,12 @@
 //! The claim of each rung, and whether the figures of a run support it.
 
 use super::result::{LessonVerdict, RungResult};
-use super::rung::Rung;
+use super::rung::{Point, Rung};
 use crate::measure::document::counted;
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use mpps_host::Station;
 use mpps_lab::Delivery;
 use mpps_report::Quantity;
-
-/// By what the figures of a run show the lesson of a rung.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Point {
-    /// Others are held against it.
-    Reference,
-    /// It receives more than that rung.
-    Above(&'static str),
-    /// It receives less than that rung.
-    Below(&'static str),
-    /// Most of what is lost is lost there.
-    LostAt(Station),
-    /// One of several sockets gets everything.
-    OneSocket,
-    /// Every socket gets some, as evenly as a hash makes it.
-    Spread,
-    /// There are sockets that get nothing.
-    Idle,
-    /// Every socket gets some.
-    Busy,
-}
 
 /// Says of each rung what the figures of all of them say of its lesson.
 pub(super) fn judge(results: &mut [RungResult], rungs: &[&Rung]) {

@@ -1,12 +1,32 @@
 //! One experiment of the ladder: who sends, who receives and where, and who shares a CPU in it.
 
-use super::lesson::Point;
 use crate::measure::document::counted;
 use crate::udp::path::SOCKET;
 use crate::udp::roles::distinct;
 use crate::udp::trial::UdpTrial;
-use mpps_host::{CpuList, Relation};
+use mpps_host::{CpuList, Relation, Station};
 use std::fmt;
+
+/// By what the figures of a run show the lesson of a rung.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// Others are held against it.
+    Reference,
+    /// It receives more than that rung.
+    Above(&'static str),
+    /// It receives less than that rung.
+    Below(&'static str),
+    /// Most of what is lost is lost there.
+    LostAt(Station),
+    /// One of several sockets gets everything.
+    OneSocket,
+    /// Every socket gets some, as evenly as a hash makes it.
+    Spread,
+    /// There are sockets that get nothing.
+    Idle,
+    /// Every socket gets some.
+    Busy,
+}
 
 /// One experiment.
 #[derive(Debug, Clone)]

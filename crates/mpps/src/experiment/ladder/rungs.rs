@@ -1,7 +1,6 @@
 //! The table of the rungs: what each one sets up, what the article measured, and what it teaches.
 
-use super::lesson::Point;
-use super::rung::Rung;
+use super::rung::{Point, Rung};
 use crate::udp::path::{BUSY_POLLING, PATHS, Path, SOCKET, TRAINS};
 use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
 use crate::udp::sender::{LabSender, SenderChoice};
