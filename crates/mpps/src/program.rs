@@ -6,8 +6,6 @@ pub mod connections;
 mod container;
 /// Which host is looked at.
 pub(crate) mod host;
-/// Where the UDP of this host goes.
-pub mod ledger;
 /// Lines that a program prints while it runs.
 pub(crate) mod lines;
 /// Many connections a second to a web server.

@@ -15,7 +15,6 @@ use mpps::command::tune::{Proofs, TuneObject};
 use mpps::measure::envelope::EnvelopeBody;
 use mpps::measure::schema;
 use mpps::program::connections::{LoadBody, ServeBody, ServeObject};
-use mpps::program::ledger::{self, LedgerObject};
 use mpps::udp::traffic::{RECV_SCHEMA, RecvObject, SEND_SCHEMA, SendObject};
 use mpps_trial::{Need, Trial, trials};
 use schemars::JsonSchema;
@@ -208,10 +207,6 @@ fn what_is_published_is_made_from_the_structs() {
         ("send", several::<SendObject>(SEND_SCHEMA, "send --json")),
         ("top", several::<TopObject>(top::SCHEMA, "top --json")),
         (
-            "ledger",
-            several::<LedgerObject>(ledger::SCHEMA, "ledger --json"),
-        ),
-        (
             "steer",
             several::<SteerObject>(SteerObject::SCHEMA, "steer --json"),
         ),
@@ -267,10 +262,7 @@ fn what_commands_write_is_valid() {
         cases.extend(objects.map(|object| (name, object.expect("it is JSON"))));
         assert!(cases.len() > before, "{arguments}: {ended:#?}");
     }
-    for (name, arguments) in [
-        ("serve", &["serve", "127.0.0.1:0", "--json"][..]),
-        ("ledger", &["ledger", "--port", "9", "--json"]),
-    ] {
+    for (name, arguments) in [("serve", &["serve", "127.0.0.1:0", "--json"][..])] {
         let mut running = Running::start(&mut mpps(arguments));
         running.line("{\"");
         let told = running.interrupt().fine().out;

@@ -1,5 +1,4 @@
-//! `mpps top`, its exporter, and the live `mpps ledger`: their output about a host of a lab with
-//! known traffic. It goes to a terminal too, and to Debian's Prometheus with the files of
+//! `mpps top` and its exporter: their output about a host of a lab with known traffic. It goes to a terminal too, and to Debian's Prometheus with the files of
 //! `packaging`.
 
 mod exporter;
@@ -33,7 +32,6 @@ fn of_pages() -> Vec<Trial> {
     trials![
         waits(Need::Namespace):
             pages_add_up,
-            ledgers_add_up,
             one_page_is_text,
             a_reader_that_goes_ends_it;
         waits(Need::Root, PYTHON): frames_that_no_protocol_takes_are_no_drops;
@@ -226,71 +224,6 @@ fn frames_that_no_protocol_takes_are_no_drops() {
     );
 }
 
-fn ledgers_add_up() {
-    let scenario = Scenario::new();
-    let port = PORT.to_string();
-    let mut read = 0;
-    let objects = scenario.objects(&["ledger", "--port", &port], || {
-        scenario.send(SENT);
-        read = scenario.read();
-    });
-    for object in &objects {
-        let sockets = object["sockets"].as_array().expect("sockets");
-        assert!(
-            sockets
-                .iter()
-                .all(|socket| socket["pid"] == std::process::id())
-        );
-    }
-    assert_eq!(sum(&objects, "/ledger/offered"), SENT);
-    assert_eq!(sum(&objects, "/ledger/delivered"), read);
-    assert_eq!(lost(&objects, "/ledger"), SENT - read);
-    let unaccounted: i64 = objects
-        .iter()
-        .filter_map(|object| object["ledger"]["unaccounted"].as_i64())
-        .sum();
-    assert_eq!(
-        unaccounted, 0,
-        "what waited at one look was read at another"
-    );
-    let drops = objects
-        .iter()
-        .flat_map(|object| object["sockets"].as_array());
-    let drops = drops
-        .flatten()
-        .filter_map(|socket| socket["dropped"].as_u64());
-    assert_eq!(drops.sum::<u64>(), SENT - read);
-    // The same as text, with the sum at the end.
-    let mut command = mpps(&["ledger", "--netns", &scenario.receiver()]);
-    let mut running = Running::start(&mut command);
-    running.line(" came, ");
-    scenario.send(SENT);
-    let read = scenario.read();
-    let ended = running.interrupt().fine();
-    let text = ended.out.replace('\u{a0}', " ");
-    let said = format!(
-        "offered {} = delivered {read} + socket buffer full {}",
-        grouped(SENT),
-        grouped(SENT - read)
-    );
-    assert!(text.contains(&said), "{said}: {text}");
-    assert!(text.contains("UNACCOUNTED 0"), "{text}");
-    let socket = format!(
-        "(pid {}) dropped {}",
-        std::process::id(),
-        grouped(SENT - read)
-    );
-    assert!(text.contains(&socket), "{socket}: {text}");
-}
-
-/// With a blank between groups of three digits.
-fn grouped(count: u64) -> String {
-    match count {
-        0..1000 => count.to_string(),
-        _ => format!("{} {:03}", count / 1000, count % 1000),
-    }
-}
-
 fn one_page_is_text() {
     let scenario = Scenario::new();
     scenario.send(10);
@@ -317,7 +250,7 @@ fn an_ordinary_user_is_told_what_is_hidden() {
         |arguments: &[&str]| -> Ended { common::as_nobody(directory.path(), arguments).fine() };
     let text = told(&["top", "lo", "--once"]).out;
     assert!(text.contains("drop reasons are not seen"), "{text}");
-    let object = told(&["ledger", "--count", "1", "--json"]).last_json();
+    let object = told(&["top", "--once", "--json"]).last_json();
     assert!(
         object["notes"]
             .to_string()
@@ -343,18 +276,16 @@ fn mistakes_are_told() {
             "no-such-name",
         ),
         (&["ledger", "send.json"], "<RECV>"),
-        (&["ledger", "a.json", "b.json", "--port", "53"], "--port"),
-        (&["ledger", "--count", "0"], "--count"),
-        (&["ledger", "--pid", "4194305"], "--pid 4194305"),
+        (&["top", "--once", "--pid", "4194305"], "--pid 4194305"),
     ] {
         run(&mut mpps(arguments)).refused(&[said]);
     }
 }
 
-/// As `mpps ledger | head -n 1` does.
+/// As `mpps top --json | head -n 1` does.
 fn a_reader_that_goes_ends_it() {
     let scenario = Scenario::new();
-    for command in ["top --json", "ledger", "ledger --json"] {
+    for command in ["top --json"] {
         let program = env!("CARGO_BIN_EXE_mpps");
         let piped = format!(
             "({program} {command} --netns {}; echo ended $? >&2) | head -n 1",

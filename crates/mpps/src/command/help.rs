@@ -170,21 +170,12 @@ pub(crate) const HELP: &[CommandHelp] = &[
         command: "ledger",
         notes: &[
             "UNACCOUNTED is offered less delivered and counted losses. The ledger balances if it is 0.",
-            "Without files it shows the ledger of this host each --interval, for any program that receives. \
-             Ctrl-C ends it.",
-            LESS_WITHOUT_ROOT,
         ],
-        examples: &[
-            ("mpps ledger --port 53", "a line a second for port 53"),
-            (
-                "mpps ledger send.json recv.json",
-                "check both ends of a run",
-            ),
-        ],
-        status: &[(
-            1,
-            "the ledger of the files does not balance, or cannot be decided",
+        examples: &[(
+            "mpps ledger send.json recv.json",
+            "check both ends of a run",
         )],
+        status: &[(1, "the ledger does not balance, or cannot be decided")],
         ..EMPTY
     },
     CommandHelp {

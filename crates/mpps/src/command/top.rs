@@ -20,7 +20,7 @@ use console::Console;
 use exporter::Exporter;
 use history::{TopHistory, TopTotals};
 use mpps_host::check::findings;
-use mpps_host::{Overview, Watch};
+use mpps_host::{Overview, ReasonCount, Watch};
 use mpps_os::On;
 use mpps_report::{Block, Column, Quantity, Row, Text};
 use pane::{LineSubject, Pane, PaneKind, panes};
@@ -70,6 +70,9 @@ pub struct TopObject {
     page: Overview,
     /// The changes since it began.
     totals: TopTotals,
+    /// Packets that the kernel dropped meanwhile by its own reasons, of this port or of all of UDP;
+    /// none if they cannot be seen.
+    drop_reasons: Option<Vec<ReasonCount>>,
     /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
@@ -172,6 +175,7 @@ impl Top<'_> {
                     namespace: self.namespace.clone(),
                     page,
                     totals: self.history.totals.clone(),
+                    drop_reasons: self.watch.seen().drops,
                     notes,
                 })?;
             }

@@ -71,12 +71,6 @@ impl HostArgs {
 }
 
 impl PartArgs {
-    /// The same of all interfaces.
-    pub(crate) fn watch(&self, interrupt: &EndSignal) -> Result<Watch> {
-        self.enter()?;
-        Ok(interrupt.ends_during(|| Watch::begin(None, self.asked()))?)
-    }
-
     /// The note on results from another namespace, if one was named.
     pub(crate) fn note(&self) -> Option<String> {
         let moved = self

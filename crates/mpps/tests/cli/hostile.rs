@@ -188,8 +188,6 @@ pub(crate) fn names_of_programs_and_files_steer_nothing() {
         vec!["doctor", "--seconds", "1", "--markdown", "--html", page],
         vec!["top", "--once"],
         vec!["top", "--once", "--json"],
-        vec!["ledger", "--count", "1"],
-        vec!["ledger", "--count", "1", "--json"],
         vec!["undo", "--list"],
         vec!["report", absent],
         vec!["ledger", absent, absent],
@@ -274,7 +272,6 @@ pub(crate) fn a_name_that_is_no_text_is_a_name() {
         vec!["top", "--once", "--json"],
         vec!["backends", "plain0"],
         vec!["tune", "plan", "plain0"],
-        vec!["ledger", "--count", "1"],
         vec!["recv", "127.0.0.1:0", "--duration", "1"],
         vec!["send", "127.0.0.1:9", "--count", "1"],
     ];
