@@ -8,7 +8,6 @@ pub(crate) mod labs;
 pub(crate) mod limit;
 /// The ways to receive.
 pub(crate) mod path;
-mod receiver_kind;
 pub(crate) mod roles;
 mod rotation;
 pub(crate) mod run;
@@ -26,5 +25,5 @@ pub(crate) mod trial;
 pub mod waited;
 
 pub use limit::Limit;
-pub use receiver_kind::TakenBy;
+pub use path::TakenBy;
 pub use sample::RATE_DEFINITION;

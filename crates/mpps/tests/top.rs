@@ -285,14 +285,12 @@ fn mistakes_are_told() {
 /// As `mpps top --json | head -n 1` does.
 fn a_reader_that_goes_ends_it() {
     let scenario = Scenario::new();
-    for command in ["top --json"] {
-        let program = env!("CARGO_BIN_EXE_mpps");
-        let piped = format!(
-            "({program} {command} --netns {}; echo ended $? >&2) | head -n 1",
-            scenario.receiver()
-        );
-        let ended = run(std::process::Command::new("sh").args(["-c", &piped])).fine();
-        assert!(ended.err.contains("ended 0"), "{ended:#?}");
-        assert_eq!(ended.out.lines().count(), 1, "{ended:#?}");
-    }
+    let piped = format!(
+        "({program} top --json --netns {}; echo ended $? >&2) | head -n 1",
+        scenario.receiver(),
+        program = env!("CARGO_BIN_EXE_mpps"),
+    );
+    let ended = run(std::process::Command::new("sh").args(["-c", &piped])).fine();
+    assert!(ended.err.contains("ended 0"), "{ended:#?}");
+    assert_eq!(ended.out.lines().count(), 1, "{ended:#?}");
 }

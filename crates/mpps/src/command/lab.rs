@@ -5,8 +5,8 @@ mod tcp;
 use super::CommandEnding;
 mod args;
 
-use crate::experiment::ladder::run::{LadderPlan, run as run_ladder};
-use crate::experiment::ladder::{ClimbSchedule, document, lines, selected};
+use crate::experiment::ladder::run::{LadderPlan, lines, run as run_ladder, selected};
+use crate::experiment::ladder::{ClimbSchedule, document};
 use crate::machine::become_able;
 use crate::measure::series::Series;
 use crate::measure::session::Session;

@@ -13,7 +13,5 @@ pub(crate) mod run;
 mod rung;
 mod rungs;
 mod sample;
-mod selection;
 
 pub(crate) use climb::ClimbSchedule;
-pub(crate) use selection::{lines, selected};

@@ -1,5 +1,6 @@
 //! Finds the bottleneck of a run from its counters.
 
+use super::roles::CpuLayout;
 use super::run::UdpRun;
 use mpps_host::{CpuList, Grouped, Ledger, Loss, Quota, Station};
 use mpps_lab::Delivery;
@@ -37,10 +38,7 @@ const FOREIGN: f64 = 0.2;
 pub(crate) struct CpuTasks<'a> {
     /// The tasks that ran on a CPU.
     pub(crate) roles: &'a dyn Fn(usize) -> Vec<String>,
-    /// True if the scheduler placed the receiving threads.
-    pub(crate) is_unpinned: bool,
-    /// How packets got to the CPU of their queue.
-    pub(crate) delivery: Delivery,
+    pub(crate) layout: &'a CpuLayout,
 }
 
 /// How a thread spent the run: shares of its time.
@@ -186,7 +184,7 @@ fn blame(
         ours.min(1.0) * 100.0
     );
     let roles = (places.roles)(cpu);
-    let is_unpinned = places.is_unpinned;
+    let is_unpinned = places.layout.applications.is_empty();
     let what = if busy < FULL {
         bursts.to_owned()
     } else if busy - ours > FOREIGN {
@@ -229,7 +227,7 @@ fn judge_sender(run: &UdpRun, places: &CpuTasks<'_>) -> Limit {
     cpus.dedup();
     let cpus = CpuList(cpus);
     Limit {
-        what: match places.delivery {
+        what: match places.layout.delivery {
             Delivery::SoftInterrupt => "sender, with the receive queues on its CPU".to_owned(),
             Delivery::ThreadedNapi | Delivery::Rps => "sender".to_owned(),
         },
@@ -245,6 +243,7 @@ fn judge_sender(run: &UdpRun, places: &CpuTasks<'_>) -> Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::udp::roles::tests::{two_cpus, two_cpus_tied};
     use mpps_host::{CpuBusy, Scope};
     use mpps_os::sched::Schedstat;
 
@@ -290,10 +289,15 @@ mod tests {
         };
         let places = CpuTasks {
             roles: &|_| roles.iter().map(ToString::to_string).collect(),
-            is_unpinned: false,
-            delivery: Delivery::ThreadedNapi,
+            layout: &two_cpus_tied(),
         };
         judge(&run, &places)
+    }
+
+    /// The judgement of a run without tasks on its CPUs.
+    fn idle(run: &UdpRun, layout: &CpuLayout) -> Limit {
+        let roles = &|_| Vec::new();
+        judge(run, &CpuTasks { roles, layout })
     }
 
     #[test]
@@ -308,12 +312,7 @@ mod tests {
                 seconds: 1.0,
                 ..UdpRun::default()
             };
-            let places = CpuTasks {
-                roles: &|_| Vec::new(),
-                is_unpinned: false,
-                delivery: Delivery::ThreadedNapi,
-            };
-            judge(&run, &places)
+            idle(&run, &two_cpus_tied())
         };
         let quota = |throttled| {
             Some(Quota {
@@ -388,12 +387,7 @@ mod tests {
                 ledger,
                 ..UdpRun::default()
             };
-            let places = CpuTasks {
-                roles: &|_| Vec::new(),
-                is_unpinned: false,
-                delivery: Delivery::SoftInterrupt,
-            };
-            judge(&run, &places).what
+            idle(&run, &two_cpus()).what
         };
         assert_eq!(judged(952), "IP: lost");
         assert_eq!(judged(953), "sender, with the receive queues on its CPU");

@@ -1,12 +1,13 @@
 //! The ways to receive: which backend or rule, opened how, and who polls the queue.
 
-use super::TakenBy;
 use crate::value;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_io::backend::{self, Support};
 use mpps_io::{Attach, Layer, Rx, RxConfig, Wait};
 use mpps_lab::EarlyDrop;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -25,6 +26,31 @@ pub(crate) struct Path {
     pub(crate) takes: PathTaker,
     /// Frames of its ring, if a user fixed them.
     frames: Option<u32>,
+}
+
+/// The kind of receiver of a run's packets: sockets, a ring or a rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TakenBy {
+    /// Sockets.
+    #[default]
+    Socket,
+    /// A ring that a program shares with the kernel.
+    Ring,
+    /// A rule that drops and counts them. No program receives. The rate is the ceiling for all
+    /// programs that could.
+    Rule,
+}
+
+impl TakenBy {
+    /// True if sockets do.
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde hands fields over by reference"
+    )]
+    pub(crate) fn is_socket(&self) -> bool {
+        *self == Self::Socket
+    }
 }
 
 /// The options that apply to every row.

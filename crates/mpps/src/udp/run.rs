@@ -352,17 +352,6 @@ pub(crate) fn attach() -> Result<DropProbe, DropProbeError> {
     })
 }
 
-impl<'a> Purpose<'a> {
-    /// Exactness: with all witnesses, and too slow for a rate.
-    pub(crate) fn exact(probe: Option<&'a DropProbe>) -> Self {
-        Self {
-            stamped: true,
-            probe,
-            ..Self::default()
-        }
-    }
-}
-
 impl Receivers {
     fn start(self, purpose: Purpose<'_>, stop: &Stop) -> Result<Vec<RxWorker>> {
         let task = |(thread, rx): (usize, Box<dyn Rx>)| RxTask {

@@ -1,4 +1,4 @@
-//! The sender of a lab: which, why, from which CPUs, and how it is opened.
+//! The sender of a lab: the choice and its reason, its CPUs, and how it is opened.
 
 use super::roles::CpuLayout;
 use anyhow::{Context, Result, bail, ensure};

@@ -163,7 +163,11 @@ impl UdpTrial {
             TakenBy::Socket => attach().ok(),
             TakenBy::Ring | TakenBy::Rule => None,
         };
-        let purpose = Purpose::exact(probe.as_ref());
+        let purpose = Purpose {
+            stamped: true,
+            probe: probe.as_ref(),
+            ..Purpose::default()
+        };
         let mut ledger = self.run(labs, time, purpose)?.ledger;
         let missed = probe.and_then(|probe| probe.overflowed().ok());
         if let Some(missed) = missed.filter(|missed| *missed > 0) {
@@ -174,11 +178,8 @@ impl UdpTrial {
 
     /// Sends for this time, and accounts for every packet.
     pub(crate) fn run(&self, labs: &Labs, time: Duration, purpose: Purpose<'_>) -> Result<UdpRun> {
-        let rate_pps = self.pps;
-        let purpose = Purpose {
-            rate_pps,
-            ..purpose
-        };
+        let mut purpose = purpose;
+        purpose.rate_pps = self.pps;
         let hosts = labs.hosts(&self.layout)?;
         let lab = hosts.lab;
         if lab.napi_threads().iter().any(|thread| thread.cpu.is_some()) {

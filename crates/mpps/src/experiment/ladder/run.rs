@@ -4,7 +4,8 @@ use super::climb::{Climb, ClimbSchedule, RungRuns};
 use super::live::LiveTraffic;
 use super::probe_cost::drop_probe_ns;
 use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
-use super::selection::{place, selected};
+use super::rung::Rung;
+use super::rungs::rungs;
 use crate::machine;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
@@ -14,7 +15,7 @@ use crate::udp::labs::Labs;
 use crate::udp::roles::CpuLayout;
 use crate::udp::run::attach;
 use crate::udp::sender::SenderChoice;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use mpps_host::{Fingerprint, Topology};
 use mpps_lab::Delivery;
 
@@ -45,20 +46,19 @@ pub(crate) fn run(
     mut tell: impl FnMut(&LabResult, Option<&RungResult>),
 ) -> Result<LabResult> {
     let mut labs = Labs::new(&session.interrupt);
-    let live = plan.live.map(|(interface, port)| {
-        Ok::<_, anyhow::Error>(LiveTraffic {
+    let live = match plan.live {
+        None => None,
+        Some((interface, port)) => Some(LiveTraffic {
             interface,
             address: any_of(interface, port).context("--interface")?,
             time: plan.schedule.time,
             session,
-        })
-    });
-    let live = live.transpose()?;
+        }),
+    };
     let (layout, served) = match &live {
         Some(live) => {
             let (cpu, known) = live.served_by()?;
-            let (senders, topology) = (Vec::new(), Topology::read()?);
-            let layout = CpuLayout::served_by(topology, senders, vec![cpu]);
+            let layout = CpuLayout::served_by(Topology::read()?, Vec::new(), vec![cpu]);
             (layout, format!("{}   {known}", live.place()))
         }
         None => (labs.usual(plan.layout.clone())?, String::new()),
@@ -181,5 +181,88 @@ fn delivery(layout: &CpuLayout) -> &'static str {
         Delivery::ThreadedNapi => "threaded NAPI",
         Delivery::SoftInterrupt => "soft interrupts of the sender's CPU",
         Delivery::Rps => "RPS",
+    }
+}
+
+/// Selects the rungs that `--only` names, or all if it names none. `4` means 4a to 4d, because there
+/// is no rung 4. Rungs that need more CPUs than this host has are skipped, unless `all` is set.
+///
+/// # Errors
+/// If there is no such rung.
+pub(crate) fn selected(
+    layout: &CpuLayout,
+    choice: &SenderChoice,
+    only: &[String],
+    all: bool,
+) -> Result<Vec<Rung>> {
+    let mut rungs = rungs(layout, choice, all);
+    let numbers: Vec<&str> = rungs.iter().map(|rung| rung.number).collect();
+    let names = |number: &str, wanted: &str| {
+        let wanted = wanted.trim();
+        let plain = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        number == wanted || plain == wanted && !numbers.contains(&wanted)
+    };
+    for wanted in only {
+        ensure!(
+            numbers.iter().any(|number| names(number, wanted)),
+            "--only {wanted}: no such rung; `mpps lab --list` names them"
+        );
+    }
+    rungs.retain(|rung| only.is_empty() || only.iter().any(|wanted| names(rung.number, wanted)));
+    Ok(rungs)
+}
+
+/// Makes the lab of each rung, and finds out which rungs cannot run there.
+fn place(rungs: &mut [Rung], labs: &mut Labs) -> Result<()> {
+    for rung in rungs.iter_mut().filter(|rung| rung.skipped.is_none()) {
+        rung.trial.layout = labs.add(rung.trial.layout.clone())?;
+        rung.skipped = labs.lacks_threads(&rung.trial.layout).map(str::to_owned);
+        if rung.is_beyond() {
+            rung.skipped = rung.skipped.take().or_else(|| rung.trial.obstacle(labs));
+        }
+    }
+    Ok(())
+}
+
+/// The rungs as `--list` has them: number, name, and lesson or why it is skipped.
+pub(crate) fn lines(rungs: &[Rung]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for rung in rungs {
+        let Rung { number, name, .. } = rung;
+        let rest = match &rung.skipped {
+            Some(reason) => format!("skipped: {reason}"),
+            None => rung.lesson.to_owned(),
+        };
+        lines.push(format!("{number:>3}  {name:<32} {rest}"));
+    }
+    lines.dedup();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::roles::tests::two_cpus;
+
+    fn numbers(only: &[&str]) -> Result<Vec<String>> {
+        let only: Vec<String> = only.iter().map(ToString::to_string).collect();
+        let choice = SenderChoice::new(None, Some(4), 4)?;
+        let chosen = selected(&two_cpus(), &choice, &only, false)?;
+        let first = |line: String| line.split_whitespace().next().map(ToOwned::to_owned);
+        Ok(lines(&chosen).into_iter().filter_map(first).collect())
+    }
+
+    #[test]
+    fn the_rungs_beyond_sockets_come_last() {
+        let all = numbers(&[]).unwrap();
+        assert_eq!(all.len(), 26);
+        assert_eq!(all[all.len() - 3..], ["16", "17", "18"]);
+        assert_eq!(
+            numbers(&["4", "15"]).unwrap(),
+            ["4a", "4b", "4c", "4d", "15"]
+        );
+        assert_eq!(numbers(&["2"]).unwrap(), ["2"]);
+        let error = numbers(&["19"]).unwrap_err().to_string();
+        assert!(error.contains("--only 19"), "{error}");
     }
 }

@@ -17,8 +17,7 @@ pub(super) fn enter(result: &mut RungResult, lab: &Lab, rung: &Rung, run: &UdpRu
     let layout = &rung.trial.layout;
     let places = CpuTasks {
         roles: &|cpu| rung.roles(cpu),
-        is_unpinned: layout.applications.is_empty(),
-        delivery: layout.delivery,
+        layout,
     };
     result.threads = thread_shares(rung, &run.rx);
     result.cpu_busy = cpu_busy(rung, &run.busy);

@@ -129,7 +129,7 @@ fn anchor(row: &BenchRow) -> String {
 }
 
 /// A figure, or a dash.
-fn or_dash(quantity: Option<Quantity>) -> String {
+pub(super) fn or_dash(quantity: Option<Quantity>) -> String {
     quantity.map_or_else(|| "-".to_owned(), Quantity::figure)
 }
 

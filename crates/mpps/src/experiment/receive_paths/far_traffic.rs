@@ -44,31 +44,39 @@ impl FarTraffic<'_> {
         path.open(&path.config(self.address)?)
     }
 
-    /// Opens the receiver. The end of the last path may have reset the card, and so may the beginning
-    /// of this one.
-    pub(super) fn receiver(&self, path: &Path) -> Result<Box<dyn mpps_io::Rx>> {
-        self.await_carrier()?;
-        let rx = self.open(path)?;
-        self.await_carrier()?;
-        Ok(rx)
-    }
-
-    /// One run. The first run waits longer, because the user has to start the sender.
-    pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<UdpRun> {
+    /// Opens the receiver of a path, and says how to receive. The end of the last path may have reset
+    /// the card, and so may the beginning of this one.
+    pub(super) fn receiver<'b>(
+        &'b self,
+        path: &Path,
+        at: &'b str,
+    ) -> Result<(Box<dyn mpps_io::Rx>, Arriving<'b>)> {
         let PathTaker::Backend { wait, .. } = path.takes else {
             anyhow::bail!("{}: a rule receives nothing", path.name);
         };
-        let rx = self.receiver(path)?;
+        self.await_carrier()?;
+        let rx = self.open(path)?;
+        self.await_carrier()?;
         let arriving = Arriving {
-            at: &self.address.to_string(),
+            at,
             cpu: Some(self.cpu),
             wait,
             inspect: Inspect::Always,
             time: self.time,
-            patience: if is_first { PATIENCE_FIRST } else { PATIENCE },
+            patience: PATIENCE_FIRST,
             interrupt: self.interrupt,
             snapshot: &machine::snapshot,
         };
+        Ok((rx, arriving))
+    }
+
+    /// One run. The first run waits longer, because the user has to start the sender.
+    pub(super) fn run(&self, path: &Path, is_first: bool) -> Result<UdpRun> {
+        let at = self.address.to_string();
+        let (rx, mut arriving) = self.receiver(path, &at)?;
+        if !is_first {
+            arriving.patience = PATIENCE;
+        }
         let arrived = arriving.run(rx)?;
         let ledger = ledger(&arrived);
         Ok(arrived.with(ledger))

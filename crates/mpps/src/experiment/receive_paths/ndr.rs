@@ -246,7 +246,7 @@ impl NdrPlan {
         interrupt: &EndSignal,
         report: impl Fn(String),
     ) -> NdrRow {
-        let row = NdrRow {
+        let mut row = NdrRow {
             path: path.name.to_owned(),
             variant: path.variant.to_owned(),
             napi: site.napi.clone(),
@@ -264,17 +264,13 @@ impl NdrPlan {
                 .map_err(|error| failure::explain(&error)),
         };
         match ran {
-            Ok((searched, last)) => NdrRow {
-                searched,
-                mode: last.mode,
-                waited: last.waited,
-                ..row
-            },
-            Err(why) => NdrRow {
-                skipped: Some(why),
-                ..row
-            },
+            Ok((searched, last)) => {
+                row.searched = searched;
+                (row.mode, row.waited) = (last.mode, last.waited);
+            }
+            Err(why) => row.skipped = Some(why),
         }
+        row
     }
 
     /// A result without rows, and the search on each path.
@@ -303,6 +299,9 @@ impl NdrPlan {
     }
 }
 
+type PathObstacle<'a> = Box<dyn Fn(&Path) -> Option<String> + 'a>;
+type PathRun<'a> = Box<dyn Fn(&Path, Duration, f64, Duration) -> Result<UdpRun> + 'a>;
+
 /// Where the trials of a search are run: in a lab, or between this host and another one.
 struct TrialSite<'a> {
     placement: String,
@@ -312,9 +311,9 @@ struct TrialSite<'a> {
     machine: Fingerprint,
     notes: Vec<String>,
     /// Why a path cannot run, if it cannot.
-    obstacle: Box<dyn Fn(&Path) -> Option<String> + 'a>,
+    obstacle: PathObstacle<'a>,
     /// Runs a path for a time, at a rate in packets per second; this much time is left.
-    run: Box<dyn Fn(&Path, Duration, f64, Duration) -> Result<UdpRun> + 'a>,
+    run: PathRun<'a>,
 }
 
 /// The goals of the search, the least loss first. Trials take up to `time`; `repeats` of them

@@ -4,13 +4,13 @@
 use super::far_traffic::FarTraffic;
 use crate::machine;
 use crate::udp::account::account;
-use crate::udp::arriving::{Arriving, PATIENCE_FIRST};
+use crate::udp::arriving::PATIENCE_FIRST;
 use crate::udp::far_sender;
-use crate::udp::path::{Path, PathTaker};
+use crate::udp::path::Path;
 use crate::udp::run::UdpRun;
 use crate::udp::throttle::Throttled;
 use crate::udp::traffic::{SendTotal, note_unseen, route, sent, without_copies};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use mpps_io::{Inspect, Rx, RxWorker, STAMP_BYTES};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,27 +85,15 @@ impl Remote<'_> {
         pps: f64,
         patience: Duration,
     ) -> Result<UdpRun> {
-        let PathTaker::Backend { wait, .. } = path.takes else {
-            bail!("{}: a rule receives nothing", path.name);
-        };
-        let rx = self.live.receiver(path)?;
+        let at = self.live.address.to_string();
+        let (rx, mut arriving) = self.live.receiver(path, &at)?;
         let rx: Box<dyn Rx> = match self.throttle_pps {
             Some(pps) => Box::new(Throttled::new(rx, pps)),
             None => rx,
         };
-        let arriving = Arriving {
-            at: &self.live.address.to_string(),
-            cpu: Some(self.live.cpu),
-            wait,
-            inspect: match self.is_stamped() {
-                true => Inspect::Always,
-                false => Inspect::Never,
-            },
-            time,
-            patience: PATIENCE_FIRST,
-            interrupt: self.live.interrupt,
-            snapshot: &machine::snapshot,
-        };
+        if !self.is_stamped() {
+            arriving.inspect = Inspect::Never;
+        }
         let (arrived, total) = arriving.until(rx, |worker| {
             let total = self.send(time, pps, patience);
             await_quiet(worker);

@@ -102,15 +102,10 @@ impl BenchPlan {
         let session = (!self.list).then(begin).transpose()?;
         become_able()?;
         let choice = choose(self.generator)?;
-        let listening;
-        let interrupt = match &session {
-            Some(session) => &session.interrupt,
-            None => {
-                listening = EndSignal::listen()?;
-                &listening
-            }
-        };
-        let mut labs = Labs::new(interrupt);
+        let mut labs = Labs::new(&match &session {
+            Some(session) => session.interrupt.clone(),
+            None => EndSignal::listen()?,
+        });
         let mut trial = usual(choice.sender, self.flows()[0], self.size)?;
         if self.sender.is_none() {
             trial.layout = labs.add(trial.layout)?;
@@ -365,11 +360,11 @@ impl Bench<'_> {
             };
             all.extend(spread::arrangements(&mut labs, &topology, &sockets)?);
         }
-        if let (true, Some(why)) = (
-            all.iter().all(|one| one.skipped.is_some()),
-            all.iter().find_map(|one| one.skipped.as_ref()),
-        ) {
-            bail!("--spread: {why}");
+        if all.iter().all(|one| one.skipped.is_some()) {
+            bail!(
+                "--spread: {}",
+                all[0].skipped.as_deref().unwrap_or_default()
+            );
         }
         let placement = format!("{} usable CPUs", topology.usable().len());
         let mut result = self.of_lab(&labs, &placement)?;

@@ -1,6 +1,6 @@
 //! The bounds of each path as a document.
 
-use super::super::document::{mode, skipped};
+use super::super::document::{mode, or_dash, skipped};
 use super::result::{GoalBounds, NdrResult, NdrRow, NdrTrial, SearchGoal};
 use crate::measure::document::{
     Balanced, RunHead, counted, document_of, doubts, equation, notes_on,
@@ -112,10 +112,6 @@ fn load(mpps: f64) -> Quantity {
     Quantity::PerSecond((mpps * 1e6 / digits).round() * digits)
 }
 
-fn or_dash(mpps: Option<f64>) -> String {
-    mpps.map_or_else(|| "-".to_owned(), |mpps| load(mpps).figure())
-}
-
 /// The reason why the search for a goal has no upper bound, or the loss at that bound.
 fn limit(row: &NdrRow, found: &GoalBounds) -> String {
     if let Some(limit) = &found.held_back {
@@ -208,9 +204,11 @@ fn table(result: &NdrResult) -> Table {
             Row::new([
                 once(row.title()).into(),
                 name(goal).into(),
-                Text::new().strong(or_dash(found.lower_mpps)).into(),
-                or_dash(found.upper_mpps).into(),
-                or_dash(found.conditional_mpps).into(),
+                Text::new()
+                    .strong(or_dash(found.lower_mpps.map(load)))
+                    .into(),
+                or_dash(found.upper_mpps.map(load)).into(),
+                or_dash(found.conditional_mpps.map(load)).into(),
                 limit(row, found).into(),
                 once(row.searched.trials.len().to_string()).into(),
                 once(void.to_string()).into(),
