@@ -1,4 +1,4 @@
-//! Files that users name for reading. None of them keeps a command waiting or fills its memory.
+//! Files that users name for reading, and those of other programs. None of them keeps a command waiting or fills its memory.
 
 use crate::output::file::ensure_kept;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -60,6 +60,12 @@ pub(crate) fn open(path: &Path) -> Result<Input> {
 /// As [`open`]'s, and if it is too large or no text.
 pub(crate) fn text(path: &Path) -> Result<String> {
     read(open(path)?, MIB_MAX << 20).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The text of a file that only root or this user can have put there; none if another could.
+pub(crate) fn believed(path: &Path) -> Option<String> {
+    let file = mpps_os::file::open_believed(path).ok()?;
+    read(file, MIB_MAX << 20).ok()
 }
 
 fn read(file: impl Read, bytes_max: u64) -> Result<String> {

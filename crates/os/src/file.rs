@@ -5,7 +5,7 @@ mod input;
 mod target;
 
 pub use input::open_input;
-pub use target::{FileTarget, NewFile, create_directories};
+pub use target::{FileTarget, NewFile, create_directories, open_believed};
 
 use crate::error::On;
 use crate::{CallError, CallResult};

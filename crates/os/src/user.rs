@@ -102,6 +102,11 @@ impl User {
     }
 }
 
+/// Whether this user believes the files and processes of a user: its own, and those of root.
+pub fn is_believed(uid: u32) -> bool {
+    [0, geteuid().as_raw()].contains(&uid) && !is_unmapped(uid)
+}
+
 /// Whether a number has no user in this process's user namespace: one whose own number is not known
 /// here is shown as it (`user_namespaces(7)`), root of the machine among others.
 pub(crate) fn is_unmapped(id: u32) -> bool {

@@ -1,11 +1,14 @@
 //! Containers, found by process, by ID, or by the name in the files of their runtime. No program of a
 //! runtime is called.
 
+use crate::input::believed;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_os::text::Foreign;
+use mpps_os::user::is_believed;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Files with the names of a runtime's containers.
@@ -137,13 +140,15 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
 /// The data directories that docker was given, by its configuration or on its command line (dockerd(8)).
 fn docker_directories(root: &Path) -> Vec<String> {
     const OPTIONS: [&str; 3] = ["--data-root", "--graph", "-g"];
-    let text = fs::read_to_string(root.join("etc/docker/daemon.json")).unwrap_or_default();
+    let text = believed(&root.join("etc/docker/daemon.json")).unwrap_or_default();
     let configured: Value = serde_json::from_str(&text).unwrap_or_default();
     let configured = configured["data-root"].as_str().map(str::to_owned);
     let pids = names(&root.join("proc")).into_iter();
     let pids = pids.filter(|name| name.parse::<u32>().is_ok());
-    let lines =
-        pids.filter_map(|pid| fs::read_to_string(root.join(format!("proc/{pid}/cmdline"))).ok());
+    // Another user's process may have any name, and keep the reader of its command line waiting.
+    let paths = pids.map(|pid| root.join("proc").join(pid));
+    let paths = paths.filter(|path| fs::metadata(path).is_ok_and(|it| is_believed(it.uid())));
+    let lines = paths.filter_map(|path| fs::read_to_string(path.join("cmdline")).ok());
     let given = lines.filter_map(|line| {
         let words: Vec<&str> = line.split('\0').collect();
         words.first()?.ends_with("dockerd").then_some(())?;
@@ -184,8 +189,7 @@ impl RuntimeFiles {
     fn ids(&self, root: &Path, path: &str, name: &str) -> Vec<String> {
         let mut ids = Vec::new();
         for path in expand(root, path) {
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            let all = match serde_json::from_str(&text) {
+            let all = match serde_json::from_str(&believed(&path).unwrap_or_default()) {
                 Ok(Value::Array(all)) => all,
                 Ok(one) => vec![one],
                 Err(_) => continue,
@@ -238,6 +242,7 @@ fn names(path: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::chown;
 
     const WEB: &str = "a1";
     const DNS: &str = "a2";
@@ -289,6 +294,8 @@ mod tests {
             (92, "vi\0--data-root=/data/c\0", "data/c", "not docker's"),
             (93, "sh\0", "data/d", "configured"),
             (94, "sh\0", "home/kim/.local/share/docker", "own"),
+            (95, "dockerd\0--data-root\0/data/e\0", "data/e", "foreign"),
+            (96, "dockerd\0--data-root\0/data/f\0", "data/f", "planted"),
         ] {
             write(&format!("proc/{pid}/cmdline"), line);
             let id = id(&format!("d{pid}"));
@@ -307,12 +314,9 @@ mod tests {
             let annotations = format!(
                 "{{\"io.kubernetes.cri.container-name\": \"{name}\", \"io.kubernetes.cri.sandbox-name\": \"dns-0\"}}"
             );
-            let at = format!(
-                "run/containerd/io.containerd.runtime.v2.task/k8s.io/{}",
-                id(start)
-            );
+            let at = "run/containerd/io.containerd.runtime.v2.task/k8s.io";
             write(
-                &format!("{at}/config.json"),
+                &format!("{at}/{}/config.json", id(start)),
                 &format!("{{\"annotations\": {annotations}}}"),
             );
         }
@@ -344,6 +348,19 @@ mod tests {
                 expected,
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn neither_a_process_nor_a_file_of_another_user_is_believed() {
+        let root = machine();
+        let file = format!("data/f/containers/{}/config.v2.json", id("d96"));
+        for (name, given) in [("foreign", "proc/95"), ("planted", &*file)] {
+            process_of(root.path(), name).expect("it is this user's");
+            if chown(root.path().join(given), Some(65_533), None).is_ok() {
+                let error = process_of(root.path(), name).expect_err(name).to_string();
+                assert!(error.contains("no file of"), "{name}: {error}");
+            }
         }
     }
 

@@ -59,7 +59,7 @@ pub(crate) struct PartArgs {
 impl HostArgs {
     /// Enters the network namespace in question and looks for the first time.
     pub(crate) fn watch(&self, interrupt: &EndSignal) -> Result<Watch> {
-        self.part.enter()?;
+        interrupt.ends_during(|| self.part.enter())?;
         let mut asked = self.part.asked();
         asked.again.extend(
             self.interface

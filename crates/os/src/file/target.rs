@@ -318,6 +318,27 @@ impl FileTarget {
     }
 }
 
+/// Opens a regular file to read, if only this user and root could have put it there. It follows links as
+/// [`FileTarget::find`] does.
+///
+/// # Errors
+/// The kernel's refusal; [`ErrorKind::PermissionDenied`] for the file or the link of another user;
+/// [`ErrorKind::InvalidInput`] for a file of another kind.
+pub fn open_believed(path: &Path) -> io::Result<File> {
+    let FileTarget {
+        directory, name, ..
+    } = FileTarget::find(path)?;
+    let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+    flags |= OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(&directory, &name, flags, Mode::empty())?;
+    let status = fstat(&file)?;
+    if kind(&status) != FileType::RegularFile {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    ensure_trusted("it is a file", &status, geteuid().as_raw(), &directory)?;
+    Ok(File::from(file))
+}
+
 /// Makes a directory and those above it that are not there yet (`mkdirat(2)`), and follows links as
 /// [`FileTarget::find`] does.
 ///

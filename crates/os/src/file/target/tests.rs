@@ -384,6 +384,30 @@ fn directories_are_made_through_no_link_of_another_user() {
 }
 
 #[test]
+fn only_a_regular_file_of_this_user_is_believed() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("file"), "").unwrap();
+    symlink("file", at("link")).unwrap();
+    mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    symlink("/dev/zero", at("zero")).unwrap();
+    let opened = |name: &str| open_believed(&at(name)).map(drop).map_err(|it| it.kind());
+    let names = ["file", "link", "pipe", "zero", "absent"];
+    let unfit = Err(ErrorKind::InvalidInput);
+    let absent = Err(ErrorKind::NotFound);
+    assert_eq!(names.map(opened), [Ok(()), Ok(()), unfit, unfit, absent]);
+    let foreign = Err(ErrorKind::PermissionDenied);
+    set_mode(directory.path(), 0o777);
+    assert_eq!(opened("file"), foreign);
+    set_mode(directory.path(), 0o755);
+    for given in ["link", "file"] {
+        if lchown(at(given), Some(OTHER), None).is_ok() {
+            assert_eq!(opened(given), foreign);
+        }
+    }
+}
+
+#[test]
 fn a_new_file_that_takes_no_place_is_removed() {
     let directory = directory();
     let target = FileTarget::find(&directory.path().join("result")).unwrap();
