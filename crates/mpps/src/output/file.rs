@@ -146,7 +146,7 @@ impl OutputFile {
     /// # Errors
     /// If it cannot be written; then the bytes are in a file beside it, if that can be had.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
-        self.put(bytes, true)
+        self.put(bytes, true).map(drop)
     }
 
     /// Writes the result so far, to be replaced later. Writes nothing to a file that keeps all its
@@ -155,25 +155,31 @@ impl OutputFile {
         let _ = self.put(bytes, false);
     }
 
-    fn put(&self, bytes: &[u8], is_last: bool) -> Result<()> {
+    /// Answers the file with these bytes, to add to it; none if it is a pipe or a stream, or takes only the last
+    /// bytes.
+    fn put(&self, bytes: &[u8], is_last: bool) -> Result<Option<File>> {
         // A path that leads nowhere since the trial, or by another user's link, leads where it did.
         let found = FileTarget::find(&self.path);
         let target = found.as_ref().unwrap_or(&self.target);
         let put = match &self.pipe {
-            Some(pipe) if is_last => target.overwrite(pipe, bytes, patience()),
-            Some(_) => Ok(()),
+            Some(pipe) if is_last => target.overwrite(pipe, bytes, patience()).map(|()| None),
+            Some(_) => Ok(None),
             None => way(target).and_then(|way| match way {
                 WrittenHow::Replace(old) => {
-                    replace(target, old.as_ref(), bytes, is_last, NewFile::take_place)
+                    replace(target, old, bytes, is_last, NewFile::take_place).map(Some)
                 }
-                _ if !is_last => Ok(()),
-                WrittenHow::Open(file) => target.overwrite(&file, bytes, patience()),
-                WrittenHow::Stream(stream) => super::written(stream, bytes),
+                _ if !is_last => Ok(None),
+                WrittenHow::Open(file) => {
+                    target.overwrite(&file, bytes, patience())?;
+                    Ok(Some(file))
+                }
+                WrittenHow::Stream(stream) => super::written(stream, bytes).map(|()| None),
             }),
         };
         let path = self.path.display();
-        let Err(error) = put else {
-            return Ok(());
+        let error = match put {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
         };
         // A file that took the place during the run must not cost the result.
         let may_move = is_last && self.replaces;
@@ -202,13 +208,10 @@ impl OutputFileLines {
     /// # Errors
     /// As [`OutputFile::write`]'s.
     pub(crate) fn open(&self, first: &[u8]) -> Result<()> {
-        self.file.write(first)?;
-        let opened = self.file.target.open();
-        let opened = opened.and_then(|file| file.ok_or_else(|| ErrorKind::NotFound.into()));
-        let opened =
-            opened.with_context(|| format!("cannot write {}", self.file.path.display()))?;
-        // It is opened once.
-        let _ = self.opened.set(opened);
+        if let Some(file) = self.file.put(first, true)? {
+            // It is opened once.
+            let _ = self.opened.set(file);
+        }
         Ok(())
     }
 
@@ -268,17 +271,18 @@ fn way(target: &FileTarget) -> io::Result<WrittenHow> {
 /// take that place, the last one overwrites what is there, which a power cut may leave half written.
 fn replace<'a>(
     target: &'a FileTarget,
-    old: Option<&File>,
+    old: Option<File>,
     bytes: &[u8],
     is_last: bool,
-    rename: impl FnOnce(NewFile<'a>) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut file = target.create_beside(old)?;
+    rename: impl FnOnce(NewFile<'a>) -> io::Result<File>,
+) -> io::Result<File> {
+    let mut file = target.create_beside(old.as_ref())?;
     file.write(bytes)?;
     match (rename(file), old) {
         // A mount point, or a file of another user in a directory that all may write to.
         (Err(error), Some(old)) if is_last && is_about_the_place(&error) => {
-            target.overwrite(old, bytes, patience())
+            target.overwrite(&old, bytes, patience())?;
+            Ok(old)
         }
         (renamed, _) => renamed,
     }

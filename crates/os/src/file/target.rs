@@ -303,7 +303,7 @@ impl FileTarget {
 
     /// Creates a file whose name begins so, and ends with what [`is_chosen`].
     fn create(&self, mut name: OsString, mode: u32) -> io::Result<NewFile<'_>> {
-        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let mut flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         flags |= OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // As hard to guess as a hash map's seed, so that no program can take all names before.
         let chosen = RandomState::new().hash_one(&self.name) as u32;
@@ -388,17 +388,19 @@ impl NewFile<'_> {
         self.file.sync_data()
     }
 
-    /// Takes the place of the other file (`renameat(2)`), whatever that is by now.
+    /// Takes the place of the other file (`renameat(2)`), whatever that is by now. Answers the open file,
+    /// to add to it.
     ///
     /// # Errors
     /// The kernel's refusal; this file is gone then.
-    pub fn take_place(mut self) -> io::Result<()> {
+    pub fn take_place(mut self) -> io::Result<File> {
+        let file = self.file.try_clone()?;
         let FileTarget {
             directory, name, ..
         } = self.target;
         renameat(directory, &self.name, directory, name)?;
         self.is_in_place = true;
-        Ok(())
+        Ok(file)
     }
 }
 

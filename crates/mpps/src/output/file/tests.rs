@@ -82,6 +82,29 @@ fn a_link_that_comes_after_the_trial_stays_too() {
 }
 
 #[test]
+fn all_lines_of_a_run_are_in_the_file_of_the_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for name in ["a", "b", "c"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    let lead_to = |target: &str| {
+        let _ = fs::remove_file(at("way"));
+        symlink(target, at("way")).unwrap();
+    };
+    lead_to("a");
+    let lines = try_out(&at("way/lines")).unwrap().into_lines().unwrap();
+    lead_to("b");
+    // It leads on, from a name that was free.
+    symlink("file", at("b/lines")).unwrap();
+    lines.write(b"1\n").unwrap();
+    lead_to("c");
+    lines.write(b"2\n").unwrap();
+    assert_eq!(fs::read_to_string(at("b/file")).unwrap(), "1\n2\n");
+    assert!(!at("a/lines").exists() && !at("c/lines").exists());
+}
+
+#[test]
 fn an_open_file_without_a_name_is_appended_to() {
     let directory = tempfile::tempdir().unwrap();
     let [path, link] = ["file", "link"].map(|name| directory.path().join(name));
@@ -158,9 +181,9 @@ fn where_nothing_can_take_its_place_the_file_is_overwritten() {
     let path = directory.path().join("lab.json");
     fs::write(&path, "a long earlier result").unwrap();
     let target = FileTarget::find(&path).unwrap();
-    let old = target.open().unwrap();
     let replace = |bytes: &[u8], is_last, kind: ErrorKind| {
-        replace(&target, old.as_ref(), bytes, is_last, |_| Err(kind.into()))
+        let old = target.open().unwrap();
+        replace(&target, old, bytes, is_last, |_| Err(kind.into()))
     };
     for kind in [ErrorKind::ResourceBusy, ErrorKind::PermissionDenied] {
         // Not by what is not the last: half of it may stay.
