@@ -9,8 +9,8 @@ mod tests;
 use crate::{terminal, user};
 use rustix::fs::{
     AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, XattrFlags,
-    fallocate, fchmod, fchown, fgetxattr, fsetxattr, fstat, fstatfs, lstat, mkdirat, openat,
-    readlinkat, renameat, statat, unlinkat,
+    fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat, fstatfs, lstat, mkdirat,
+    openat, readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid};
@@ -483,8 +483,11 @@ fn keep_rights(new: &File, old: &File, status: &Stat) -> io::Result<()> {
     let mut acl = vec![0; ACL_BYTES];
     let listed = match fgetxattr(old, ACL, &mut *acl) {
         Ok(bytes) => fsetxattr(new, ACL, &acl[..bytes], XattrFlags::empty()),
-        // It has none.
-        Err(_) => Ok(()),
+        // It has none. The new one may have that of new files in its directory.
+        Err(_) => match fremovexattr(new, ACL) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            removed => removed,
+        },
     };
     let mode = match owned.and(listed) {
         Ok(()) => status.st_mode & 0o777,
