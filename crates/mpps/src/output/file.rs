@@ -226,7 +226,8 @@ impl OutputFileLines {
         };
         let whole = file.metadata().map_or(0, |file| file.len());
         write_all(file, bytes, patience()).map_err(|error| {
-            if self.file.replaces {
+            // The open file of another program is not ours to cut.
+            if !self.file.target.is_in_proc() {
                 let _ = file.set_len(whole);
             }
             named(&self.file.path.display(), &error)

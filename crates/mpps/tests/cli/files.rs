@@ -382,23 +382,73 @@ pub(crate) fn a_link_of_root_is_followed_and_files_keep_their_owners() {
     assert_eq!(owner.expect("it is there"), 0);
 }
 
-/// A result that finds no room leaves nothing. `serve` opens its file before it gives up root.
+/// A result that finds no room leaves nothing. `serve` opens its file before it gives up root. The directory of
+/// `ro/a`, which is `old`, takes no new file. A ramfs reserves no room, and has no end but a limit.
 pub(crate) fn a_full_disk_takes_no_result() {
-    for (line, file) in [
-        ("backends --json=new", "new"),
-        ("serve 127.0.0.1:0 --json=new", "new"),
-        ("serve 127.0.0.1:0 --json=old", "old"),
-        ("report $RESULT --html old", "old"),
+    let (full, endless) = ("mount -t tmpfs -o size=64k", "ulimit -f 8; mount -t ramfs");
+    let no_room = "No space left";
+    for (disk, line, file, why, kept) in [
+        (full, "backends --json=new", "new", no_room, "earlier\n"),
+        (
+            full,
+            "serve 127.0.0.1:0 --json=new",
+            "new",
+            no_room,
+            "earlier\n",
+        ),
+        (
+            full,
+            "serve 127.0.0.1:0 --json=old",
+            "old",
+            no_room,
+            "earlier\n",
+        ),
+        (
+            full,
+            "report $RESULT --html old",
+            "old",
+            no_room,
+            "earlier\n",
+        ),
+        (
+            full,
+            "report $RESULT --html ro/a",
+            "ro/a",
+            no_room,
+            "earlier\n",
+        ),
+        (
+            full,
+            "ledger --interval 100ms --json=ro/a >/dev/null",
+            "ro/a",
+            no_room,
+            "{",
+        ),
+        (
+            endless,
+            "report $RESULT --html ro/a",
+            "ro/a",
+            "the file is empty now",
+            "",
+        ),
     ] {
         let directory = directory();
         let script = format!(
-            "unshare --mount sh -c 'mount -t tmpfs -o size=64k none . && cd \"$PWD\" && echo earlier >old &&
+            "unshare --mount sh -c '{disk} none . && cd \"$PWD\" && echo earlier >old && mkdir ro &&
+            mount -t tmpfs none ro && >ro/a && mount --bind old ro/a && mount -o remount,ro none ro &&
             ! cat /dev/zero 2>/dev/null >fill && timeout 60 $MPPS {line}; status=$?; cat old; ls -A; \
             exit $status'"
         );
         let ended = shell(directory.path(), &script);
-        expect_refusal(&ended, &[&format!("cannot write {file}"), "No space left"]);
-        assert_eq!(ended.out, "earlier\nfill\nold\n", "{line}: {ended:#?}");
+        expect_refusal(&ended, &[&format!("cannot write {file}"), why]);
+        let left = ended.out.strip_suffix("fill\nold\nro\n");
+        let left = left.unwrap_or_else(|| panic!("{line}: {ended:#?}"));
+        let is_whole = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        let is_kept = match kept {
+            "{" => left.ends_with("}\n") && left.lines().all(is_whole),
+            kept => left == kept,
+        };
+        assert!(is_kept, "{line}: {ended:#?}");
     }
 }
 

@@ -198,13 +198,13 @@ impl FileTarget {
         Ok(Some(File::from(opened)))
     }
 
-    /// Overwrites what [`FileTarget::open`] opened; what has no end, and the open file of a program,
+    /// Overwrites what [`FileTarget::open`] opened, if its disk has room for it; what has no end, and the open file of a program,
     /// which is not ours to cut, is added to. A pipe or a terminal without room is waited for, as by
     /// [`terminal::write_all`].
     ///
     /// # Errors
-    /// As [`terminal::write_all`]'s; [`ErrorKind::PermissionDenied`] for a hard link in a directory
-    /// of others, who may have made it of any file.
+    /// As [`terminal::write_all`]'s, and then a file is empty; [`ErrorKind::PermissionDenied`] for a hard
+    /// link in a directory of others, who may have made it of any file.
     pub fn overwrite(
         &self,
         opened: &File,
@@ -212,7 +212,8 @@ impl FileTarget {
         gives_up: impl FnMut() -> bool,
     ) -> io::Result<()> {
         let status = fstat(opened)?;
-        if kind(&status) == FileType::RegularFile && !self.is_in_proc {
+        let is_cut = kind(&status) == FileType::RegularFile && !self.is_in_proc;
+        if is_cut {
             let directory = fstat(&self.directory)?;
             let is_own = [0, geteuid().as_raw()].contains(&directory.st_uid);
             let is_shared = !is_own || directory.st_mode & 0o022 != 0;
@@ -220,9 +221,21 @@ impl FileTarget {
                 let text = "it has other names, and other users may write to its directory";
                 return Err(io::Error::new(ErrorKind::PermissionDenied, text));
             }
+            // Not every file system can reserve it.
+            let reserved = fallocate(opened, FallocateFlags::empty(), 0, bytes.len() as u64);
+            if let Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = reserved {
+                opened.set_len(status.st_size as u64)?;
+                return Err(errno.into());
+            }
             opened.set_len(0)?;
         }
-        terminal::write_all(opened, bytes, gives_up)
+        terminal::write_all(opened, bytes, gives_up).map_err(|error| match is_cut {
+            true => {
+                let _ = opened.set_len(0);
+                io::Error::new(error.kind(), format!("{error}; the file is empty now"))
+            }
+            false => error,
+        })
     }
 
     /// Makes a new file in the same directory. It has the owner, the group and the rights of an old
