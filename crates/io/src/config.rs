@@ -322,7 +322,9 @@ pub(crate) fn check_room(batch: usize, bytes: usize) -> Result<(), Error> {
     room.map_err(|_| Error::Invalid {
         field: "batch",
         value: batch.to_string(),
-        why: format!("this process gets no memory for that, {bytes} bytes each (`ulimit -v`?)"),
+        why: format!(
+            "this process gets no memory for that, {bytes} bytes each (`ulimit -v` or `-d`?)"
+        ),
     })
 }
 

@@ -356,7 +356,7 @@ mod tests {
         is_initial: true,
         effective: 0,
         locked_bytes: Some(64 << 10),
-        addresses: None,
+        memory: [None; 2],
         processes: Some(1000),
     };
 

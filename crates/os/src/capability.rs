@@ -58,7 +58,13 @@ pub fn in_initial_user_namespace() -> bool {
     fs::metadata("/proc/self/ns/user").is_ok_and(|file| file.st_ino() == INITIAL_USER_NAMESPACE)
 }
 
-/// The addresses of a thread: its stack, and what its allocator takes at first.
+/// The limits of [`Rights::memory`], and how to raise them.
+const MEMORY: [[&str; 2]; 2] = [
+    ["addresses (RLIMIT_AS)", "`ulimit -v` or LimitAS="],
+    ["data (RLIMIT_DATA)", "`ulimit -d` or LimitDATA="],
+];
+
+/// The memory of a thread: its stack, and what its allocator takes at first.
 const STACK_BYTES: u64 = 8 << 20;
 
 /// The names of those that a refusal is explained by.
@@ -90,8 +96,9 @@ pub struct Rights {
     pub effective: u64,
     /// The memory that it may lock; none is without a limit.
     pub locked_bytes: Option<u64>,
-    /// The bytes of addresses that it may have, and those that it has; none is without a limit.
-    pub addresses: Option<[u64; 2]>,
+    /// The bytes of addresses that it may have, and those that it has; the same of its data. None is without
+    /// a limit.
+    pub memory: [Option<[u64; 2]>; 2],
     /// The threads and processes that its user may have; none is without a limit.
     pub processes: Option<u64>,
 }
@@ -105,7 +112,7 @@ impl Rights {
             is_initial: in_initial_user_namespace(),
             effective: parse_effective(&status).unwrap_or(0),
             locked_bytes: limit::locked_memory(),
-            addresses: limit::addresses(),
+            memory: limit::memory(),
             processes: limit::processes(),
         }
     }
@@ -155,10 +162,10 @@ impl Rights {
         let text = match (refusal.errno()?, refusal.call) {
             (libc::EMFILE, _) => "RLIMIT_NOFILE is reached: raise `ulimit -n`".to_owned(),
             (libc::ENOMEM, "mmap") => {
-                self.address_remedy(refusal.object.split(' ').next()?.parse().ok()?)?
+                self.memory_remedy(refusal.object.split(' ').next()?.parse().ok()?)?
             }
             (libc::EAGAIN, "clone" | "fork" | "execve") => self
-                .address_remedy(STACK_BYTES)
+                .memory_remedy(STACK_BYTES)
                 .unwrap_or_else(|| self.process_remedy()),
             (libc::ENOSPC, call) if call.starts_with("unshare") => {
                 "too many namespaces of this user: raise sysctl user.max_net_namespaces, \
@@ -179,15 +186,14 @@ impl Rights {
 }
 
 impl Rights {
-    /// The remedy if fewer than `bytes` of addresses are left.
-    fn address_remedy(&self, bytes: u64) -> Option<String> {
-        let [most, used] = self.addresses?;
-        let (most_kib, used_kib) = (most / 1024, used / 1024);
-        (used.saturating_add(bytes) > most).then(|| {
-            format!(
-                "this process may have {most_kib} KiB of addresses (RLIMIT_AS), and has {used_kib}: raise \
-                 `ulimit -v`"
-            )
+    /// The remedy if fewer than `bytes` of addresses or of data are left.
+    fn memory_remedy(&self, bytes: u64) -> Option<String> {
+        self.memory.iter().zip(MEMORY).find_map(|(limit, [of, raise])| {
+            let [most, used] = (*limit)?;
+            let (most_kib, used_kib) = (most / 1024, used / 1024);
+            (used.saturating_add(bytes) > most).then(|| {
+                format!("this process may have {most_kib} KiB of {of}, and has {used_kib}: raise {raise}")
+            })
         })
     }
 
@@ -254,7 +260,7 @@ mod tests {
             is_initial: true,
             effective: u64::MAX,
             locked_bytes: None,
-            addresses: None,
+            memory: [None; 2],
             processes: None,
         };
         let without = |lacks: &[u8]| Rights {
@@ -308,7 +314,7 @@ mod tests {
             is_initial: true,
             effective: 0,
             locked_bytes: None,
-            addresses: Some([100 << 20, 40 << 20]),
+            memory: [Some([100 << 20, 40 << 20]), None],
             processes: Some(1000),
         };
         let root = Rights {
@@ -316,7 +322,11 @@ mod tests {
             ..user
         };
         let short = Rights {
-            addresses: Some([100 << 20, 99 << 20]),
+            memory: [Some([100 << 20, 99 << 20]), None],
+            ..user
+        };
+        let little = Rights {
+            memory: [None, short.memory[0]],
             ..user
         };
         let unlimited = Rights {
@@ -340,6 +350,8 @@ mod tests {
             ),
             (short, "clone", libc::EAGAIN, "`ulimit -v`"),
             (short, "mmap", libc::ENOMEM, "`ulimit -v`"),
+            (little, "clone", libc::EAGAIN, "`ulimit -d`"),
+            (little, "mmap", libc::ENOMEM, "`ulimit -d`"),
             (user, "mmap", libc::ENOMEM, ""),
             (user, "read", libc::EAGAIN, ""),
         ] {

@@ -72,12 +72,14 @@ pub const LOCKED_MEMORY_REMEDY: &str = "`ulimit -l unlimited`, LimitMEMLOCK=infi
     --ulimit memlock=-1 of its container, or CAP_IPC_LOCK";
 
 /// The bytes of addresses that this process may have (`RLIMIT_AS`), and those that it has
-/// (`/proc/self/statm`); none is without a limit.
-pub(crate) fn addresses() -> Option<[u64; 2]> {
-    let most = getrlimit(Resource::As).current?;
-    let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = sizes.split(' ').next()?.parse().ok()?;
-    Some([most, pages * rustix::param::page_size() as u64])
+/// (`/proc/self/statm`); the same of its data (`RLIMIT_DATA`). None is without a limit.
+pub(crate) fn memory() -> [Option<[u64; 2]>; 2] {
+    let sizes = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    [(Resource::As, 0), (Resource::Data, 5)].map(|(resource, field)| {
+        let most = getrlimit(resource).current?;
+        let pages: u64 = sizes.split(' ').nth(field)?.parse().ok()?;
+        Some([most, pages * rustix::param::page_size() as u64])
+    })
 }
 
 /// The threads and processes that this user may have (`RLIMIT_NPROC`); none is without a limit.

@@ -73,7 +73,7 @@ mod tests {
             is_initial: true,
             effective: 0,
             locked_bytes: None,
-            addresses: None,
+            memory: [None; 2],
             processes: None,
         };
         let said = right_remedy(&user, "cap_net_raw");

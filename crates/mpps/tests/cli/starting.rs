@@ -261,6 +261,16 @@ pub(crate) fn a_limit_is_told_by_its_name() {
         ),
         (format!("{user} top --listen 127.0.0.1:0"), "NPROC", false),
         (format!("{user} recv 127.0.0.1:0"), "NPROC", false),
+        (
+            format!("ulimit -d 4000; exec $MPPS load {url}"),
+            "DATA",
+            false,
+        ),
+        (
+            "ulimit -d 4000; exec $MPPS serve 127.0.0.1:0".to_owned(),
+            "DATA",
+            false,
+        ),
     ] {
         if is_of_rings && !has_slots {
             continue;

@@ -327,8 +327,9 @@ impl FlowFrames {
 pub(super) fn room<T>(flows: usize) -> Result<Vec<T>> {
     let mut room = Vec::new();
     let reserved = room.try_reserve_exact(flows).ok();
-    reserved
-        .with_context(|| format!("this process gets no memory for {flows} flows (`ulimit -v`?)"))?;
+    reserved.with_context(|| {
+        format!("this process gets no memory for {flows} flows (`ulimit -v` or `-d`?)")
+    })?;
     Ok(room)
 }
 
