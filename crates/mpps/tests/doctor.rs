@@ -129,7 +129,11 @@ fn mistakes_are_told() {
         (&["--netns", "no-such-name"], "no-such-name"),
         (&["--netns", "4294967295"], "4294967295"),
         (&["--netns", "/etc/hostname"], "/etc/hostname"),
-        (&["--netns", "/dev/null"], "it is no namespace"),
+        (&["--netns", "/dev/null"], "it is no network namespace"),
+        (
+            &["--netns", "/proc/self/ns/mnt"],
+            "it is no network namespace",
+        ),
         (&["--json", "--markdown"], "--markdown"),
         (&["--html", "/nowhere/a.html"], "/nowhere/a.html"),
     ] {

@@ -20,6 +20,9 @@ const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// The file system of namespaces (include/uapi/linux/magic.h).
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
+/// Asks for the kind of a namespace, a flag of clone(2) (include/uapi/linux/nsfs.h).
+const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
+
 /// An anonymous network namespace.
 #[derive(Debug)]
 pub struct NetNamespace {
@@ -67,14 +70,20 @@ impl NetNamespace {
         let named = open(path, OFlags::PATH).on("open", path)?;
         let failed = |source| CallError::new("fstat", path, source);
         let kind = rustix::fs::fstatfs(&named).map_err(|errno| failed(errno.into()))?;
+        let unfit = || {
+            let text = "it is no network namespace; name a file such as /proc/PID/ns/net or /run/netns/NAME";
+            failed(io::Error::new(io::ErrorKind::InvalidInput, text))
+        };
         if kind.f_type as u64 != NSFS_MAGIC {
-            let text =
-                "it is no namespace; name a file such as /proc/PID/ns/net or /run/netns/NAME";
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
+            return Err(unfit());
         }
         // The file that was looked at, whatever has its name by now.
         let again = format!("/proc/self/fd/{}", named.as_raw_fd());
         let fd = open(&again, OFlags::RDONLY).on("open", path)?;
+        // SAFETY: this request of a namespace takes no argument and answers a number (ioctl_ns(2)).
+        if unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_NSTYPE) } != libc::CLONE_NEWNET {
+            return Err(unfit());
+        }
         let status = rustix::fs::fstat(&fd).map_err(|errno| failed(errno.into()))?;
         // The kernel numbers namespaces with 32 bits (ns_common.inum in include/linux/ns_common.h).
         let inode =
@@ -198,9 +207,16 @@ mod tests {
             // It waits for the first that opens the pipe to read.
             let writer = scope.spawn(|| fs::File::options().write(true).open(at("pipe")));
             let names = ["pipe", "link", "file", ""].map(at);
-            for path in names.iter().map(|path| &**path).chain(["/dev/null"]) {
+            for path in names
+                .iter()
+                .map(|path| &**path)
+                .chain(["/dev/null", "/proc/self/ns/mnt"])
+            {
                 let error = NetNamespace::open(path).unwrap_err().to_string();
-                assert!(error.contains("it is no namespace; name"), "{error}");
+                assert!(
+                    error.contains("it is no network namespace; name"),
+                    "{error}"
+                );
             }
             for _ in 0..1000 {
                 let _ = NetNamespace::open(&at("pipe"));
