@@ -58,6 +58,9 @@ pub fn in_initial_user_namespace() -> bool {
     fs::metadata("/proc/self/ns/user").is_ok_and(|file| file.st_ino() == INITIAL_USER_NAMESPACE)
 }
 
+/// The remedy for a process without a free descriptor.
+const MORE_FILES: &str = "RLIMIT_NOFILE is reached: raise `ulimit -n`";
+
 /// The limits of [`Rights::memory`], and how to raise them.
 const MEMORY: [[&str; 2]; 2] = [
     ["addresses (RLIMIT_AS)", "`ulimit -v` or LimitAS="],
@@ -160,7 +163,7 @@ impl Rights {
     /// probe asks this before it reports that the kernel is too old.
     pub fn limit_remedy(&self, refusal: &CallError) -> Option<String> {
         let text = match (refusal.errno()?, refusal.call) {
-            (libc::EMFILE, _) => "RLIMIT_NOFILE is reached: raise `ulimit -n`".to_owned(),
+            (libc::EMFILE, _) => MORE_FILES.to_owned(),
             (libc::ENOMEM, "mmap") => {
                 self.memory_remedy(refusal.object.split(' ').next()?.parse().ok()?)?
             }
@@ -230,12 +233,14 @@ fn parse_effective(status: &str) -> Option<u64> {
     u64::from_str_radix(mask.trim(), 16).ok()
 }
 
-/// The refusal of a file that a user named, and what helps if this is a root who lacks the right.
+/// The refusal of a file that a user named, and what helps if this is a root who lacks the right, or too many
+/// files are open.
 pub fn of_file(error: &io::Error) -> String {
     let rights = Rights::own();
     let lacks = rights.is_root && !rights.has(CAP_DAC_OVERRIDE);
     match error.raw_os_error() {
         Some(13) if lacks => format!("{error}; {}", rights.remedy(&[CAP_DAC_OVERRIDE])),
+        Some(libc::EMFILE) => format!("{error}; {MORE_FILES}"),
         _ => error.to_string(),
     }
 }

@@ -88,9 +88,13 @@ impl OutputFile {
             let way = way(&target)?;
             Ok((target, way))
         });
-        let cannot = |error| {
-            let (path, error) = (path.display(), of_file(&error));
-            anyhow!("cannot write {path}: {error}; name another file by {option}")
+        let cannot = |error: io::Error| {
+            let (path, text) = (path.display(), of_file(&error));
+            match error.raw_os_error() {
+                // EMFILE: no other file can be opened.
+                Some(24) => anyhow!("cannot write {path}: {text}"),
+                _ => anyhow!("cannot write {path}: {text}; name another file by {option}"),
+            }
         };
         let (target, way) = tried.map_err(cannot)?;
         let is_pipe = |file: &File| file.metadata().is_ok_and(|it| it.file_type().is_fifo());
@@ -185,7 +189,7 @@ impl OutputFile {
         let may_move = is_last && self.replaces;
         match may_move.then(|| self.target.write_aside(bytes)) {
             Some(Ok(aside)) => {
-                let aside = aside.display();
+                let (aside, error) = (aside.display(), of_file(&error));
                 Err(anyhow!(
                     "could not write {path}: {error}; the result is in {aside}"
                 ))
