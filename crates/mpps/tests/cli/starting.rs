@@ -262,6 +262,11 @@ pub(crate) fn a_limit_is_told_by_its_name() {
         (format!("{user} top --listen 127.0.0.1:0"), "NPROC", false),
         (format!("{user} recv 127.0.0.1:0"), "NPROC", false),
         (
+            "ulimit -n 6; exec $MPPS recv 127.0.0.1:0 --backend af_xdp".to_owned(),
+            "NOFILE",
+            false,
+        ),
+        (
             "ulimit -n 5; exec $MPPS report $RESULT --html x".to_owned(),
             "NOFILE",
             false,
@@ -287,7 +292,7 @@ pub(crate) fn a_limit_is_told_by_its_name() {
             last.contains(&format!("RLIMIT_{limit}")),
             "{line}: {ended:#?}"
         );
-        for other in ["6.13", "name another"] {
+        for other in ["6.13", "name another", "verifier"] {
             assert!(!last.contains(other), "{line}: {ended:#?}");
         }
     }

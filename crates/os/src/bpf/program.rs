@@ -181,8 +181,9 @@ impl Program {
         instructions: &[Instruction],
     ) -> CallResult<Self> {
         let loaded = load(attributes, name, instructions, None).or_else(|refusal| {
-            // Permission is not the verifier's subject, and it would say nothing.
-            if refusal.raw_os_error() == Some(libc::EPERM) {
+            // Rights and room are not the verifier's subject. Its log would show a program that it granted.
+            const OTHERS: [i32; 4] = [libc::EPERM, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+            if OTHERS.map(Some).contains(&refusal.raw_os_error()) {
                 return Err(CallError::new("bpf BPF_PROG_LOAD", name, refusal));
             }
             let mut log = vec![0; LOG_SIZE as usize];
