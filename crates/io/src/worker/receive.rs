@@ -183,6 +183,11 @@ impl RxWorker {
     pub fn refresh(&self) {
         self.live.refresh.store(true, Ordering::Relaxed);
     }
+
+    /// Whether drops and CPU are as of the last [`RxWorker::refresh`], or of the worker's end.
+    pub fn is_fresh(&self) -> bool {
+        self.is_finished() || !self.live.refresh.load(Ordering::Acquire)
+    }
 }
 
 /// The loop's own state.
@@ -330,9 +335,9 @@ impl Receiving {
 
     #[cold]
     fn refresh(&self) {
-        self.live.refresh.store(false, Ordering::Relaxed);
         self.live.dropped.set(self.task.rx.counters().dropped);
         self.live.cpu.set(sched::current_cpu() as u64);
+        self.live.refresh.store(false, Ordering::Release);
     }
 }
 

@@ -29,6 +29,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 const CARVE_OUT: &str = "--queue-carve-out";
+/// How long a worker without packets takes to have fresh counts.
+const ANSWER_NS: u64 = 100_000_000;
 
 /// A receiver that can be run.
 #[derive(Debug)]
@@ -373,9 +375,17 @@ impl<'a> RecvWorkers<'a> {
                 .then(|| ScreenLook::take(interface.as_deref()))
         };
         let mut looked = look();
-        // A thread's first line is to know its CPU.
-        self.workers.iter().for_each(RxWorker::refresh);
+        let mut asked_ns = 0;
         until_stopped(interrupt, meter.ends_ns().min(deadline), || {
+            // Fresh for the line. It costs each worker a system call or two, and keeps the kernel's
+            // 32-bit count of drops from wrapping unseen.
+            let (now_ns, ends_ns) = (monotonic_ns(), meter.ends_ns());
+            if asked_ns != ends_ns && now_ns + ANSWER_NS >= ends_ns {
+                asked_ns = ends_ns;
+                self.workers.iter().for_each(RxWorker::refresh);
+            }
+            let is_fresh = self.workers.iter().all(RxWorker::is_fresh);
+            let may_end = is_fresh || now_ns > ends_ns + 5 * ANSWER_NS;
             let progress: Vec<RxProgress> = self.workers.iter().map(RxWorker::progress).collect();
             let firsts = progress.iter().map(|one| one.first_ns);
             if meter.align(firsts.filter(|at| *at > 0).min().unwrap_or(0)) {
@@ -383,7 +393,8 @@ impl<'a> RecvWorkers<'a> {
             }
             let datagrams = progress.iter().map(|one| one.datagrams).sum();
             let bytes = progress.iter().map(|one| one.wire_bytes).sum();
-            if let Some(interval) = meter.tick(monotonic_ns(), [datagrams, bytes]) {
+            let tick = || meter.tick(monotonic_ns(), [datagrams, bytes]);
+            if let Some(interval) = may_end.then(tick).flatten() {
                 let now = look();
                 let screens = now.as_ref().zip(looked.as_ref());
                 let screens = screens.map(|(now, then)| now.since(then));
@@ -399,14 +410,13 @@ impl<'a> RecvWorkers<'a> {
                 }
                 last = progress;
             }
-            // Fresh for the next line. It costs each worker a few system calls, and keeps the kernel's
-            // 32-bit count of drops from wrapping unseen.
-            if meter.ends_ns() < monotonic_ns() + 2 * LOOK.as_nanos() as u64 {
-                self.workers.iter().for_each(RxWorker::refresh);
-            }
             let finished = self.workers.iter().any(RxWorker::is_finished);
             let over = finished || monotonic_ns() >= deadline;
-            Ok((!over).then(|| meter.ends_ns().min(deadline)))
+            let next_ns = match may_end {
+                true => meter.ends_ns(),
+                false => now_ns + LOOK.as_nanos() as u64,
+            };
+            Ok((!over).then(|| next_ns.min(deadline)))
         })?;
         Ok(meter)
     }
