@@ -119,13 +119,13 @@ impl Witness {
     }
 }
 
-/// How far sequence numbers leave a ledger undecided: replayed datagrams can stand for lost ones.
+/// How far a ledger is undecided: replayed datagrams and other programs' can stand for lost ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Undecided {
     /// Datagrams that came and are not in `delivered`: each is one of the run or not, such as a
     /// duplicate. `unaccounted` may be less by as many.
     pub arrivals: u64,
-    /// Losses behind the network that may be of duplicates. `unaccounted` may be more by as many.
+    /// Losses that may be of duplicates or of other programs. `unaccounted` may be more by as many.
     pub drops: u64,
 }
 

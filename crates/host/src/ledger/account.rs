@@ -6,6 +6,7 @@
 //! `docs/counters.md` describes each counter.
 
 mod cards;
+mod others;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -231,6 +232,7 @@ impl Account<'_> {
             self.enter_socket(&mut ledger);
         }
         self.enter_rings(&mut ledger);
+        self.doubt_rows(&mut ledger);
         self.hear_witnesses(&mut ledger);
         for delta in self.sender.iter().chain(&self.receiver) {
             for anomaly in &delta.anomalies {
@@ -411,6 +413,12 @@ impl Account<'_> {
     /// The driver counts that frame too.
     fn beyond_refused(&self, dropped: u64) -> u64 {
         dropped.saturating_sub(total(self.refused.values().copied()))
+    }
+
+    /// Datagrams that the sending kernel took.
+    fn accepted(&self) -> u64 {
+        self.offered
+            .saturating_sub(total(self.refused.values().copied()))
     }
 
     /// Datagrams (or trains) that the sending kernel took and dropped.

@@ -162,7 +162,10 @@ fn shown(ledger: &Ledger) -> String {
             loss.station, loss.reason, loss.count, loss.source
         ));
     }
-    lines.push(format!("unaccounted {}", ledger.unaccounted));
+    lines.push(match ledger.unaccounted_range() {
+        [least, most] if least == most => format!("unaccounted {least}"),
+        [least, most] => format!("unaccounted {least} to {most}"),
+    });
     for one in &ledger.witnesses {
         let Witness { about, source, .. } = one;
         lines.push(match one.agrees() {

@@ -19,9 +19,13 @@ impl Account<'_> {
         // Trains are counted as one by the sending UDP layer.
         if !self.gso && self.is_lab() && self.departure == Departure::Socket {
             let out = total([udp(self.sender, "OutDatagrams"), self.sndbuf_errors()]);
-            let accepted = self.offered.saturating_sub(refused);
             let source = "sender Udp.OutDatagrams and Udp.SndbufErrors";
-            ledger.witness("accepted by the sending kernel", source, accepted, out);
+            ledger.witness(
+                "accepted by the sending kernel",
+                source,
+                self.accepted(),
+                out,
+            );
         }
         self.hear_wire(ledger, refused);
         // Where the socket's own count is not known, that of the namespace is the row itself.

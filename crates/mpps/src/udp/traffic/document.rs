@@ -4,10 +4,10 @@ use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
 use crate::failure::answer_remedy;
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
-use crate::udp::account;
+use crate::udp::account::{self, ReceiverCounts};
 use crate::udp::waited::{PollTotal, RingFillDepth};
 use mpps_host::ledger::account::reassembled;
-use mpps_host::{Delta, Ledger, Quota};
+use mpps_host::{Delta, Ledger, PacketRoute, Quota};
 use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
 
 /// Flows that people are shown; programs get them all.
@@ -348,8 +348,18 @@ pub(crate) fn sent(total: &SendTotal, asked: Option<f64>, quota: Option<&Quota>)
             false => format!("; {}", by.join(", ")),
         };
         let dropped = count(dropped.unsigned_abs());
+        let counted = account::account(
+            super::sent(total),
+            ReceiverCounts::default(),
+            PacketRoute::Hosts,
+            (host, None),
+        );
+        let whose = match counted.sent_by_others() {
+            0 => "",
+            _ => ", of this run or of another program",
+        };
         said.push(format!(
-            "taken and then dropped on this host: {dropped} (SndbufErrors{by})"
+            "taken and then dropped on this host{whose}: {dropped} (SndbufErrors{by})"
         ));
     }
     said.extend(total.unanswered.iter().map(|host| {
@@ -411,6 +421,7 @@ pub(crate) fn document(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mpps_report::Terminal;
 
     #[test]
     fn a_sender_below_its_rate_says_why_as_far_as_it_knows() {
@@ -442,6 +453,26 @@ mod tests {
         ] {
             let said = why_slow(&total(blocked, cpu), quota);
             assert!(said.contains(part), "{said}, not {part}");
+        }
+    }
+
+    #[test]
+    fn what_another_program_may_have_lost_is_not_said_to_be_of_the_run() {
+        let text = include_str!("../../../tests/fixtures/send.json");
+        let mut total: SendTotal = serde_json::from_str(text).expect("the fixture is the totals");
+        let ours = total.sent + total.end_markers;
+        for (sent, whose) in [
+            (ours, ", of this run or of another program: 300"),
+            (ours - 300, "on this host: 300"),
+        ] {
+            let counters = [("Udp.OutDatagrams", sent), ("Udp.SndbufErrors", 300)];
+            let counters = counters.map(|(name, count)| (name.to_owned(), count as i64));
+            total.host = Some(Delta {
+                snmp: counters.into(),
+                ..Delta::default()
+            });
+            let said = Terminal::new(200, false).blocks(&super::sent(&total, None, None));
+            assert!(said.contains(whose), "{said}, not {whose}");
         }
     }
 }

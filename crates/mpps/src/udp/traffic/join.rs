@@ -3,7 +3,7 @@
 use super::{FlowTotal, RecvTotal, SendTotal};
 use crate::udp::account::{ReceiverCounts, SenderCounts, account};
 use mpps_host::ledger::account::SEQUENCE_NUMBERS;
-use mpps_host::{Arrival, Delta, Ledger, PacketRoute, RingDrop, Station, Undecided};
+use mpps_host::{Arrival, Delta, Ledger, PacketRoute, RingDrop, Station};
 use mpps_io::{RxDrop, RxReport};
 use std::net::SocketAddr;
 
@@ -311,10 +311,8 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
         _ => true,
     });
     let is_replayed = duplicates > 0 || late > 0 || beyond > 0;
-    let drops = match is_replayed {
-        true => behind.fold(0, |sum: u64, loss| sum.saturating_add(loss.count)),
-        false => 0,
-    };
+    let behind = behind.filter(|_| is_replayed);
+    let drops = behind.fold(0, |sum: u64, loss| sum.saturating_add(loss.count));
     for (count, what) in [
         (duplicates, "came again, by their stamps: each counts once"),
         (
@@ -344,7 +342,9 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
     if is_decided {
         return;
     }
-    ledger.undecided = Some(Undecided { arrivals, drops });
+    let undecided = ledger.undecided.get_or_insert_default();
+    undecided.arrivals = arrivals;
+    undecided.drops = undecided.drops.max(drops);
     if arrivals > 0 {
         ledger.note(format!(
             "undecided: {arrivals} of these datagrams may be of this run, and may not: they are not \
