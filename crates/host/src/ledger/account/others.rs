@@ -1,6 +1,6 @@
 //! Rows of a host, a namespace or an interface that may have other programs' packets.
 
-use super::{Account, Departure, total, udp};
+use super::{Account, Departure, snmp, total, udp, unsigned};
 use crate::{Ledger, Loss, Scope, Station, Undecided};
 
 impl Account<'_> {
@@ -16,15 +16,32 @@ impl Account<'_> {
         }
     }
 
+    /// Packets of others that the receiving host got, as far as its counters show that: more came by one
+    /// interface, or to IP, than the run sent. Messages of ICMP that came were not lost.
+    fn came_for_others(&self) -> u64 {
+        let links = self.receiver.iter().flat_map(|host| host.links.values());
+        let links = links.map(|link| unsigned(link.counters.rx_packets));
+        let all = |names: [&str; 2]| total(names.map(|name| snmp(self.receiver, name)));
+        let ip = all(["Ip.InReceives", "Ip6.InReceives"]);
+        let ours = total([self.accepted(), all(["Icmp.InMsgs", "Icmp6.InMsgs"])]);
+        links.fold(ip, u64::max).saturating_sub(ours)
+    }
+
     /// Takes out of the rows what sequence numbers show to be others', and says how much more may be.
     pub(super) fn doubt_rows(&self, ledger: &mut Ledger) {
         if self.is_lab() {
             return;
         }
-        let sent = self.sent_by_others();
+        let (sent, came) = (self.sent_by_others(), self.came_for_others());
         let others = |row: &Loss| match (row.scope, row.station) {
             (Scope::Program | Scope::Socket, _) => (0, ""),
             (_, Station::Sender) => (sent, "sender sent"),
+            // Differences have their own doubts.
+            (_, Station::Wire | Station::Backlog | Station::Ip | Station::Udp)
+                if !row.by_difference =>
+            {
+                (came, "receiver got")
+            }
             _ => (0, ""),
         };
         let most = self.sequence_lost.unwrap_or(u64::MAX);

@@ -5,6 +5,7 @@ use crate::udp::account::{ReceiverCounts, SenderCounts, account};
 use mpps_host::ledger::account::SEQUENCE_NUMBERS;
 use mpps_host::{Arrival, Delta, Ledger, PacketRoute, RingDrop, Station};
 use mpps_io::{RxDrop, RxReport};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// Joins what a sender and a receiver wrote into one ledger, and says what it cannot see between
@@ -27,7 +28,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     let mut receiver = recv.host.clone();
     let strange = receiver
         .as_mut()
-        .map_or_else(Vec::new, |host| take_strange(host, send, recv));
+        .map_or_else(Vec::new, |host| take_strange(host, send, recv, came > 0));
     let hosts = (send.host.as_ref(), receiver.as_ref());
     let mut account = account(sent(send), received, route, hosts);
     account.one_machine = send.boot_id.is_some() && send.boot_id == recv.boot_id;
@@ -84,9 +85,19 @@ fn is_unicast(send: &SendTotal) -> bool {
     })
 }
 
-/// Takes out of a host's counters what cannot be of this run. Returns notes of it.
-fn take_strange(host: &mut Delta, send: &SendTotal, recv: &RecvTotal) -> Vec<String> {
-    let kinds: [(bool, &[&str], &str, &str); 3] = [
+/// Takes out of a host's counters what cannot be of this run. Datagrams of it `came`, or none did. Returns notes.
+fn take_strange(host: &mut Delta, send: &SendTotal, recv: &RecvTotal, came: bool) -> Vec<String> {
+    let targets = send.threads.iter().map(|thread| thread.target.parse());
+    let targets: BTreeSet<_> = targets
+        .map(|to| to.map(|to: SocketAddr| to.ip()).ok())
+        .collect();
+    let kinds: [(bool, &[&str], &str, &str); 4] = [
+        (
+            came && targets.len() == 1 && is_unicast(send),
+            &["Ip.InAddrErrors", "Ip6.InAddrErrors"],
+            "packets to addresses that the receiver does not have (Ip.InAddrErrors)",
+            "this run came to its address",
+        ),
         (
             is_bound(send, recv),
             &[
@@ -115,7 +126,15 @@ fn take_strange(host: &mut Delta, send: &SendTotal, recv: &RecvTotal) -> Vec<Str
         .into_iter()
         .filter_map(|(is_strange, names, what, why)| {
             let names = names.iter().filter(|_| is_strange);
-            let counts = names.map(|name| host.snmp.remove(*name).unwrap_or(0));
+            let counts = names.map(|name| {
+                let count = host.snmp.remove(*name).unwrap_or(0);
+                // IP did not fail to hand these on.
+                let layer = name.split('.').next().unwrap_or_default();
+                if let Some(all) = host.snmp.get_mut(&format!("{layer}.InReceives")) {
+                    *all = all.saturating_sub(count);
+                }
+                count
+            });
             let count: u64 = counts.map(|count| u64::try_from(count).unwrap_or(0)).sum();
             let note = || format!("{count} {what} are other programs' and left out: {why}");
             (count > 0).then(note)
@@ -480,17 +499,31 @@ mod tests {
                 "Ip.InUnknownProtos",
                 "40 packets of protocols that",
             ),
+            (
+                "10.0.0.2:4321",
+                "Ip.InAddrErrors",
+                "40 packets to addresses",
+            ),
             // These may be the ones.
+            ("10.0.0.255:4321", "Ip.InAddrErrors", ""),
             ("10.0.0.255:4321", "Udp.IgnoredMulti", ""),
             ("239.1.1.1:4321", "Udp.IgnoredMulti", ""),
         ] {
-            recv.host.as_mut().expect("counters").snmp = [(counter.to_owned(), 40)].into();
+            let delivers = if counter.starts_with("Udp") { 40 } else { 0 };
+            let counters = [
+                (counter, 40),
+                ("Ip.InReceives", 40),
+                ("Ip.InDelivers", delivers),
+            ];
+            let counters = counters.map(|(name, count)| (name.to_owned(), count));
+            recv.host.as_mut().expect("counters").snmp = counters.into();
             send.threads[0].target = target.to_owned();
             let ledger = join(&send, &recv);
             let left = if words.is_empty() { [0, 0] } else { [40, 40] };
             assert_eq!(range(&ledger), left, "{target} {counter}: {ledger}");
             assert!(notes(&ledger).contains(words), "{ledger:?}");
             assert_eq!(notes(&ledger).contains("left out"), !words.is_empty());
+            assert!(!notes(&ledger).contains("handed on"), "{ledger:?}");
         }
     }
 
