@@ -368,6 +368,9 @@ pub enum TrafficError {
         /// `send` or `recv`.
         command: &'static str,
     },
+    /// The results of several runs were written to one file, such as by `>>`.
+    #[error("two totals in it: more than one run")]
+    TwoTotals,
     /// The totals have another shape.
     #[error("line {line}: {source}")]
     Shape {
@@ -411,16 +414,17 @@ fn total<T: for<'de> Deserialize<'de>>(
     schema: &str,
     command: &'static str,
 ) -> Result<T, TrafficError> {
-    for (at, line) in text.lines().enumerate() {
-        let is_it = |head: &LineHead| head.schema == schema && head.kind == "total";
-        if serde_json::from_str(line).is_ok_and(|head| is_it(&head)) {
-            return serde_json::from_str(line).map_err(|source| TrafficError::Shape {
-                line: at + 1,
-                source,
-            });
-        }
+    let is_it = |head: LineHead| head.schema == schema && head.kind == "total";
+    let lines = text.lines().enumerate();
+    let mut totals = lines.filter(|(_, line)| serde_json::from_str(line).is_ok_and(is_it));
+    let Some((at, total)) = totals.next() else {
+        return Err(TrafficError::NoTotal { command });
+    };
+    if totals.next().is_some() {
+        return Err(TrafficError::TwoTotals);
     }
-    Err(TrafficError::NoTotal { command })
+    let line = at + 1;
+    serde_json::from_str(total).map_err(|source| TrafficError::Shape { line, source })
 }
 
 #[cfg(test)]
@@ -433,6 +437,18 @@ mod tests {
         let error =
             SendTotal::parse("{\"schema\":\"mpps.recv.v1\",\"type\":\"total\"}").unwrap_err();
         assert!(error.to_string().contains("mpps send --json"), "{error}");
+    }
+
+    #[test]
+    fn the_results_of_two_runs_are_not_judged_by_the_first() {
+        let run = include_str!("../../tests/fixtures/recv.json");
+        let run: RecvTotal = serde_json::from_str(run).expect("totals");
+        let run = &*serde_json::to_string(&run).expect("totals");
+        let interval = r#"{"schema":"mpps.recv.v1","type":"interval"}"#;
+        let parse = |runs: &[&str]| RecvTotal::parse(&runs.join("\n"));
+        parse(&[interval, run, interval]).expect("one run");
+        let error = parse(&[interval, run, interval, run]).expect_err("two runs");
+        assert!(error.to_string().contains("more than one run"), "{error}");
     }
 
     #[test]
