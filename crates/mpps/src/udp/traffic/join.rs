@@ -56,6 +56,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     }
     note(&mut ledger, send, recv, stamps.as_ref());
     note_unseen(&mut ledger, route);
+    note_elsewhere(&mut ledger, recv);
     strange.into_iter().for_each(|note| ledger.note(note));
     ledger
 }
@@ -396,6 +397,40 @@ pub(crate) fn note_unseen(ledger: &mut Ledger, route: PacketRoute<'_>) {
     ));
 }
 
+/// Says where the receiving host had packets that no row has, if any are missing.
+fn note_elsewhere(ledger: &mut Ledger, recv: &RecvTotal) {
+    // A train counts once behind IP.
+    let is_told = recv.arrival == "socket" && !recv.socket_drops_are_trains;
+    let Some(host) = recv.host.as_ref().filter(|_| is_told) else {
+        return;
+    };
+    if ledger.unaccounted_range()[1] <= 0 {
+        return;
+    }
+    let read = i128::from(recv.received) + i128::from(recv.end_markers);
+    let others = i128::from(host.udp("InDatagrams").unwrap_or(0)) - read;
+    if others > 0 {
+        ledger.note(format!(
+            "{others} datagrams were delivered to other sockets (Udp.InDatagrams), of this run or not: mpps \
+             doctor --port names the programs at its port"
+        ));
+    }
+    let links = host.links.iter();
+    let busiest = links.max_by_key(|(_, link)| link.counters.rx_packets);
+    let names = ["Ip.InReceives", "Ip6.InReceives"];
+    let ip = names.map(|name| i128::from(host.snmp(name).unwrap_or(0)));
+    if let Some((name, link)) = busiest {
+        let gap = i128::from(link.counters.rx_packets) - ip.iter().sum::<i128>();
+        if gap > 0 {
+            ledger.note(format!(
+                "{gap} packets that {name} received (rx_packets) did not reach IP (Ip.InReceives), of this run \
+                 or not: such as for a rule at its ingress, a filter of tc or an XDP program, or because they \
+                 are not IP or were merged"
+            ));
+        }
+    }
+}
+
 fn note(ledger: &mut Ledger, send: &SendTotal, recv: &RecvTotal, stamps: Option<&Stamps>) {
     for (missing, end) in [
         (send.host.is_none(), "sender"),
@@ -424,6 +459,8 @@ fn note(ledger: &mut Ledger, send: &SendTotal, recv: &RecvTotal, stamps: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mpps_host::LinkCounters;
+    use mpps_host::counters::delta::LinkDelta;
 
     /// 20 000 datagrams in ten flows, and 30 end markers: all of it came.
     fn run() -> (SendTotal, RecvTotal) {
@@ -524,6 +561,62 @@ mod tests {
             assert!(notes(&ledger).contains(words), "{ledger:?}");
             assert_eq!(notes(&ledger).contains("left out"), !words.is_empty());
             assert!(!notes(&ledger).contains("handed on"), "{ledger:?}");
+        }
+    }
+
+    #[test]
+    fn a_hole_is_shown_with_the_counters_that_know_of_it() {
+        let (send, mut recv) = run();
+        let link = |rx_packets| LinkDelta {
+            counters: LinkCounters {
+                rx_packets,
+                ..LinkCounters::default()
+            },
+            ..LinkDelta::default()
+        };
+        let whole = send.offered + send.end_markers;
+        for (lost, in_datagrams, in_receives, words) in [
+            (
+                300,
+                whole,
+                whole,
+                "300 datagrams were delivered to other sockets",
+            ),
+            (
+                300,
+                whole - 300,
+                whole - 300,
+                "300 packets that eth0 received",
+            ),
+            // All came, and others' datagrams, too.
+            (0, whole + 300, whole - 300, ""),
+        ] {
+            let counters = [
+                ("Udp.InDatagrams", in_datagrams),
+                ("Ip.InReceives", in_receives),
+            ];
+            recv.host = Some(Delta {
+                snmp: counters
+                    .map(|(name, count)| (name.to_owned(), count as i64))
+                    .into(),
+                links: [("eth0", whole), ("lo", 9)]
+                    .map(|(name, rx)| (name.to_owned(), link(rx as i64)))
+                    .into(),
+                ..Delta::default()
+            });
+            let mut recv = recv.clone();
+            recv.received -= lost;
+            (recv.flows[0].received, recv.flows[0].lost) = (recv.flows[0].received - lost, lost);
+            let ledger = join(&send, &recv);
+            assert_eq!(range(&ledger), [lost as i64; 2], "{ledger}");
+            let told = notes(&ledger);
+            assert!(told.contains(words), "{told}");
+            let is_told = ["other sockets", "reach IP"].map(|words| told.contains(words));
+            assert_eq!(
+                is_told,
+                [words.contains("sockets"), words.contains("eth0")],
+                "{told}"
+            );
         }
     }
 
