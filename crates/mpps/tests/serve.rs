@@ -39,6 +39,7 @@ fn of_this_file() -> Vec<Trial> {
             moderation_is_put_back,
             moderation_is_put_back_before_a_second_signal,
             two_signals_at_once_leave_no_moderation_behind,
+            a_stopped_undo_helper_keeps_no_server_from_ending,
             moderation_of_a_killed_server_is_undone;
     ]
 }
@@ -461,6 +462,27 @@ fn two_signals_at_once_leave_no_moderation_behind() {
     }
 }
 
+/// The process that keeps the settings of a server.
+fn keeper(server: &Running) -> String {
+    let children = format!("/proc/{0}/task/{0}/children", server.id());
+    let keeper = fs::read_to_string(children).expect("the kernel tells of children");
+    keeper.trim().to_owned()
+}
+
+fn a_stopped_undo_helper_keeps_no_server_from_ending() {
+    let (near, _far) = veth();
+    let before = deferral(&near);
+    let mut server = throttled(&near);
+    let keeper = keeper(&server);
+    common::kill("STOP", &keeper);
+    server.signal("INT");
+    server.line("`mpps undo` tries again");
+    // It goes on, does what it was asked for, and closes standard error.
+    common::kill("CONT", &keeper);
+    assert_eq!(server.end().code(), 2);
+    assert_eq!(deferral(&near), before);
+}
+
 fn moderation_of_a_killed_server_is_undone() {
     let (near, _far) = veth();
     let before = deferral(&near);
@@ -471,9 +493,7 @@ fn moderation_of_a_killed_server_is_undone() {
     assert_eq!(deferral(&near), before);
     // If that process is killed, no process is left that could.
     let server = throttled(&near);
-    let children = format!("/proc/{0}/task/{0}/children", server.id());
-    let keeper = fs::read_to_string(children).expect("the kernel tells of children");
-    common::kill("KILL", keeper.trim());
+    common::kill("KILL", &keeper(&server));
     let ended = server.interrupt();
     assert_eq!(ended.code(), 2, "{ended:#?}");
     assert!(ended.err.contains("`mpps undo` tries again"), "{ended:#?}");

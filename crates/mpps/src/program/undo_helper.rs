@@ -8,10 +8,16 @@ use crate::signal::EndSignal;
 use anyhow::{Context, Result, bail};
 use mpps_host::{Applied, SettingChange, Undone};
 use mpps_os::On;
+use mpps_os::poll::Waiter;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long it may take to put the change back.
+const UNDO_WAIT: Duration = Duration::from_secs(1);
 
 /// Its answers, one line each.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -70,19 +76,33 @@ impl Keeper {
         }
     }
 
-    /// Has it put back.
+    /// Has it put back. Waits a second at most, because the process may be stopped.
     pub(crate) fn undo(mut self) -> Vec<mpps_host::UndoneStep> {
-        let answer = writeln!(self.asks, "undo").map_err(anyhow::Error::from);
-        let answer = answer.and_then(|()| self.answer());
+        let failed = |why: &str| {
+            vec![mpps_host::UndoneStep {
+                step: "the change".to_owned(),
+                result: Undone::Failed(why.to_owned()),
+            }]
+        };
+        let asked = writeln!(self.asks, "undo").map_err(anyhow::Error::from);
+        let deadline = Instant::now() + UNDO_WAIT;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        // A second signal interrupts the wait.
+        while !matches!(
+            Waiter::new().poll(self.answers.get_ref().as_fd(), left()),
+            Ok(true)
+        ) {
+            if left().is_zero() {
+                return failed("the process that kept it does not answer");
+            }
+        }
+        let answer = asked.and_then(|()| self.answer());
         // It ends now, if it has not been killed before.
         drop(self.asks);
         let _ = self.child.wait();
         match answer {
             Ok(HelperAnswer::Ended(outcomes)) => outcomes,
-            Ok(_) | Err(_) => vec![mpps_host::UndoneStep {
-                step: "the change".to_owned(),
-                result: Undone::Failed("the process that kept it was ended".to_owned()),
-            }],
+            Ok(_) | Err(_) => failed("the process that kept it was ended"),
         }
     }
 
