@@ -193,9 +193,11 @@ pub(crate) struct HostPart<'a> {
     /// Drops are counted from this moment on, if there is one. The owners of sockets with drops are
     /// read in any case.
     pub(crate) first: Option<&'a Observation>,
+    /// The packet filter of the last look.
+    pub(crate) last_filter: Option<&'a PacketFilter>,
     /// Reads what has to be read within the time of the counters: after the first, before the last.
     pub(crate) beside: &'a dyn Fn(),
-    /// False from when on no more processes are to be read.
+    /// False from when on no more processes and rules are to be read.
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
@@ -239,6 +241,7 @@ impl Observation {
             has_process: false,
             owners,
             first: None,
+            last_filter: None,
             beside: &|| (),
             goes_on: &|| true,
         };
@@ -272,7 +275,7 @@ impl Observation {
             facts.reverse_path = reverse_path(&root, &facts.links);
             facts.default_routes = parent_interfaces::of_default_routes(&root);
         }
-        facts.packet_filter = facts.read_packet_filter(&root, part.port, is_first);
+        facts.packet_filter = facts.read_packet_filter(&root, part, is_first);
         if facts.snapshot.snmp.value("Ip.InAddrErrors") > Some(0) {
             facts.forwarding = forwarding(&root);
         }
@@ -350,7 +353,8 @@ impl Observation {
         self.packet_sockets = packet_sockets(&packet.unwrap_or_default());
     }
 
-    fn read_packet_filter(&self, root: &Root, port: Option<u16>, is_first: bool) -> PacketFilter {
+    fn read_packet_filter(&self, root: &Root, part: &HostPart<'_>, is_first: bool) -> PacketFilter {
+        let port = part.port;
         let ports = self.sockets.iter().map(|socket| socket.local.port());
         let ports: Vec<u16> = ports.collect();
         let flows = match port {
@@ -362,7 +366,11 @@ impl Observation {
         // Without a socket here, a rule may send the port's datagrams elsewhere.
         let is_missing = port.is_some_and(|port| !ports.contains(&port));
         let has_rules = !is_first && is_missing && self.conntrack.is_some();
-        PacketFilter::read_from(root, flows, tracked, has_rules)
+        let mut filter = PacketFilter::read_from(root, flows, tracked);
+        if has_rules || filter.queues.is_some() {
+            filter.read_rules(part.last_filter, part.goes_on);
+        }
+        filter
     }
 
     fn find_owners(&mut self, root: &Root, mounts: &CgroupMounts, part: &HostPart<'_>) {
@@ -625,6 +633,7 @@ mod tests {
             has_process,
             owners,
             first: Some(&earlier()),
+            last_filter: None,
             beside: &|| (),
             goes_on,
         };

@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::process::Command;
 
 use crate::{check, pair};
 use mpps_os::ethtool;
 use mpps_os::ethtool::{ntuple, rss};
 use mpps_os::namespace::NetNamespace;
-use mpps_os::netlink::{address, link, napi, neighbour, netdev, qdisc, route};
+use mpps_os::netlink::{address, link, napi, neighbour, netdev, netfilter_rule, qdisc, route};
 use mpps_os::sysfs::Sysfs;
 use mpps_trial::{Failed, Need, Trial, trials};
 
@@ -28,7 +29,30 @@ pub(crate) fn trials() -> Vec<Trial> {
             napi_contexts_follow_the_queues,
             what_a_veth_cannot_steer_is_named,
             a_veth_tells_its_xdp_features;
+        waits(Need::Namespace, Need::Program("nft", "nftables")): a_change_of_rules_is_seen;
     ]
+}
+
+/// The kernel counts changes of the rules, and a list of many can end early.
+fn a_change_of_rules_is_seen() -> Result<(), Failed> {
+    const RULES: usize = 2000;
+    NetNamespace::new()?.run(|| -> Result<(), Failed> {
+        let (before, again) = (netfilter_rule::generation()?, netfilter_rule::generation()?);
+        check(before == again, "a change without one")?;
+        let chain = "add table ip t; add chain ip t p { type nat hook prerouting priority -100; }";
+        let rules = (1..=RULES).map(|port| format!("; add rule ip t p udp dport {port} redirect"));
+        let rules: String = [chain.to_owned()].into_iter().chain(rules).collect();
+        let status = Command::new("nft").arg(rules).status()?;
+        check(status.success(), "nft refuses")?;
+        check(netfilter_rule::generation()? != before, "no change")?;
+        check(
+            netfilter_rule::list(&|| true)?.len() == RULES,
+            "some of them",
+        )?;
+        let cut = netfilter_rule::list(&|| false);
+        // EINTR of include/uapi/asm-generic/errno-base.h.
+        check(cut.is_err_and(|error| error.errno() == Some(4)), "all")
+    })?
 }
 
 /// A namespace and its address.

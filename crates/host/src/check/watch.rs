@@ -370,6 +370,7 @@ impl Watch {
             has_process: self.asked.pid.is_some(),
             owners,
             first: (!is_first).then_some(&self.first.facts),
+            last_filter: Some(&self.after.facts.packet_filter),
             beside: &read,
             goes_on,
         };

@@ -23,6 +23,8 @@ pub struct PacketFilter {
     pub has_legacy_nat: bool,
     /// The rules that send packets elsewhere; none if they were not read.
     pub rules: Option<Vec<NetfilterRule>>,
+    /// The state that they were read in (`NFTA_GEN_ID`).
+    pub(crate) generation: Option<u32>,
     /// UDP flows in question.
     pub flows: Vec<TrackedFlow>,
     /// Its queues for programs that have one open, by number; none if the kernel has no such queues.
@@ -72,13 +74,8 @@ pub(crate) enum FlowsOf<'a> {
 }
 
 impl PacketFilter {
-    /// Reads it; rules only if there are queues or `has_translations`, and flows if `tracked` of them are few.
-    pub(crate) fn read_from(
-        root: &Root,
-        flows: FlowsOf<'_>,
-        tracked: u64,
-        has_translations: bool,
-    ) -> Self {
+    /// Reads it without the rules; flows if `tracked` of them are few.
+    pub(crate) fn read_from(root: &Root, flows: FlowsOf<'_>, tracked: u64) -> Self {
         let net = |file: &str| root.read_if_possible(&format!("proc/thread-self/net/{file}"));
         let v4 = net("ip_tables_names");
         let has_nat = |names: &Option<String>| {
@@ -105,13 +102,33 @@ impl PacketFilter {
                 .into_iter()
                 .filter_map(|(command, names)| names.as_ref().map(|_| command))
                 .collect(),
-            rules: (has_translations || has_queues)
-                .then(|| netfilter_rule::list().ok())
-                .flatten(),
+            rules: None,
+            generation: None,
             flows: flows_in(&text.unwrap_or_default(), flows),
             queues: has_queues.then(|| queues.lines().filter_map(queue).collect()),
             checks_checksums: checks.is_some_and(|value| value == "1"),
         }
+    }
+
+    /// Reads the rules, or takes those of `earlier` if they have not changed since, or `goes_on` says no.
+    pub(crate) fn read_rules(&mut self, earlier: Option<&Self>, goes_on: &dyn Fn() -> bool) {
+        let generation = netfilter_rule::generation().ok();
+        self.take_rules(earlier, generation, || netfilter_rule::list(goes_on).ok());
+    }
+
+    fn take_rules(
+        &mut self,
+        earlier: Option<&Self>,
+        generation: Option<u32>,
+        list: impl FnOnce() -> Option<Vec<NetfilterRule>>,
+    ) {
+        let known = earlier.filter(|earlier| earlier.generation.is_some());
+        let is_known = known.is_some_and(|known| known.generation == generation);
+        let rules = if is_known { None } else { list() };
+        (self.generation, self.rules) = match (rules, known) {
+            (None, Some(known)) => (known.generation, known.rules.clone()),
+            (rules, _) => (generation.filter(|_| rules.is_some()), rules),
+        };
     }
 
     /// The rules that translate this port of this protocol.
@@ -272,7 +289,7 @@ mod tests {
     #[test]
     fn flows_queues_and_legacy_tables_are_read() {
         let tree = fixture::tree(TREE);
-        let read = |flows, tracked| PacketFilter::read_from(&tree.root, flows, tracked, false);
+        let read = |flows, tracked| PacketFilter::read_from(&tree.root, flows, tracked);
         let found = read(FlowsOf::Port(8125), 4);
         assert_eq!(found.legacy, ["iptables-legacy-save -c"]);
         assert!(found.has_legacy_nat && found.checks_checksums);
@@ -295,6 +312,43 @@ mod tests {
             assert_eq!(read(FlowsOf::Port(8125), tracked).flows, []);
         }
         assert_eq!(read(FlowsOf::None, 4).flows, []);
+    }
+
+    #[test]
+    fn rules_are_read_again_after_a_change_only() {
+        let rule = |port| NetfilterRule {
+            protocol: Some(UDP),
+            ports: Some(port..=port),
+            action: NetfilterAction::Translate {
+                address: None,
+                port: None,
+            },
+        };
+        let look = |earlier: Option<&PacketFilter>, generation, list: Option<u16>| {
+            let (mut filter, mut reads) = (PacketFilter::default(), 0);
+            filter.take_rules(earlier, generation, || {
+                reads += 1;
+                list.map(|port| vec![rule(port)])
+            });
+            (filter, reads)
+        };
+        let (first, reads) = look(None, Some(7), Some(53));
+        assert_eq!((first.rules.clone(), reads), (Some(vec![rule(53)]), 1));
+        for (generation, list, expected, times) in [
+            (Some(7), Some(54), 53, 0),
+            (Some(8), Some(54), 54, 1),
+            // It is not known whether they have changed, or they were not read to their end.
+            (None, Some(54), 54, 1),
+            (Some(8), None, 53, 1),
+        ] {
+            let (later, reads) = look(Some(&first), generation, list);
+            assert_eq!((later.rules, reads), (Some(vec![rule(expected)]), times));
+            let is_old = expected == 53;
+            assert_eq!(later.generation, if is_old { Some(7) } else { generation });
+        }
+        // Nothing was read before, so that there is nothing to go by.
+        let (none, _) = look(None, Some(7), None);
+        assert_eq!(look(Some(&none), Some(7), Some(53)).1, 1);
     }
 
     #[test]

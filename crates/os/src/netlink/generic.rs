@@ -163,13 +163,23 @@ fn malformed() -> io::Error {
 /// Sends one message, and reads the bodies up to the end of its answer: the kernel ends a list by
 /// itself, and a single answer with the acknowledgement that was asked for.
 pub(super) fn exchange(socket: &RawSocket, message: &[u8]) -> CallResult<Vec<Vec<u8>>, Refusal> {
+    exchange_while(socket, message, &|| true)
+}
+
+/// The same, as long as `goes_on`: otherwise `EINTR`, if that was not the end.
+pub(super) fn exchange_while(
+    socket: &RawSocket,
+    message: &[u8],
+    goes_on: &dyn Fn() -> bool,
+) -> CallResult<Vec<Vec<u8>>, Refusal> {
     socket.send(message, 0)?;
     let mut answers = Vec::new();
-    loop {
-        if take(&super::receive(socket)?, &mut answers)? {
-            return Ok(answers);
+    while !take(&super::receive(socket)?, &mut answers)? {
+        if !goes_on() {
+            return Err(io::Error::from_raw_os_error(libc::EINTR).into());
         }
     }
+    Ok(answers)
 }
 
 /// A message of this kind.
