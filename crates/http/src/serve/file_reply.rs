@@ -3,7 +3,7 @@
 use super::heads::Heads;
 use super::reply::{Chunk, Keep, Reply, ReplyBody};
 use super::request::{HttpRequest, Method};
-use super::site::{FoundFile, PathTarget, ServedSite};
+use super::site::{FoundFile, ServedSite};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -22,9 +22,8 @@ pub(super) fn answer(
 ) -> Reply {
     let is_head = request.method == Method::Head;
     match site.find(request.path) {
-        PathTarget::Nothing(status) => heads.note(status, keep, is_head),
-        PathTarget::Directory => redirect(heads, request, keep),
-        PathTarget::File(found) => FileReply {
+        Err(status) => heads.note(status, keep, is_head),
+        Ok(found) => FileReply {
             heads,
             keep,
             is_head,
@@ -32,17 +31,6 @@ pub(super) fn answer(
         }
         .send(),
     }
-}
-
-/// Sends a client from `/directory` to `/directory/`, so that relative links work.
-fn redirect(heads: &Heads, request: &HttpRequest<'_>, keep: Keep) -> Reply {
-    // One slash at the beginning and no more: `//name/` would be a host's name.
-    let path = request.path.trim_start_matches('/');
-    let head = heads
-        .head(301, keep)
-        .field("Location", format_args!("/{path}/{}", request.query))
-        .field("Content-Length", 0);
-    Reply::in_memory(301, head.end())
 }
 
 struct FileReply<'a> {
@@ -58,7 +46,7 @@ impl FileReply<'_> {
         let mut bytes = self
             .heads
             .head(200, self.keep)
-            .field("Content-Type", self.found.content_type)
+            .field("Content-Type", "application/octet-stream")
             .field("Content-Length", length)
             .end();
         if self.is_head || length == 0 {

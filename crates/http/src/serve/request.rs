@@ -32,8 +32,6 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) method: Method,
     /// The path as it was sent, percent signs and all; it begins with a slash.
     pub(crate) path: &'a str,
-    /// The query with its question mark, or nothing.
-    pub(crate) query: &'a str,
     /// Whether the client speaks HTTP/1.1, and not 1.0.
     pub(crate) is_1_1: bool,
     /// Whether the client wants to ask more on this connection.
@@ -119,15 +117,14 @@ fn understand<'a>(head: &httparse::Request<'_, 'a>) -> Result<HttpRequest<'a>, u
         _ => {}
     }
     let method = Method::of(method);
-    let (path, query) = match method {
-        Method::Get | Method::Head => split_target(target).ok_or(400u16)?,
+    let path = match method {
+        Method::Get | Method::Head => path_of(target).ok_or(400u16)?,
         // `OPTIONS *` and `CONNECT host:port` have no path, and get none.
-        Method::NotAllowed | Method::Unknown => ("/", ""),
+        Method::NotAllowed | Method::Unknown => "/",
     };
     Ok(HttpRequest {
         method,
         path,
-        query,
         is_1_1,
         keep_alive: !framing.close && (is_1_1 || framing.keep_alive),
         content,
@@ -211,8 +208,8 @@ fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&byte)
 }
 
-/// The path and the query of a target, in origin form or in absolute form.
-fn split_target(target: &str) -> Option<(&str, &str)> {
+/// The path of a target, in origin form or in absolute form, without its query.
+fn path_of(target: &str) -> Option<&str> {
     let local = if target.starts_with('/') {
         target
     } else {
@@ -232,8 +229,8 @@ fn split_target(target: &str) -> Option<(&str, &str)> {
     if local.contains('#') {
         return None;
     }
-    let (path, query) = local.split_at(local.find('?').unwrap_or(local.len()));
-    Some((if path.is_empty() { "/" } else { path }, query))
+    let path = local.split('?').next().unwrap_or("");
+    Some(if path.is_empty() { "/" } else { path })
 }
 
 /// The line that a head begins with, and whether its end has been seen.

@@ -4,7 +4,6 @@
 pub(crate) fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
-        301 => "Moved Permanently",
         400 => "Bad Request",
         403 => "Forbidden",
         404 => "Not Found",
