@@ -7,7 +7,6 @@ use crate::{CallError, CallResult};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, ipproto, sockopt,
 };
-use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -222,20 +221,6 @@ impl TcpStream {
         let mut flags = SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, more);
         Ok(rustix::net::send(&self.fd, bytes, flags)?)
-    }
-
-    /// Sends up to `count` bytes of a file from `offset` (`sendfile(2)`); 0 is the file's end.
-    ///
-    /// A peer that is gone raises `SIGPIPE`, because this call takes no flags. Rust programs ignore
-    /// that signal from their start, and others must.
-    ///
-    /// # Errors
-    /// `EAGAIN` if there is no room, `ECONNRESET`, `EPIPE`; `EIO` and others of the file.
-    #[inline]
-    pub fn send_file(&self, file: &File, offset: u64, count: usize) -> io::Result<usize> {
-        let mut offset = offset;
-        let sent = rustix::fs::sendfile(&self.fd, file, Some(&mut offset), count)?;
-        Ok(sent)
     }
 
     /// Ends the own side: the peer sees the end after what was sent (`shutdown(2)`).

@@ -2,17 +2,23 @@
 
 use super::status;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
+use std::mem;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// One reply, whole.
+/// Bytes of a file that are in memory at a time. A client that takes nothing holds them.
+const FILE_BYTES: u64 = 32 << 10;
+
+/// One reply, or what is left of it.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// The head, and after it the body where both lie in one piece of memory.
-    pub(crate) head: Chunk,
+    /// The part to send now: the head with the beginning of the body, and later more of that. An
+    /// engine takes away what has gone.
+    pub(crate) part: Chunk,
     /// The rest of the body.
-    pub(crate) body: ReplyBody,
+    pub(crate) rest: ReplyBody,
     /// The connection is closed right after it, in the server's way, without asking.
     pub(crate) last: bool,
     /// The status, for the counters.
@@ -28,21 +34,26 @@ pub(crate) struct Chunk {
     pub(crate) range: Range<usize>,
 }
 
-/// The body behind a reply's head.
+/// The body behind a reply's part.
 #[derive(Debug)]
 pub(crate) enum ReplyBody {
     /// Nothing more.
     None,
     /// Bytes in memory.
     Memory(Chunk),
-    /// A part of a file. Its length was promised in the head. If the file is shorter by now, only
-    /// closing the connection shows that to the client.
-    File {
-        /// The file.
-        file: Arc<File>,
-        /// Which of its bytes.
-        range: Range<u64>,
-    },
+    /// A part of a file.
+    File(FilePart),
+}
+
+/// The bytes of a file that were not read yet. Their number was promised in the head. If the file is
+/// shorter by now, only closing the connection shows that to the client.
+///
+/// They are read into memory by the engine's own thread, with either engine: io_uring has no
+/// sendfile(2), and never does splice(2) in the thread that asks (`io_splice`, io_uring/splice.c).
+#[derive(Debug)]
+pub(crate) struct FilePart {
+    file: File,
+    range: Range<u64>,
 }
 
 /// The connection's future, as a reply states it.
@@ -65,22 +76,82 @@ pub(crate) struct HeadWriter {
 impl Reply {
     /// Bytes of head and body.
     pub(crate) fn bytes(&self) -> u64 {
-        let body = match &self.body {
+        let rest = match &self.rest {
             ReplyBody::None => 0,
             ReplyBody::Memory(chunk) => chunk.range.len() as u64,
-            ReplyBody::File { range, .. } => range.end.saturating_sub(range.start),
+            ReplyBody::File(file) => file.left(),
         };
-        self.head.range.len() as u64 + body
+        self.part.range.len() as u64 + rest
+    }
+
+    /// Whether nothing comes after the part.
+    pub(crate) fn is_last_part(&self) -> bool {
+        matches!(self.rest, ReplyBody::None)
+    }
+
+    /// Goes on to the next part. False if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The file is shorter than it was, or cannot be read.
+    pub(crate) fn advance(&mut self) -> io::Result<bool> {
+        self.part = match mem::replace(&mut self.rest, ReplyBody::None) {
+            ReplyBody::None => return Ok(false),
+            ReplyBody::Memory(chunk) => chunk,
+            ReplyBody::File(mut file) => {
+                let mut bytes = Vec::new();
+                file.read(&mut bytes)?;
+                self.rest = file.into();
+                Chunk::whole(bytes.into())
+            }
+        };
+        Ok(true)
     }
 
     /// A reply that is one piece of memory, head and body.
     pub(crate) fn in_memory(status: u16, bytes: Vec<u8>) -> Self {
         Self {
-            head: Chunk::whole(bytes.into()),
-            body: ReplyBody::None,
+            part: Chunk::whole(bytes.into()),
+            rest: ReplyBody::None,
             last: false,
             status,
         }
+    }
+}
+
+impl From<FilePart> for ReplyBody {
+    fn from(file: FilePart) -> Self {
+        match file.left() {
+            0 => Self::None,
+            _ => Self::File(file),
+        }
+    }
+}
+
+impl FilePart {
+    /// All bytes of a file of this length.
+    pub(crate) fn whole(file: File, length: u64) -> Self {
+        let range = 0..length;
+        Self { file, range }
+    }
+
+    /// How many are left.
+    pub(crate) fn left(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Reads the next of them behind what is there.
+    ///
+    /// # Errors
+    ///
+    /// The file is shorter than it was, or cannot be read.
+    pub(crate) fn read(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let (start, count) = (bytes.len(), self.left().min(FILE_BYTES));
+        bytes.resize(start + count as usize, 0);
+        self.file
+            .read_exact_at(&mut bytes[start..], self.range.start)?;
+        self.range.start += count;
+        Ok(())
     }
 }
 

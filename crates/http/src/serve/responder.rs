@@ -1,6 +1,5 @@
 //! A worker's source of answers: the site, the date, and replies that are kept for a second.
 
-use super::file_reply;
 use super::heads::Heads;
 use super::reply::{Chunk, Keep, Reply, ReplyBody};
 use super::request::{HttpRequest, Method};
@@ -102,7 +101,7 @@ impl Responder {
         }
         match self.site.body() {
             Some(_) => self.same_for_all(request, keep),
-            None => file_reply::answer(&self.site, &self.heads, request, keep),
+            None => self.file(request, keep),
         }
     }
 
@@ -125,6 +124,32 @@ impl Responder {
         Reply::in_memory(200, bytes)
     }
 
+    /// The reply that sends a file, or says why not.
+    fn file(&self, request: &HttpRequest<'_>, keep: Keep) -> Reply {
+        let is_head = request.method == Method::Head;
+        let mut file = match self.site.find(request.path) {
+            Ok(file) => file,
+            Err(status) => return self.heads.note(status, keep, is_head),
+        };
+        let mut bytes = self
+            .heads
+            .head(200, keep)
+            .field("Content-Type", "application/octet-stream")
+            .field("Content-Length", file.left())
+            .end();
+        if is_head {
+            return Reply::in_memory(200, bytes);
+        }
+        match file.read(&mut bytes) {
+            Ok(()) => Reply {
+                rest: file.into(),
+                ..Reply::in_memory(200, bytes)
+            },
+            // The file became shorter just now, or its disk fails. Nothing was promised yet.
+            Err(_) => self.heads.note(503, keep, false),
+        }
+    }
+
     /// The reply of a site that has one body, kept ready.
     fn same_for_all(&mut self, request: &HttpRequest<'_>, keep: Keep) -> Reply {
         if self.ready[keep as usize].is_none() {
@@ -138,11 +163,11 @@ impl Responder {
             _ => (ready.head_bytes, None),
         };
         Reply {
-            head: Chunk {
+            part: Chunk {
                 bytes: Arc::clone(&ready.bytes),
                 range: 0..end,
             },
-            body: body.map_or(ReplyBody::None, ReplyBody::Memory),
+            rest: body.map_or(ReplyBody::None, ReplyBody::Memory),
             last: false,
             status: 200,
         }

@@ -1,9 +1,9 @@
 //! The content of a server: one body at every path, or the files below a directory.
 
 use super::ServedContent;
+use super::reply::FilePart;
 use crate::HttpError;
 use mpps_os::file::{self, Directory};
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,13 +23,6 @@ pub(crate) struct ServedSite {
 enum ContentKind {
     Body(Arc<[u8]>),
     Root(Directory),
-}
-
-/// A regular file, open for reading, as it was when it was found.
-#[derive(Debug)]
-pub(crate) struct FoundFile {
-    pub(crate) file: File,
-    pub(crate) length: u64,
 }
 
 impl ServedSite {
@@ -86,17 +79,14 @@ impl ServedSite {
     /// # Errors
     ///
     /// The status that says why there is none.
-    pub(crate) fn find(&self, path: &str) -> Result<FoundFile, u16> {
+    pub(crate) fn find(&self, path: &str) -> Result<FilePart, u16> {
         let ContentKind::Root(root) = &self.kind else {
             return Err(404);
         };
         let file = root.open_below(Path::new(path.trim_start_matches('/')));
         let file = file.map_err(|error| status_of(&error))?;
         match file.metadata() {
-            Ok(metadata) if metadata.is_file() => Ok(FoundFile {
-                length: metadata.len(),
-                file,
-            }),
+            Ok(metadata) if metadata.is_file() => Ok(FilePart::whole(file, metadata.len())),
             Ok(_) => Err(404),
             Err(_) => Err(503),
         }

@@ -112,21 +112,6 @@ fn what_was_sent_is_acknowledged() {
 }
 
 #[test]
-fn a_file_is_sent_in_part_and_has_an_end() {
-    let listener = listen(&ListenOptions::default());
-    let mut client = Plain::connect(listener.address()).unwrap();
-    let server = accept(&listener);
-    let own = File::open("/proc/self/exe").unwrap();
-    let length = own.metadata().unwrap().len();
-    assert_eq!(server.send_file(&own, 1, 3).unwrap(), 3);
-    assert_eq!(server.send_file(&own, length, 3).unwrap(), 0);
-    drop(server);
-    let mut received = Vec::new();
-    client.read_to_end(&mut received).unwrap();
-    assert_eq!(received, b"ELF");
-}
-
-#[test]
 fn nothing_is_accepted_before_the_first_bytes() {
     let listener = listen(&ListenOptions {
         defer_accept: Some(Duration::from_secs(20)),

@@ -28,8 +28,6 @@ pub(super) struct RingClient {
     pub(super) bytes_at_end: usize,
     /// Whether the kernel is being asked what the peer has acknowledged, beside `request`.
     pub(super) is_asked: bool,
-    /// How much of a file's buffer has gone.
-    pub(super) sent_of_buffer: usize,
 }
 
 /// The effect of a time-out, or of the end of the server, on a connection.
@@ -56,7 +54,6 @@ impl RingClient {
             status: 0,
             bytes_at_end: 0,
             is_asked: false,
-            sent_of_buffer: 0,
         }
     }
 

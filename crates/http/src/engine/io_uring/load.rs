@@ -283,7 +283,7 @@ impl RingSockets {
                     _ => None,
                 }
             }
-            CompletedCall::Sent(sent, _) => {
+            CompletedCall::Sent(sent) => {
                 line.sending = None;
                 let bytes = *sent.as_ref().unwrap_or(&0);
                 flights.tally.bytes_sent += bytes as u64;

@@ -11,8 +11,7 @@
 //! * accepting into the slot of a finished connection, which replaces the old socket without a
 //!   close: 25 µs. Each accept is then a request of its own, which waits and is woken. The peer's
 //!   FIN also needs a shutdown;
-//! * single accepts into slots that the kernel chooses, 64 at a time: 20 µs;
-//! * splice(2) of files: the kernel never does it in the thread that asks ([`StreamRing::read`]).
+//! * single accepts into slots that the kernel chooses, 64 at a time: 20 µs.
 //!
 //! The largest gain does not depend on io_uring: a reply that waits for the close carries the FIN.
 //! One packet less is made, delivered and acknowledged ([`StreamRing::send_and_close`]).
@@ -20,11 +19,10 @@
 mod accepting;
 mod acknowledging;
 mod draining;
-mod files;
 
 use super::client::{Forced, RingClient};
 use crate::serve::{
-    AcknowledgedBytes, Chunk, Close, Deadlines, Ending, Reply, ReplyBody, Responder, ServeCounters,
+    AcknowledgedBytes, Chunk, Close, Deadlines, Ending, Reply, Responder, ServeCounters,
     ServeStage, ServeStep, ServeWorker, TICK_MS, Waits, now_ms,
 };
 use crate::{HttpError, Switch};
@@ -86,7 +84,6 @@ struct Loop {
     unacknowledged: Vec<u32>,
     /// When they are asked again.
     ask_at_ms: u64,
-    file_buffers: Vec<Buffer>,
     /// When a drain gives up.
     drain_ends_ms: u64,
     /// Slots for connections; none without [`Switch::Fds`].
@@ -134,7 +131,6 @@ impl Loop {
             reserve: Some(Wake::new()?),
             unacknowledged: Vec::new(),
             ask_at_ms: 0,
-            file_buffers: Vec::new(),
             drain_ends_ms: u64::MAX,
             slots: options.slots as usize,
             fds,
@@ -244,8 +240,7 @@ impl Loop {
             }
             (CompletedCall::Received(Ok(buffer)), None) => self.received(slot, buffer),
             (CompletedCall::Ready(Ok(())), None) => self.receive_now(slot),
-            (CompletedCall::Sent(Ok(bytes), buffer), None) => self.sent(slot, bytes, buffer),
-            (CompletedCall::Read(Ok(buffer)), None) => self.read(slot, buffer),
+            (CompletedCall::Sent(Ok(bytes)), None) => self.sent(slot, bytes),
             (CompletedCall::ShutDown(result), None) if client.acknowledgement.is_some() => {
                 self.asked(slot, result.is_ok());
             }
@@ -259,7 +254,6 @@ impl Loop {
             (CompletedCall::Received(Err(error)), None) if is_out_of_buffers(&error) => {
                 self.receive_now(slot);
             }
-            (CompletedCall::Read(Err(_)), None) => self.close(slot, Ending::Error),
             (outcome, None) => {
                 self.discard(outcome);
                 self.close(slot, Ending::Reset);
@@ -366,15 +360,15 @@ impl Loop {
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
-        let is_all = matches!(reply.body, ReplyBody::None);
-        let length = reply.head.range.len();
+        let is_all = reply.is_last_part();
+        let length = reply.part.range.len();
         if self.events
             && reply.last
             && is_all
             && self.worker.close == Close::Server
             && let Some(socket) = client.socket.take()
         {
-            let Chunk { bytes, range } = reply.head;
+            let Chunk { bytes, range } = reply.part;
             let request = self.ring.send_and_close(slot, socket, bytes, range);
             client.request = Some(request);
             client.bytes_at_end = length;
@@ -387,41 +381,29 @@ impl Loop {
             whole: length <= WHOLE_BYTES_MAX,
             more: !is_all,
         };
-        let Chunk { bytes, range } = reply.head.clone();
+        let Chunk { bytes, range } = reply.part.clone();
         client.request = Some(self.ring.send(slot, socket, bytes, range, sending));
         client.reply = Some(reply);
     }
 
     /// A part of a reply has gone.
-    fn sent(&mut self, slot: u32, bytes: usize, buffer: Option<Buffer>) {
+    fn sent(&mut self, slot: u32, bytes: usize) {
         self.counters.bytes_sent += bytes as u64;
         let Some(client) = self.clients.get_mut(slot as usize) else {
             return;
         };
         client.connection.progress(self.now_ms);
         let Some(mut reply) = client.reply.take() else {
-            if let Some(buffer) = buffer {
-                self.keep(buffer);
-            }
             return;
         };
-        if let Some(buffer) = buffer {
-            return self.sent_of_file(slot, reply, bytes, buffer);
-        }
-        reply.head.range.start += bytes;
-        if !reply.head.range.is_empty() {
+        reply.part.range.start += bytes;
+        if !reply.part.range.is_empty() {
             return self.send(slot, reply);
         }
-        match std::mem::replace(&mut reply.body, ReplyBody::None) {
-            ReplyBody::None => self.whole(slot),
-            ReplyBody::Memory(chunk) => {
-                reply.head = chunk;
-                self.send(slot, reply);
-            }
-            body @ ReplyBody::File { .. } => {
-                reply.body = body;
-                self.read_on(slot, reply);
-            }
+        match reply.advance() {
+            Ok(true) => self.send(slot, reply),
+            Ok(false) => self.whole(slot),
+            Err(_) => self.close(slot, Ending::Error),
         }
     }
 
@@ -517,12 +499,8 @@ impl Loop {
 
     /// Gives back the buffer of an outcome that is not needed any more.
     fn discard(&mut self, outcome: CompletedCall) {
-        match outcome {
-            CompletedCall::Received(Ok(buffer)) => self.ring.give_back(buffer),
-            CompletedCall::Read(Ok(buffer)) | CompletedCall::Sent(_, Some(buffer)) => {
-                self.keep(buffer)
-            }
-            _ => {}
+        if let CompletedCall::Received(Ok(buffer)) = outcome {
+            self.ring.give_back(buffer);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::*;
 use crate::serve::TICK_MS;
 use crate::serve::rehearsal::rehearse;
-use crate::serve::reply::ReplyBody;
 use crate::serve::site::ServedSite;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -66,7 +65,7 @@ impl Talk {
 }
 
 fn text(reply: &Reply) -> String {
-    String::from_utf8_lossy(reply.head.as_slice()).into_owned()
+    String::from_utf8_lossy(reply.part.as_slice()).into_owned()
 }
 
 #[test]
@@ -97,14 +96,14 @@ fn head_and_body_are_one_piece_that_is_shared() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\nDate: "), "{head}");
     assert!(head.contains("\r\nContent-Length: 100\r\n"), "{head}");
     assert!(!head.contains("Connection"), "{head}");
-    assert!(matches!(first.body, ReplyBody::None));
+    assert!(first.is_last_part());
     assert_eq!(
         head.split_once("\r\n\r\n").expect("a head ends").1.len(),
         100
     );
     talk.sent();
     let second = talk.reply(GET);
-    assert!(Arc::ptr_eq(&first.head.bytes, &second.head.bytes));
+    assert!(Arc::ptr_eq(&first.part.bytes, &second.part.bytes));
 }
 
 #[test]

@@ -35,12 +35,10 @@ pub enum CompletedCall {
     Dialled(io::Result<RingSocket>),
     /// Bytes; none for the end of the stream.
     Received(io::Result<Buffer>),
-    /// The bytes sent, and the buffer that they came from, if any.
-    Sent(io::Result<usize>, Option<Buffer>),
+    /// The bytes sent.
+    Sent(io::Result<usize>),
     /// All was sent and the socket is closed; or it is closed although the sending failed.
     Ended(io::Result<()>),
-    /// Bytes of a file; none for its end.
-    Read(io::Result<Buffer>),
     /// A socket is closed.
     Closed(io::Result<()>),
     /// A direction has ended.
@@ -140,9 +138,7 @@ impl StreamRing {
                 CompletedCall::Received(self.lend_buffer(result, flags))
             }
             PendingRequest::ReceiveInto(buffer) => CompletedCall::Received(fill(buffer, result)),
-            PendingRequest::Read { buffer, .. } => CompletedCall::Read(fill(buffer, result)),
-            PendingRequest::Send(_) => CompletedCall::Sent(answer(result), None),
-            PendingRequest::SendBuffer(buffer) => CompletedCall::Sent(answer(result), Some(buffer)),
+            PendingRequest::Send(_) => CompletedCall::Sent(answer(result)),
             PendingRequest::SendAndClose {
                 socket, failure, ..
             } => {

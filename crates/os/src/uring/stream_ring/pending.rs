@@ -1,7 +1,6 @@
 //! The table of requests that are not over, with all memory that the kernel may still use for them.
 
 use super::socket::{Address, Buffer, Name};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -37,7 +36,6 @@ pub(super) enum PendingRequest {
     /// Into this one.
     ReceiveInto(Buffer),
     Send(#[expect(dead_code, reason = "held for the kernel")] Arc<[u8]>),
-    SendBuffer(Buffer),
     /// A chain that sends these and receives into one of the ring's buffers.
     Exchange(#[expect(dead_code, reason = "held for the kernel")] Arc<[u8]>),
     /// A chain of both.
@@ -46,11 +44,6 @@ pub(super) enum PendingRequest {
         bytes: Arc<[u8]>,
         socket: i64,
         failure: i32,
-    },
-    Read {
-        #[expect(dead_code, reason = "held for the kernel")]
-        file: Arc<File>,
-        buffer: Buffer,
     },
     Close {
         socket: i64,

@@ -6,7 +6,6 @@ use super::{Address, Buffer, DescriptorKind, GROUP, RequestKey, RingSocket, Stre
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed};
-use std::fs::File;
 use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -239,30 +238,6 @@ impl StreamRing {
         self.request(token, PendingRequest::Send(bytes), entry)
     }
 
-    /// Sends what is in a buffer, from a byte on. Answered by [`super::CompletedCall::Sent`], with the
-    /// buffer; `EINVAL` for another ring's, `EMSGSIZE` for 2 GiB and more.
-    pub fn send_buffer(
-        &mut self,
-        token: u32,
-        socket: &RingSocket,
-        buffer: Buffer,
-        from: usize,
-        sending: SendRequest,
-    ) -> RequestKey {
-        if let Memory::Lent { ring, .. } = buffer.0
-            && ring != self.id
-        {
-            return self.refuse(token, PendingRequest::SendBuffer(buffer), libc::EINVAL);
-        }
-        let filled = self.bytes(&buffer);
-        let part = part(filled, from..filled.len());
-        if part.len() > self.send_bytes_max {
-            return self.refuse(token, PendingRequest::SendBuffer(buffer), libc::EMSGSIZE);
-        }
-        let entry = send(self.number(socket), part, sending);
-        self.request(token, PendingRequest::SendBuffer(buffer), entry)
-    }
-
     /// Sends all of it, and receives the answer into one of the ring's buffers, in one chain.
     /// Answered by one [`super::CompletedCall::Received`], which also says why nothing could be sent
     /// (`EMSGSIZE` for 2 GiB and more). The socket must stay open until then, see [`RingSocket`].
@@ -345,33 +320,6 @@ impl StreamRing {
         ];
         self.push(&chain);
         self.named(request)
-    }
-
-    /// Reads a part of a file into a buffer (pread(2)), which must be on the heap: one of a ring's
-    /// is given back, and the answer is `EINVAL`. Answered by [`super::CompletedCall::Read`]: nothing is
-    /// the end of the file.
-    ///
-    /// There is no request for sendfile(2), and splice(2) never runs in the thread that asks but
-    /// in one of the kernel's (`io_splice`, io_uring/splice.c): with cached files a copy through a
-    /// buffer is cheaper than two changes of thread.
-    pub fn read(
-        &mut self,
-        token: u32,
-        file: Arc<File>,
-        offset: u64,
-        bytes_max: usize,
-        mut buffer: Buffer,
-    ) -> RequestKey {
-        let Some((memory, bytes)) = room(&mut buffer) else {
-            self.give_back(buffer);
-            let buffer = Buffer::none();
-            return self.refuse(token, PendingRequest::Read { file, buffer }, libc::EINVAL);
-        };
-        let bytes = bytes.min(u32::try_from(bytes_max).unwrap_or(u32::MAX));
-        let entry = opcode::Read::new(Fd(file.as_raw_fd()), memory, bytes)
-            .offset(offset)
-            .build();
-        self.request(token, PendingRequest::Read { file, buffer }, entry)
     }
 
     /// Ends one direction or both (shutdown(2)). Answered by [`super::CompletedCall::ShutDown`].

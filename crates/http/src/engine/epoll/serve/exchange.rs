@@ -1,13 +1,12 @@
 //! One connection's exchange of requests and replies, as far as its socket lets it go.
 
 use crate::serve::{
-    AcknowledgedBytes, Acknowledgement, Close, Connection, Ending, Limits, Reply, ReplyBody,
-    Responder, ServeCounters, ServeStep, ServeWorker, Waits,
+    AcknowledgedBytes, Acknowledgement, Close, Connection, Ending, Limits, Reply, Responder,
+    ServeCounters, ServeStep, ServeWorker, Waits,
 };
 use crate::{Switch, Switches};
 use mpps_os::epoll::{Epoll, Interest, ReadyDescriptor};
 use mpps_os::tcp::{TcpStream, would_block};
-use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 
@@ -23,7 +22,7 @@ const OWN_BUFFER_BYTES: usize = 2 << 10;
 const STEPS: usize = 32;
 
 /// Bytes of a reply that one connection is sent in one turn.
-const SHARE_BYTES: u64 = 2 << 20;
+const SHARE_BYTES: usize = 2 << 20;
 
 /// The common part of all connections of a worker.
 pub(super) struct Exchange {
@@ -42,7 +41,7 @@ pub(super) struct Open {
     stream: TcpStream,
     connection: Connection,
     /// The reply that did not go at once.
-    outgoing: Option<Box<Outgoing>>,
+    outgoing: Option<Box<Reply>>,
     /// Without `buffers`: what this one connection receives into.
     buffer: Box<[u8]>,
     /// The peer's address, if connections are counted by address.
@@ -59,14 +58,6 @@ pub(super) struct Open {
     pub(super) is_queued: bool,
     /// How it is counted if it closes as it is.
     ending: Ending,
-}
-
-/// A reply on its way.
-struct Outgoing {
-    reply: Reply,
-    /// How much of head and body has gone.
-    head_sent: usize,
-    body_sent: u64,
 }
 
 /// How a connection goes on.
@@ -141,7 +132,7 @@ impl Exchange {
             return self.part(open);
         }
         let next = match open.outgoing.take() {
-            Some(outgoing) => self.send(open, outgoing),
+            Some(reply) => self.send(open, reply),
             None => self.go(open, ServeStep::Receive),
         };
         if next == ExchangeNext::Wait && self.responder.is_draining() && open.waits() == Waits::Idle
@@ -239,13 +230,12 @@ impl Exchange {
                     Ok(step) => step,
                     Err(next) => return next,
                 },
-                ServeStep::Send(reply) => {
+                ServeStep::Send(mut reply) => {
                     self.counters.reply(reply.status);
-                    let mut outgoing = Outgoing::new(reply);
-                    match self.transmit(open, &mut outgoing) {
-                        ReplyProgress::Whole if outgoing.reply.last => return self.finish(open),
-                        ReplyProgress::Whole => self.sent(open, &outgoing),
-                        stopped => return self.keep(open, Box::new(outgoing), &stopped),
+                    match self.transmit(open, &mut reply) {
+                        ReplyProgress::Whole if reply.last => return self.finish(open),
+                        ReplyProgress::Whole => self.sent(open, reply.status),
+                        stopped => return self.keep(open, Box::new(reply), &stopped),
                     }
                 }
                 ServeStep::Shutdown => {
@@ -260,7 +250,7 @@ impl Exchange {
         match step {
             ServeStep::Send(reply) => {
                 self.counters.reply(reply.status);
-                open.outgoing = Some(Box::new(Outgoing::new(reply)));
+                open.outgoing = Some(Box::new(reply));
                 ExchangeNext::Again
             }
             ServeStep::Receive if !open.is_readable => ExchangeNext::Wait,
@@ -275,24 +265,24 @@ impl Exchange {
     }
 
     /// Goes on with a reply that was stopped.
-    fn send(&mut self, open: &mut Open, mut outgoing: Box<Outgoing>) -> ExchangeNext {
-        match self.transmit(open, &mut outgoing) {
-            ReplyProgress::Whole if outgoing.reply.last => self.finish(open),
+    fn send(&mut self, open: &mut Open, mut reply: Box<Reply>) -> ExchangeNext {
+        match self.transmit(open, &mut reply) {
+            ReplyProgress::Whole if reply.last => self.finish(open),
             ReplyProgress::Whole => {
-                let step = self.sent(open, &outgoing);
+                let step = self.sent(open, reply.status);
                 self.go(open, step)
             }
-            stopped => self.keep(open, outgoing, &stopped),
+            stopped => self.keep(open, reply, &stopped),
         }
     }
 
     fn keep(
         &mut self,
         open: &mut Open,
-        outgoing: Box<Outgoing>,
+        reply: Box<Reply>,
         stopped: &ReplyProgress,
     ) -> ExchangeNext {
-        open.outgoing = Some(outgoing);
+        open.outgoing = Some(reply);
         match stopped {
             ReplyProgress::Failed(ending) => ExchangeNext::End(*ending),
             ReplyProgress::Share => ExchangeNext::Again,
@@ -301,13 +291,13 @@ impl Exchange {
     }
 
     /// A reply has gone whole, and is not the last.
-    fn sent(&mut self, open: &mut Open, outgoing: &Outgoing) -> ServeStep {
+    fn sent(&mut self, open: &mut Open, status: u16) -> ServeStep {
         let step = open.connection.sent(&mut self.responder, self.now_ms);
         open.ending = match step {
             // It was late before its reply.
             _ if open.ending == Ending::HeadTimeout => Ending::HeadTimeout,
             // A refused request has its answer, which must not be overtaken by a RST.
-            ServeStep::Shutdown if outgoing.reply.status >= 400 => Ending::Refused,
+            ServeStep::Shutdown if status >= 400 => Ending::Refused,
             _ if open.connection.waits().is_over() => Ending::Done,
             _ => Ending::Client,
         };
@@ -395,95 +385,46 @@ impl Exchange {
     }
 
     /// Sends as much of a reply as there is room for.
-    fn transmit(&mut self, open: &mut Open, outgoing: &mut Outgoing) -> ReplyProgress {
+    fn transmit(&mut self, open: &mut Open, reply: &mut Reply) -> ReplyProgress {
         let before = self.counters.bytes_sent;
-        let sent = self.transmit_parts(open, outgoing);
+        let sent = self.transmit_parts(open, reply);
         if self.counters.bytes_sent > before {
             open.connection.progress(self.now_ms);
         }
         sent
     }
 
-    fn transmit_parts(&mut self, open: &Open, outgoing: &mut Outgoing) -> ReplyProgress {
-        let has_body = !matches!(outgoing.reply.body, ReplyBody::None);
-        let head = outgoing.reply.head.as_slice();
-        let stopped = self.transmit_bytes(open, head, &mut outgoing.head_sent, has_body);
-        match (stopped, &outgoing.reply.body) {
-            (Some(stopped), _) => stopped,
-            (None, ReplyBody::None) => ReplyProgress::Whole,
-            (None, ReplyBody::Memory(chunk)) => {
-                let mut sent = outgoing.body_sent as usize;
-                let stopped = self.transmit_bytes(open, chunk.as_slice(), &mut sent, false);
-                outgoing.body_sent = sent as u64;
-                stopped.unwrap_or(ReplyProgress::Whole)
+    /// Sends one part after the other, up to a share of them.
+    fn transmit_parts(&mut self, open: &Open, reply: &mut Reply) -> ReplyProgress {
+        let mut share = SHARE_BYTES;
+        loop {
+            let has_more = !reply.is_last_part();
+            while !reply.part.range.is_empty() {
+                if share == 0 {
+                    return ReplyProgress::Share;
+                }
+                self.counters.system_calls += 1;
+                let left = reply.part.as_slice();
+                let bytes = &left[..left.len().min(share)];
+                match open
+                    .stream
+                    .send(bytes, has_more || bytes.len() < left.len())
+                {
+                    Ok(count) => {
+                        reply.part.range.start += count;
+                        share -= count;
+                        self.counters.bytes_sent += count as u64;
+                    }
+                    Err(error) if would_block(&error) => return ReplyProgress::Blocked,
+                    Err(error) => return ReplyProgress::Failed(ending_of(&error)),
+                }
             }
-            (None, ReplyBody::File { file, range }) => {
-                let from = range.start + outgoing.body_sent;
-                let (count, stopped) = self.transmit_file(open, file, from, range.end);
-                outgoing.body_sent += count;
-                stopped
+            match reply.advance() {
+                Ok(true) => {}
+                Ok(false) => return ReplyProgress::Whole,
+                Err(_) => return ReplyProgress::Failed(Ending::Error),
             }
         }
-    }
-
-    /// Sends bytes of memory, up to a share of them. None if they have gone whole.
-    fn transmit_bytes(
-        &mut self,
-        open: &Open,
-        bytes: &[u8],
-        sent: &mut usize,
-        more: bool,
-    ) -> Option<ReplyProgress> {
-        let share_ends = sent.saturating_add(SHARE_BYTES as usize);
-        while *sent < bytes.len() {
-            if *sent >= share_ends {
-                return Some(ReplyProgress::Share);
-            }
-            self.counters.system_calls += 1;
-            let part = &bytes[*sent..bytes.len().min(share_ends)];
-            let more = more || *sent + part.len() < bytes.len();
-            match open.stream.send(part, more) {
-                Ok(count) => {
-                    *sent += count;
-                    self.counters.bytes_sent += count as u64;
-                }
-                Err(error) if would_block(&error) => return Some(ReplyProgress::Blocked),
-                Err(error) => return Some(ReplyProgress::Failed(ending_of(&error))),
-            }
-        }
-        None
-    }
-
-    /// Sends bytes of a file: how many went, and why no more.
-    fn transmit_file(
-        &mut self,
-        open: &Open,
-        file: &File,
-        from: u64,
-        to: u64,
-    ) -> (u64, ReplyProgress) {
-        let mut at = from;
-        let stopped = loop {
-            if at >= to {
-                break ReplyProgress::Whole;
-            }
-            if at - from >= SHARE_BYTES {
-                break ReplyProgress::Share;
-            }
-            self.counters.system_calls += 1;
-            let count = (to - at).min(SHARE_BYTES) as usize;
-            match open.stream.send_file(file, at, count) {
-                // The file has become shorter than it was promised to be.
-                Ok(0) => break ReplyProgress::Failed(Ending::Error),
-                Ok(count) => {
-                    at += count as u64;
-                    self.counters.bytes_sent += count as u64;
-                }
-                Err(error) if would_block(&error) => break ReplyProgress::Blocked,
-                Err(error) => break ReplyProgress::Failed(ending_of(&error)),
-            }
-        };
-        (at - from, stopped)
     }
 }
 
@@ -500,16 +441,6 @@ impl Open {
 
     pub(super) fn is_idle(&self) -> bool {
         self.connection.is_idle()
-    }
-}
-
-impl Outgoing {
-    fn new(reply: Reply) -> Self {
-        Self {
-            reply,
-            head_sent: 0,
-            body_sent: 0,
-        }
     }
 }
 
