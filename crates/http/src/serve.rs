@@ -5,7 +5,6 @@ mod connection;
 mod counters;
 mod deadlines;
 mod heads;
-pub(crate) mod metrics;
 mod peers;
 mod phase;
 mod rehearsal;
@@ -29,7 +28,7 @@ pub(crate) use peers::Peers;
 pub(crate) use phase::{ServePhase, ServeStage};
 pub(crate) use reply::{Chunk, Reply};
 pub(crate) use request::decimal;
-pub(crate) use responder::{MetricsPage, Responder};
+pub(crate) use responder::Responder;
 pub(crate) use site::ServedSite;
 pub(crate) use worker::ServeWorker;
 

@@ -1,8 +1,8 @@
 //! The running server: its listeners, its threads, and what they have counted.
 
 use crate::serve::{
-    Close, Limits, MetricsPage, Peers, ServeCounters, ServePhase, ServeStage, ServeWorker,
-    ServedContent, ServedSite, WorkerCounters, metrics,
+    Close, Limits, Peers, ServeCounters, ServePhase, ServeStage, ServeWorker, ServedContent,
+    ServedSite, WorkerCounters,
 };
 use crate::threads::{ServeThread, join, spawn};
 use crate::{Advice, Engine, HttpError, Switch, Switches, Task};
@@ -44,8 +44,6 @@ pub struct ServeConfig {
     pub cpus: Vec<usize>,
     /// How long a drain waits for open connections.
     pub drain_time: Duration,
-    /// Whether `/metrics` is what the server has counted, in the text format of Prometheus.
-    pub metrics: bool,
 }
 
 /// A running server; dropped, it ends at once.
@@ -262,7 +260,6 @@ impl Opened {
                 counters: Arc::clone(&counters[index]),
                 phase: Arc::clone(&phase),
                 peers: Arc::clone(&peers),
-                metrics: config.metrics.then(|| metrics_page(Arc::clone(&counters))),
                 started: Some(SyncSender::clone(&started)),
             };
             server.threads.push(start(worker, config, cpu)?);
@@ -390,10 +387,6 @@ impl Drop for OtherWorkers {
             self.phase.advance(ServeStage::Stopped);
         }
     }
-}
-
-fn metrics_page(counters: Arc<[Arc<WorkerCounters>]>) -> MetricsPage {
-    Arc::new(move || metrics::page(&sum(&counters)))
 }
 
 fn sum(counters: &[Arc<WorkerCounters>]) -> ServeCounters {

@@ -580,7 +580,6 @@ fn both_ends_agree_about_what_was_asked_and_answered() {
                     workers: 1,
                     cpus: Vec::new(),
                     drain_time: LONG,
-                    metrics: false,
                 })
                 .unwrap();
                 // A RST waits for the client's acknowledgement, which its kernel delays.

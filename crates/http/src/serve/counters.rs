@@ -56,7 +56,7 @@ impl Ending {
     ];
 }
 
-/// As JSON, metrics and reports name it.
+/// As JSON and reports name it.
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)

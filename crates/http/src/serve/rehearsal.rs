@@ -13,7 +13,7 @@ pub fn rehearse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u16>, bo
         return (Vec::new(), true);
     };
     let limits = Limits::default();
-    let mut responder = Responder::new(Arc::new(site), &limits, Close::Server, None);
+    let mut responder = Responder::new(Arc::new(site), &limits, Close::Server);
     let mut connection = Connection::new(0);
     let mut statuses = Vec::new();
     for piece in pieces {

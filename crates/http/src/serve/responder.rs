@@ -7,15 +7,6 @@ use super::site::ServedSite;
 use super::{Close, Limits};
 use std::sync::Arc;
 
-/// Renders a page of its own at [`METRICS_PATH`].
-pub(crate) type MetricsPage = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
-
-/// The path that Prometheus reads by default.
-const METRICS_PATH: &str = "/metrics";
-
-/// The version of Prometheus's text format is part of its media type.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// Bodies up to this size lie right behind their heads, and go with one system call. They are
 /// copied once a second.
 const ONE_PIECE_BYTES_MAX: usize = 256 << 10;
@@ -23,7 +14,6 @@ const ONE_PIECE_BYTES_MAX: usize = 256 << 10;
 /// Answers requests; one for each worker.
 pub(crate) struct Responder {
     site: Arc<ServedSite>,
-    metrics: Option<MetricsPage>,
     head_bytes_max: usize,
     close: Close,
     is_draining: bool,
@@ -42,15 +32,9 @@ struct Ready {
 
 impl Responder {
     /// Answers from a site, within some limits.
-    pub(crate) fn new(
-        site: Arc<ServedSite>,
-        limits: &Limits,
-        close: Close,
-        metrics: Option<MetricsPage>,
-    ) -> Self {
+    pub(crate) fn new(site: Arc<ServedSite>, limits: &Limits, close: Close) -> Self {
         Self {
             site,
-            metrics,
             head_bytes_max: limits.head_bytes,
             close,
             is_draining: false,
@@ -93,12 +77,6 @@ impl Responder {
             Method::NotAllowed => return self.heads.note(405, keep, false),
             Method::Unknown => return self.heads.note(501, keep, false),
         }
-        if let Some(metrics) = &self.metrics
-            && request.path == METRICS_PATH
-        {
-            let page = metrics();
-            return self.page(&page, request, keep);
-        }
         match self.site.body() {
             Some(_) => self.same_for_all(request, keep),
             None => self.file(request, keep),
@@ -109,19 +87,6 @@ impl Responder {
     pub(crate) fn refuse(&mut self, status: u16, now_ms: u64) -> Reply {
         self.renew_date(now_ms);
         self.heads.note(status, Keep::No, false)
-    }
-
-    fn page(&self, page: &[u8], request: &HttpRequest<'_>, keep: Keep) -> Reply {
-        let mut bytes = self
-            .heads
-            .head(200, keep)
-            .field("Content-Type", METRICS_TYPE)
-            .field("Content-Length", page.len())
-            .end();
-        if request.method == Method::Get {
-            bytes.extend_from_slice(page);
-        }
-        Reply::in_memory(200, bytes)
     }
 
     /// The reply that sends a file, or says why not.

@@ -3,7 +3,7 @@
 use super::counters::WorkerCounters;
 use super::peers::Peers;
 use super::phase::{ServePhase, ServeStage};
-use super::responder::{MetricsPage, Responder};
+use super::responder::Responder;
 use super::site::ServedSite;
 use super::{Close, Limits};
 use crate::Switches;
@@ -40,8 +40,6 @@ pub(crate) struct ServeWorker {
     pub(crate) phase: Arc<ServePhase>,
     /// The limits on who may connect.
     pub(crate) peers: Arc<Peers>,
-    /// The page `/metrics`, if it is served.
-    pub(crate) metrics: Option<MetricsPage>,
     /// Sent to by [`ServeWorker::ready`].
     pub(crate) started: Option<SyncSender<()>>,
 }
@@ -77,11 +75,6 @@ impl ServeWorker {
 
     /// The maker of replies to requests.
     pub(crate) fn responder(&self) -> Responder {
-        Responder::new(
-            Arc::clone(&self.site),
-            &self.limits,
-            self.close,
-            self.metrics.clone(),
-        )
+        Responder::new(Arc::clone(&self.site), &self.limits, self.close)
     }
 }

@@ -19,7 +19,6 @@ fn config(engine: &'static Engine, workers: usize) -> ServeConfig {
         workers,
         cpus: Vec::new(),
         drain_time: Duration::ZERO,
-        metrics: false,
     }
 }
 

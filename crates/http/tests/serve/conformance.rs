@@ -1,7 +1,7 @@
 //! The service that a well-behaved client may expect.
 
 use super::client::Client;
-use super::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
+use super::scenario::{BODY_BYTES, Running, Scenario, check, ended};
 use mpps_http::{Close, Ending, ServedContent, Switch};
 use mpps_trial::Failed;
 use std::io;
@@ -112,13 +112,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ended(counters, Ending::Done, 1)
         },
     },
-    Scenario {
-        name: "the_metrics_page_counts",
-        switches: &[],
-        configure: |_| {},
-        act: metrics,
-        expect: anything,
-    },
 ];
 
 /// More than the send buffer of a socket holds (`net.ipv4.tcp_wmem`: 4 MiB at most).
@@ -227,14 +220,4 @@ fn half_close(running: &Running) -> Result<(), Failed> {
     check(client.reply()?.body.len() == BODY_BYTES, "no first reply")?;
     check(client.reply()?.body.len() == BODY_BYTES, "no second reply")?;
     check(client.sees_end()?, "no end")
-}
-
-fn metrics(running: &Running) -> Result<(), Failed> {
-    let mut client = running.connect()?;
-    client.get("/")?;
-    running.until("a request", |counters| counters.requests >= 1)?;
-    let reply = client.get("/metrics")?;
-    let page = String::from_utf8(reply.body)?;
-    check(page.contains("\nmpps_connections_open 1\n"), page.clone())?;
-    check(page.contains("\nmpps_requests_total 1\n"), page)
 }

@@ -61,7 +61,6 @@ fn serve_with_few(what: &str) -> Result<(), Failed> {
         workers: 1,
         cpus: Vec::new(),
         drain_time: PATIENCE,
-        metrics: false,
     })?;
     writeln!(io::stdout(), "{}", server.address())?;
     io::stdin().read_to_end(&mut Vec::new())?;

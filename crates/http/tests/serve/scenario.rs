@@ -125,7 +125,6 @@ fn usual(engine: &'static Engine, switches: Switches) -> ServeConfig {
         workers: 1,
         cpus: Vec::new(),
         drain_time: PATIENCE,
-        metrics: true,
     }
 }
 

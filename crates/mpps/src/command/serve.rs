@@ -54,7 +54,6 @@ fn plan(args: &ServeArgs) -> Result<ServePlan> {
         workers: args.workers.map_or(workers.max(1), usize::from),
         cpus,
         drain_time: limits.drain_time,
-        metrics: !args.no_metrics,
     };
     Ok(ServePlan {
         config,

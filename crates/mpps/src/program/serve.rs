@@ -258,17 +258,13 @@ impl<'a> ServeRun<'a> {
                 format!("the files below {}", root.display())
             }
         };
-        let metrics = match config.metrics {
-            true => "; counters at /metrics",
-            false => "",
-        };
         let user = match &self.plan.user {
             Some(user) => format!("; user {}, without rights", user.name),
             None if user::is_root() => "; user root".to_owned(),
             None => String::new(),
         };
         format!(
-            "{what}; engine {}, {}; connections are ended by {}{metrics}{user}",
+            "{what}; engine {}, {}; connections are ended by {}{user}",
             granted.engine,
             workers(&granted.worker_cpus),
             config.close

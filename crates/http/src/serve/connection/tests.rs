@@ -32,7 +32,7 @@ impl Talk {
             ServedSite::open(&crate::serve::ServedContent::Size(100)).expect("memory is there");
         Self {
             connection: Connection::new(0),
-            responder: Responder::new(Arc::new(site), &limits, close, None),
+            responder: Responder::new(Arc::new(site), &limits, close),
             limits,
         }
     }
@@ -426,7 +426,7 @@ fn behind_more_than_a_first_flight_the_rest_is_read_and_thrown_away() {
             let mut talk = Talk::new(close);
             let site = ServedSite::open(&crate::serve::ServedContent::Size(bytes))
                 .expect("memory is there");
-            talk.responder = Responder::new(Arc::new(site), &talk.limits, close, None);
+            talk.responder = Responder::new(Arc::new(site), &talk.limits, close);
             for _ in 0..if many { 20 } else { 0 } {
                 talk.reply(GET);
                 talk.sent();

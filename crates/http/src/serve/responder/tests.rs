@@ -4,9 +4,9 @@ use super::*;
 use crate::serve::ServedContent;
 use crate::serve::request::{Parsed, parse};
 
-fn responder(size: usize, metrics: Option<MetricsPage>) -> Responder {
+fn responder(size: usize) -> Responder {
     let site = ServedSite::open(&ServedContent::Size(size)).expect("memory is there");
-    Responder::new(Arc::new(site), &Limits::default(), Close::Server, metrics)
+    Responder::new(Arc::new(site), &Limits::default(), Close::Server)
 }
 
 fn answer(responder: &mut Responder, line: &str, now_ms: u64) -> Reply {
@@ -23,7 +23,7 @@ fn text(reply: &Reply) -> String {
 
 #[test]
 fn a_ready_reply_lasts_for_a_second_at_most() {
-    let mut responder = responder(10, None);
+    let mut responder = responder(10);
     let first = answer(&mut responder, "GET /", 5_000);
     let date_ends_ms = responder.heads.date_ends_ms;
     let same = answer(&mut responder, "HEAD /", date_ends_ms - 1);
@@ -35,7 +35,7 @@ fn a_ready_reply_lasts_for_a_second_at_most() {
 
 #[test]
 fn a_large_body_lies_apart_and_is_not_copied() {
-    let mut responder = responder(ONE_PIECE_BYTES_MAX + 1, None);
+    let mut responder = responder(ONE_PIECE_BYTES_MAX + 1);
     let body = |reply: Reply| match reply.rest {
         ReplyBody::Memory(chunk) => chunk,
         other => panic!("{other:?}"),
@@ -62,7 +62,7 @@ fn files_are_sent_whole_in_parts_and_others_are_said_in_words() {
     }
     let site = ServedSite::open(&ServedContent::Root(folder.path().to_owned()));
     let site = Arc::new(site.expect("the root is there"));
-    let mut responder = Responder::new(site, &Limits::default(), Close::Server, None);
+    let mut responder = Responder::new(site, &Limits::default(), Close::Server);
     for (path, status, body, parts) in [
         ("empty", 200, &b""[..], 1),
         ("ten?query", 200, b"0123456789", 1),
@@ -93,21 +93,8 @@ fn files_are_sent_whole_in_parts_and_others_are_said_in_words() {
 }
 
 #[test]
-fn the_metrics_are_rendered_when_they_are_asked_for() {
-    let page: MetricsPage = Arc::new(|| b"up 1\n".to_vec());
-    let mut responder = responder(10, Some(page));
-    let reply = answer(&mut responder, "GET /metrics?x", 0);
-    assert!(text(&reply).contains("\r\nContent-Type: text/plain; version=0.0.4;"));
-    assert!(text(&reply).ends_with("\r\nContent-Length: 5\r\n\r\nup 1\n"));
-    let head = answer(&mut responder, "HEAD /metrics", 0);
-    assert!(text(&head).ends_with("\r\nContent-Length: 5\r\n\r\n"));
-    let other = answer(&mut responder, "GET /metrics2", 0);
-    assert!(text(&other).contains("\r\nContent-Length: 10\r\n"));
-}
-
-#[test]
 fn other_methods_are_named_what_they_are() {
-    let mut responder = responder(10, None);
+    let mut responder = responder(10);
     let not_allowed = answer(&mut responder, "DELETE /", 0);
     assert_eq!(not_allowed.status, 405);
     assert!(text(&not_allowed).contains("\r\nAllow: GET, HEAD\r\n"));

@@ -17,7 +17,7 @@ pub(crate) struct ServeArgs {
     /// Listen at this address; port 0 chooses a free port
     #[arg(default_value = "0.0.0.0:8080", value_name = "ADDR:PORT", value_parser = value::listen)]
     pub(crate) address: SocketAddr,
-    /// Serve a body of BYTES at every path except /metrics
+    /// Serve a body of BYTES at every path
     #[arg(long, default_value = "1k", value_name = "BYTES", value_parser = value::bytes)]
     pub(crate) size: usize,
     /// Serve the files below DIR instead of a body
@@ -37,9 +37,6 @@ pub(crate) struct ServeArgs {
     /// enough
     #[arg(long, default_value = "server", value_name = "WHO", value_parser = one_of(CLOSE))]
     pub(crate) close: Close,
-    /// Turn off the page of counters at /metrics
-    #[arg(long)]
-    pub(crate) no_metrics: bool,
     /// As root: switch to this user once the port is open, and drop groups and capabilities. `root`
     /// keeps them [default: `nobody`]
     #[arg(long, value_name = "NAME")]
