@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use crate::load::LoadWorker;
 use crate::serve::ServeWorker;
-use crate::{HttpError, Limits, Switch, Switches};
+use crate::{HttpError, Switch, Switches};
 
 /// Whether this host can run an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,8 +86,8 @@ pub struct Engine {
     pub name: &'static str,
     /// Whether this host can run it for a task.
     pub support: fn(Task) -> EngineSupport,
-    /// The switches that it has, with what they do on this kernel under these limits.
-    pub switches: fn(&Limits) -> Vec<Advice>,
+    /// The switches that it has, with what they do on this kernel.
+    pub switches: fn() -> Vec<Advice>,
     /// Serves connections in the calling thread until it is stopped and has drained.
     pub(crate) serve: fn(ServeWorker) -> Result<(), HttpError>,
     /// Makes connections in the calling thread until the load is done.
@@ -135,14 +135,14 @@ impl Engine {
 
     /// The switches that are on if a user says nothing: those that help on this kernel.
     pub fn default_switches(&self) -> Switches {
-        let advice = (self.switches)(&Limits::default());
+        let advice = (self.switches)();
         let helps = advice.iter().filter(|advice| advice.why_not.is_empty());
         helps.fold(Switches::NONE, |set, advice| set.with(advice.switch))
     }
 
     /// Refuses switches that the engine does not have.
     pub(crate) fn check(&self, switches: Switches) -> Result<(), HttpError> {
-        let known = (self.switches)(&Limits::default());
+        let known = (self.switches)();
         for switch in switches.iter() {
             let why = match known.iter().find(|advice| advice.switch == switch) {
                 Some(advice) if advice.possible => continue,

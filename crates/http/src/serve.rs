@@ -84,8 +84,6 @@ pub struct Limits {
     pub send_time: Duration,
     /// Connections at a time, over all workers; further ones are closed at once, and counted.
     pub connections: usize,
-    /// Connections at a time from one address; none is no limit.
-    pub connections_per_address: Option<usize>,
 }
 
 impl Default for Limits {
@@ -96,7 +94,6 @@ impl Default for Limits {
             idle_time: Duration::from_secs(60),
             send_time: Duration::from_secs(30),
             connections: 65_536,
-            connections_per_address: None,
         }
     }
 }

@@ -225,10 +225,7 @@ impl Opened {
         site.check()?;
         let site = Arc::new(site);
         let phase = Arc::new(ServePhase::new(config.workers)?);
-        let peers = Arc::new(Peers::new(
-            config.limits.connections,
-            config.limits.connections_per_address,
-        ));
+        let peers = Arc::new(Peers::new(config.limits.connections));
         let counters: Arc<[Arc<WorkerCounters>]> =
             (0..config.workers).map(|_| Arc::default()).collect();
         let (started, starts) = sync_channel(config.workers);
@@ -236,7 +233,7 @@ impl Opened {
             address: listeners[0].address(),
             granted: Granted {
                 engine: config.engine.name,
-                switches: (config.engine.switches)(&config.limits)
+                switches: (config.engine.switches)()
                     .iter()
                     .map(|advice| SwitchState::new(advice, config.switches))
                     .collect(),

@@ -12,7 +12,7 @@ mod hostile;
 mod lifecycle;
 mod scenario;
 
-use mpps_http::{ENGINES, Engine, EngineSupport, Limits, Switch, Switches, Task};
+use mpps_http::{ENGINES, Engine, EngineSupport, Switch, Switches, Task};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_trial::{Failed, Need, Trial, able};
@@ -74,9 +74,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn sets(engine: &Engine) -> Vec<Switches> {
-    let known = (engine.switches)(&Limits::default())
-        .into_iter()
-        .filter(|a| a.possible);
+    let known = (engine.switches)().into_iter().filter(|a| a.possible);
     let known: Vec<Switch> = known.map(|a| a.switch).collect();
     let mut sets = Vec::new();
     for set in SETS {

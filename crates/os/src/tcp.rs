@@ -134,18 +134,6 @@ impl AcceptingSocket {
         let fd = rustix::net::accept_with(&self.fd, flags)?;
         Ok(TcpStream { fd })
     }
-
-    /// As [`AcceptingSocket::accept`], and returns the peer's address.
-    ///
-    /// # Errors
-    /// As [`AcceptingSocket::accept`].
-    #[inline]
-    pub fn accept_from(&self) -> io::Result<(TcpStream, IpAddr)> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (fd, peer) = rustix::net::acceptfrom_with(&self.fd, flags)?;
-        let peer = peer.ok_or(rustix::io::Errno::NOTCONN)?;
-        Ok((TcpStream { fd }, SocketAddr::try_from(peer)?.ip()))
-    }
 }
 
 lends_descriptor!(AcceptingSocket, fd);

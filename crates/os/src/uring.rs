@@ -34,8 +34,8 @@ pub use receive_ring::ReceiveRing;
 pub use send_ring::{SendRing, Submission};
 pub use slots::closes_slots;
 pub use stream_ring::{
-    AcceptRequest, Address, Buffer, CompletedCall, DescriptorKind, Dialling, RequestKey, RingEvent,
-    RingSocket, SendRequest, StreamOptions, StreamRing,
+    Address, Buffer, CompletedCall, DescriptorKind, Dialling, RequestKey, RingEvent, RingSocket,
+    SendRequest, StreamOptions, StreamRing,
 };
 
 use crate::capability::Rights;

@@ -9,7 +9,7 @@ use crate::Switch;
 pub(super) const ENGINE: Engine = Engine {
     name: "epoll",
     support: |_| EngineSupport::Yes,
-    switches: |_| switches(),
+    switches,
     serve: serve::run,
     load: load::run,
 };

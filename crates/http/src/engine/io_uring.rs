@@ -5,7 +5,7 @@ mod load;
 mod serve;
 
 use super::{Advice, Engine, EngineSupport, Task};
-use crate::{Limits, Switch};
+use crate::Switch;
 use mpps_os::uring::{self, closes_slots};
 
 pub(super) const ENGINE: Engine = Engine {
@@ -14,7 +14,7 @@ pub(super) const ENGINE: Engine = Engine {
         Ok(()) => can(task, &release(), &closes_slots()),
         Err(error) => no_ring(&error),
     },
-    switches: |limits| advice(version(&release()), &closes_slots(), limits),
+    switches: || advice(version(&release()), &closes_slots()),
     serve: serve::run,
     load: load::run,
 };
@@ -65,29 +65,14 @@ fn release() -> String {
 }
 
 /// The advice on each switch for a kernel of that version; an unknown version counts as an old one.
-fn advice(
-    version: Option<(u32, u32)>,
-    closes_slots: &mpps_os::CallResult<bool>,
-    limits: &Limits,
-) -> Vec<Advice> {
+fn advice(version: Option<(u32, u32)>, closes_slots: &mpps_os::CallResult<bool>) -> Vec<Advice> {
     let [affinity, moderation] = Advice::of_all();
     let buffers = "received into a ring of buffers that the kernel takes from when there is \
                    something, and no allocation for a connection";
     let fds = "connections in slots of the ring that the kernel chooses (direct descriptors), not in \
                the process's table of descriptors";
-    // A standing request that accepts reports no addresses (`io_accept`, io_uring/net.c: one place
-    // for them all). So there is none if connections are counted by address.
-    let events = match limits.connections_per_address {
-        None => {
-            "one request accepts all connections, when theirs is there (TCP_DEFER_ACCEPT); received \
-             at once; the last reply and the close are one chain"
-        }
-        Some(_) => {
-            "accepted when the request is there (TCP_DEFER_ACCEPT), but by a request for each \
-             connection, since `limits.connections_per_address` needs its address; received \
-             at once; the last reply and the close are one chain"
-        }
-    };
+    let events = "one request accepts all connections, when theirs is there (TCP_DEFER_ACCEPT); received \
+                  at once; the last reply and the close are one chain";
     vec![
         affinity,
         moderation,
@@ -165,7 +150,7 @@ mod tests {
             };
             assert!(why.contains(call) && !why.contains("6.13"), "{why}");
             assert!(remedy.contains(limit), "{remedy}");
-            let advice = advice(Some((6, 18)), &refused(call, errno), &Limits::default());
+            let advice = advice(Some((6, 18)), &refused(call, errno));
             let fds = advice.into_iter().find(|a| a.switch == Switch::Fds);
             let fds = fds.expect("it is a switch of this engine");
             assert!(!fds.possible && fds.why_not.contains(limit), "{fds:?}");
@@ -173,31 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_for_an_address_takes_the_standing_request_away_and_that_is_told() {
-        let what = |limits: &Limits| -> Vec<&str> {
-            let advice = advice(None, &Ok(true), limits).into_iter();
-            advice.map(|advice| advice.what).collect()
-        };
-        let plain = what(&Limits::default());
-        let capped = what(&Limits {
-            connections_per_address: Some(10),
-            ..Limits::default()
-        });
-        let pairs = plain.iter().zip(&capped);
-        let changed: Vec<_> = pairs.filter(|(plain, capped)| plain != capped).collect();
-        assert_eq!(changed.len(), 1, "{changed:?}");
-        let (plain, capped) = changed[0];
-        assert!(plain.starts_with("one request accepts all"), "{plain}");
-        assert!(
-            capped.contains("limits.connections_per_address"),
-            "{capped}"
-        );
-    }
-
-    #[test]
     fn slots_are_on_where_they_help_and_refused_where_they_stay_open() {
         let fds = |version, closes_slots| {
-            let advice = advice(version, &Ok(closes_slots), &Limits::default());
+            let advice = advice(version, &Ok(closes_slots));
             let fds = advice.into_iter().find(|a| a.switch == Switch::Fds);
             fds.map(|fds| (fds.possible, fds.why_not.is_empty()))
         };

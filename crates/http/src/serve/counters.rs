@@ -26,8 +26,6 @@ pub enum Ending {
     Reset,
     /// There were as many connections as there may be.
     OverLimit,
-    /// Its address had as many connections as one may have.
-    OverAddressLimit,
     /// It was shed, because descriptors ran out.
     NoDescriptor,
     /// The server was ended.
@@ -40,7 +38,7 @@ pub enum Ending {
 
 impl Ending {
     /// All, in the order of counting.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::Done,
         Self::Client,
         Self::HeadTimeout,
@@ -48,7 +46,6 @@ impl Ending {
         Self::SendTimeout,
         Self::Reset,
         Self::OverLimit,
-        Self::OverAddressLimit,
         Self::NoDescriptor,
         Self::Drained,
         Self::Refused,

@@ -7,10 +7,8 @@ use super::responder::Responder;
 use super::site::ServedSite;
 use super::{Close, Limits};
 use crate::Switches;
-use mpps_os::tcp::{AcceptingSocket, TcpStream};
+use mpps_os::tcp::AcceptingSocket;
 use mpps_os::wake::Wake;
-use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -62,15 +60,6 @@ impl ServeWorker {
     /// Becomes readable when the stage changes.
     pub(crate) fn wake(&self) -> &Wake {
         self.phase.wake(self.index)
-    }
-
-    /// Takes a connection that waits, with its address if connections are counted by address.
-    pub(crate) fn accept(&self) -> io::Result<(TcpStream, Option<IpAddr>)> {
-        if self.peers.needs_address() {
-            let (stream, address) = self.listener.accept_from()?;
-            return Ok((stream, Some(address)));
-        }
-        Ok((self.listener.accept()?, None))
     }
 
     /// The maker of replies to requests.

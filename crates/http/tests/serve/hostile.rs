@@ -207,13 +207,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         act: too_many,
         expect: |counters| ended(counters, Ending::OverLimit, 3),
     },
-    Scenario {
-        name: "one_address_cannot_have_all",
-        switches: &[Switch::Events],
-        configure: |config| config.limits.connections_per_address = Some(SOME as usize),
-        act: too_many,
-        expect: |counters| ended(counters, Ending::OverAddressLimit, 3),
-    },
 ];
 
 /// Short enough for a test, and longer than a request takes.

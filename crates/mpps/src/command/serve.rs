@@ -49,7 +49,6 @@ fn plan(args: &ServeArgs) -> Result<ServePlan> {
             idle_time: limits.idle_time,
             send_time: limits.send_time,
             connections: number(limits.max_connections),
-            connections_per_address: limits.max_per_address.map(number),
         },
         workers: args.workers.map_or(workers.max(1), usize::from),
         cpus,

@@ -42,7 +42,6 @@ pub(crate) const HTTP: Flags = Flags(&[
     ("content", "--size"),
     ("cpus", "--pin"),
     ("engine", "--engine"),
-    ("limits.connections_per_address", "--max-per-address"),
     ("limits.head_bytes", "--head-bytes"),
     ("rate", "--rate"),
     ("requests", "--requests"),

@@ -48,19 +48,6 @@ fn bytes_go_both_ways_and_an_end_is_seen() {
 }
 
 #[test]
-fn who_connects_is_told() {
-    let listener = listen(&ListenOptions::default());
-    assert!(would_block(&listener.accept_from().unwrap_err()));
-    let source = IpAddr::from([127, 0, 0, 77]);
-    let client = TcpStream::connect(&listener.address(), Some(source)).unwrap();
-    wait(listener.as_fd());
-    let (_server, peer) = listener.accept_from().unwrap();
-    assert_eq!(peer, source);
-    client.take_error().unwrap();
-    assert_eq!(client.local_address().unwrap().ip(), source);
-}
-
-#[test]
 fn a_reset_is_no_end() {
     for inherited in [false, true] {
         let listener = listen(&ListenOptions {

@@ -16,7 +16,7 @@ mod ring_id;
 mod socket;
 
 pub use completion::{CompletedCall, RingEvent};
-pub use requests::{AcceptRequest, Dialling, SendRequest};
+pub use requests::{Dialling, SendRequest};
 pub use socket::{Address, Buffer, DescriptorKind, RingSocket};
 
 use super::UringQueues;

@@ -16,7 +16,6 @@ use mpps_os::epoll::{Epoll, Events, Interest, ReadyDescriptor};
 use mpps_os::tcp::{TcpStream, ran_out, would_block};
 use mpps_os::wake::Wake;
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// Keys of what is no connection; those of connections end at `u32::MAX` slots.
@@ -167,8 +166,8 @@ impl EpollWorker {
                 return;
             }
             self.exchange.counters.system_calls += 1;
-            match self.worker.accept() {
-                Ok((stream, address)) => self.admit(stream, address),
+            match self.worker.listener.accept() {
+                Ok(stream) => self.admit(stream),
                 // No connection waits; or another worker of this listener has begun to drain, and
                 // has ended it.
                 Err(error)
@@ -186,14 +185,14 @@ impl EpollWorker {
         }
     }
 
-    fn admit(&mut self, stream: TcpStream, address: Option<IpAddr>) {
+    fn admit(&mut self, stream: TcpStream) {
         self.exchange.counters.accept();
-        if let Err(ending) = self.worker.peers.admit(address) {
-            self.exchange.counters.end(ending);
+        if !self.worker.peers.admit() {
+            self.exchange.counters.end(Ending::OverLimit);
             self.exchange.counters.system_calls += 1;
             return;
         }
-        let mut open = self.exchange.open(stream, address);
+        let mut open = self.exchange.open(stream);
         if !self.worker.switches.has(Switch::Events) {
             let key = self.slots.insert(open);
             self.settle(key, ExchangeNext::Wait);
@@ -280,7 +279,7 @@ impl EpollWorker {
 
     /// Closes a connection that is in no slot any more.
     fn end(&mut self, open: Open, ending: Ending) {
-        self.worker.peers.leave(open.address);
+        self.worker.peers.leave();
         self.exchange.close(&self.epoll, open, ending);
         if let AcceptState::Paused(_) = self.accepting {
             // There is a descriptor again.
@@ -373,7 +372,7 @@ impl EpollWorker {
         }
         for key in self.slots.keys() {
             if let Some(open) = self.slots.remove(key) {
-                self.worker.peers.leave(open.address);
+                self.worker.peers.leave();
                 self.exchange.abort(open, Ending::Drained);
             }
         }

@@ -2,14 +2,12 @@
 
 use crate::serve::{Acknowledgement, Connection, Ending, Reply};
 use mpps_os::uring::{RequestKey, RingSocket};
-use std::net::IpAddr;
 
 /// One connection.
 pub(super) struct RingClient {
     pub(super) connection: Connection,
     /// None once it was given up to be closed.
     pub(super) socket: Option<RingSocket>,
-    pub(super) address: Option<IpAddr>,
     /// True if it counts against the limits.
     pub(super) is_admitted: bool,
     /// The request that the kernel has. Its completion comes.
@@ -40,11 +38,10 @@ pub(super) enum Forced {
 }
 
 impl RingClient {
-    pub(super) fn new(socket: RingSocket, address: Option<IpAddr>, now_ms: u64) -> Self {
+    pub(super) fn new(socket: RingSocket, now_ms: u64) -> Self {
         Self {
             connection: Connection::new(now_ms),
             socket: Some(socket),
-            address,
             is_admitted: true,
             request: None,
             reply: None,

@@ -188,12 +188,12 @@ impl Loop {
     fn event(&mut self, event: RingEvent) {
         match (event.token, event.outcome) {
             (WAKE, _) => self.turn_stage(),
-            (ACCEPT, CompletedCall::Accepted { socket, peer, more }) => {
+            (ACCEPT, CompletedCall::Accepted { socket, more }) => {
                 if !more {
                     self.accept = None;
                 }
                 match socket {
-                    Ok(socket) => self.admit(socket, peer.map(|peer| peer.ip())),
+                    Ok(socket) => self.admit(socket),
                     Err(error) => self.not_accepted(&error),
                 }
             }
@@ -493,7 +493,7 @@ impl Loop {
         // There is a slot, or a descriptor, again.
         self.accept_at_ms = 0;
         if client.is_admitted {
-            self.worker.peers.leave(client.address);
+            self.worker.peers.leave();
         }
     }
 

@@ -87,9 +87,6 @@ pub(crate) struct LimitArgs {
     /// Limit open connections; further ones are closed at once and counted
     #[arg(long, default_value = "65536", value_name = "N", value_parser = value::some)]
     pub(crate) max_connections: u64,
-    /// Limit open connections per client address [default: no limit]
-    #[arg(long, value_name = "N", value_parser = value::some)]
-    pub(crate) max_per_address: Option<u64>,
     /// Wait TIME for open connections after Ctrl-C or SIGTERM
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = value::seconds)]
     pub(crate) drain_time: Duration,

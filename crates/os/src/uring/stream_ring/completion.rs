@@ -6,7 +6,6 @@ use super::socket::{Memory, RingDescriptor};
 use super::{Buffer, RingSocket, StreamRing};
 use io_uring::cqueue;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// The end or progress of a request.
@@ -26,8 +25,6 @@ pub enum CompletedCall {
     Accepted {
         /// The new socket.
         socket: io::Result<RingSocket>,
-        /// The other end, if that was asked for.
-        peer: Option<SocketAddr>,
         /// True if the request goes on.
         more: bool,
     },
@@ -81,11 +78,10 @@ impl StreamRing {
     ) -> Option<RingEvent> {
         let (token, held) = self.pending.find(request)?;
         match held {
-            PendingRequest::Accept { direct, .. } if cqueue::more(flags) => {
+            PendingRequest::Accept { direct } if cqueue::more(flags) => {
                 let direct = *direct;
                 let outcome = CompletedCall::Accepted {
                     socket: self.accepted(result, direct),
-                    peer: None,
                     more: true,
                 };
                 return Some(RingEvent { token, outcome });
@@ -122,15 +118,10 @@ impl StreamRing {
         let done = answer(result).map(drop);
         Some(match held {
             PendingRequest::Free(_) => return None,
-            PendingRequest::Accept { direct, name } => {
-                let socket = self.accepted(result, direct);
-                let name = name.as_deref().and_then(<[_]>::first);
-                let peer = name
-                    .filter(|_| socket.is_ok())
-                    .and_then(|name| name.address());
-                let more = false;
-                CompletedCall::Accepted { socket, peer, more }
-            }
+            PendingRequest::Accept { direct } => CompletedCall::Accepted {
+                socket: self.accepted(result, direct),
+                more: false,
+            },
             PendingRequest::Dial { slot, failure, .. } => {
                 CompletedCall::Dialled(self.dialled(slot, unless(failure, done)))
             }

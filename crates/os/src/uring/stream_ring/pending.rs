@@ -1,6 +1,6 @@
 //! The table of requests that are not over, with all memory that the kernel may still use for them.
 
-use super::socket::{Address, Buffer, Name};
+use super::socket::{Address, Buffer};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -18,8 +18,6 @@ pub(super) enum PendingRequest {
     Accept {
         /// True if the new socket gets a slot.
         direct: bool,
-        /// Where the peer's address goes.
-        name: Option<Vec<Name>>,
     },
     /// Requests that make a socket in one of our slots and connect it.
     Dial {

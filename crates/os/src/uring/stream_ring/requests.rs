@@ -1,7 +1,7 @@
 //! The requests that a stream ring makes, one verb each (io_uring_enter(2), io_uring_prep_*(3)).
 
 use super::pending::{PendingKey, PendingRequest};
-use super::socket::{Memory, Name, RingDescriptor};
+use super::socket::{Memory, RingDescriptor};
 use super::{Address, Buffer, DescriptorKind, GROUP, RequestKey, RingSocket, StreamRing};
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
@@ -41,15 +41,6 @@ static LINGER: libc::linger = libc::linger {
     l_onoff: 1,
     l_linger: 0,
 };
-
-/// How connections are accepted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AcceptRequest {
-    /// One request accepts again and again (`IORING_ACCEPT_MULTISHOT`, Linux 5.19).
-    pub multishot: bool,
-    /// Reports the peer's address, which a multishot request cannot.
-    pub peer: bool,
-}
 
 /// Where a new connection goes.
 #[derive(Debug, Clone, Copy)]
@@ -97,25 +88,16 @@ macro_rules! on {
 }
 
 impl StreamRing {
-    /// Accepts a connection, or connections (accept(2)). Answered by
-    /// [`super::CompletedCall::Accepted`].
+    /// Accepts a connection (accept(2)); with `multishot` again and again (`IORING_ACCEPT_MULTISHOT`,
+    /// Linux 5.19). Answered by [`super::CompletedCall::Accepted`].
     pub fn accept(
         &mut self,
         token: u32,
         listener: &RingSocket,
         placement: DescriptorKind,
-        accepting: AcceptRequest,
+        multishot: bool,
     ) -> RequestKey {
         let direct = !matches!(placement, DescriptorKind::Ordinary);
-        let multishot = accepting.multishot;
-        let mut name = (accepting.peer && !multishot).then(Name::empty);
-        let (address, length) = match name.as_mut().and_then(|name| name.first_mut()) {
-            Some(name) => (
-                (&raw mut name.storage).cast::<libc::sockaddr>(),
-                &raw mut name.bytes,
-            ),
-            None => (ptr::null_mut(), ptr::null_mut()),
-        };
         let listener = self.number(listener);
         let entry = if multishot {
             on!(listener, fd => opcode::AcceptMulti::new(fd)
@@ -124,12 +106,12 @@ impl StreamRing {
                 .build())
         } else {
             let index = direct.then(DestinationSlot::auto_target);
-            on!(listener, fd => opcode::Accept::new(fd, address, length)
+            on!(listener, fd => opcode::Accept::new(fd, ptr::null_mut(), ptr::null_mut())
                 .file_index(index)
                 .flags(accept_flags(direct))
                 .build())
         };
-        self.request(token, PendingRequest::Accept { direct, name }, entry)
+        self.request(token, PendingRequest::Accept { direct }, entry)
     }
 
     /// Makes a socket in a slot and connects it, in one turn: socket(2), setsockopt(2), bind(2) if

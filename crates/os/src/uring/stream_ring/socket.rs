@@ -3,7 +3,6 @@
 use super::ring_id::RingId;
 use crate::messages::storage;
 use std::fmt;
-use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -83,30 +82,6 @@ impl fmt::Debug for Address {
         f.debug_struct("Address")
             .field("family", &self.family())
             .finish_non_exhaustive()
-    }
-}
-
-/// Where the kernel writes the address of a new peer.
-pub(super) struct Name {
-    pub(super) storage: libc::sockaddr_storage,
-    pub(super) bytes: libc::socklen_t,
-}
-
-impl Name {
-    /// One, on the heap.
-    pub(super) fn empty() -> Vec<Self> {
-        vec![Self {
-            // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
-            storage: unsafe { mem::zeroed() },
-            bytes: mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t,
-        }]
-    }
-
-    pub(super) fn address(&self) -> Option<SocketAddr> {
-        let bytes = (self.bytes as usize).min(mem::size_of_val(&self.storage));
-        // SAFETY: a plain C struct of integers, initialised with zeros, of at least that length.
-        let name = unsafe { std::slice::from_raw_parts((&raw const self.storage).cast(), bytes) };
-        super::super::header::address(name)
     }
 }
 

@@ -58,9 +58,9 @@ impl Server {
         event(&mut self.ring)
     }
 
-    fn accept(&mut self, placement: DescriptorKind, accepting: AcceptRequest) -> RequestKey {
+    fn accept(&mut self, placement: DescriptorKind, multishot: bool) -> RequestKey {
         self.ring
-            .accept(LISTENER, &self.listener, placement, accepting)
+            .accept(LISTENER, &self.listener, placement, multishot)
     }
 
     fn accepted(&mut self) -> RingSocket {
@@ -129,11 +129,7 @@ fn one_kind(direct: bool, multishot: bool, lent: bool) {
         false => DescriptorKind::Ordinary,
         true => DescriptorKind::Chosen,
     };
-    let accepting = AcceptRequest {
-        multishot,
-        peer: false,
-    };
-    server.accept(placement(direct), accepting);
+    server.accept(placement(direct), multishot);
     for round in 0..50 {
         let client = client(server.address);
         let socket = server.accepted();
@@ -158,30 +154,15 @@ fn one_kind(direct: bool, multishot: bool, lent: bool) {
         assert_eq!((ring.open_slots(), ring.free_buffers()), (0, 4));
         assert_eq!(ring.in_flight(), usize::from(multishot));
         if !multishot {
-            server.accept(placement(direct), accepting);
+            server.accept(placement(direct), multishot);
         }
-    }
-}
-
-#[test]
-fn an_accept_tells_the_peer() {
-    let mut server = granted!(server(&DIRECT));
-    let accepting = AcceptRequest {
-        multishot: false,
-        peer: true,
-    };
-    server.accept(DescriptorKind::Chosen, accepting);
-    let stream = TcpStream::connect(server.address).unwrap();
-    match server.event().outcome {
-        CompletedCall::Accepted { peer, .. } => assert_eq!(peer, stream.local_addr().ok()),
-        other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn a_failed_send_closes_all_the_same() {
     let mut server = granted!(server(&DIRECT));
-    server.accept(DescriptorKind::Chosen, AcceptRequest::default());
+    server.accept(DescriptorKind::Chosen, false);
     let client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
     server.ring.shutdown(0, &socket, Shutdown::Write);
@@ -205,7 +186,7 @@ fn a_failed_send_closes_all_the_same() {
 fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
     for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
         let mut server = granted!(dialler(&DIRECT));
-        server.accept(placement, AcceptRequest::default());
+        server.accept(placement, false);
         let client = TcpStream::connect(server.address).unwrap();
         let socket = server.accepted();
         // More than both sockets' buffers hold.
@@ -244,7 +225,7 @@ fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
 fn a_reset_is_no_end() {
     for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
         let mut server = granted!(dialler(&DIRECT));
-        server.accept(placement, AcceptRequest::default());
+        server.accept(placement, false);
         let mut client = TcpStream::connect(server.address).unwrap();
         let socket = server.accepted();
         server.ring.reset(9, socket);
@@ -260,7 +241,7 @@ fn a_reset_is_no_end() {
 #[test]
 fn more_requests_than_the_queue_holds_are_all_answered() {
     let mut server = granted!(server(&DIRECT));
-    server.accept(DescriptorKind::Chosen, AcceptRequest::default());
+    server.accept(DescriptorKind::Chosen, false);
     let client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
     for token in 0..1000 {
@@ -275,7 +256,7 @@ fn more_requests_than_the_queue_holds_are_all_answered() {
 #[test]
 fn buffers_run_out_and_come_back() {
     let mut server = granted!(server(&DIRECT));
-    server.accept(DescriptorKind::Chosen, AcceptRequest::default());
+    server.accept(DescriptorKind::Chosen, false);
     let mut client = TcpStream::connect(server.address).unwrap();
     let socket = server.accepted();
     client.write_all(&[7; 1000]).unwrap();
@@ -316,11 +297,7 @@ fn buffers_run_out_and_come_back() {
 fn a_ring_that_ends_in_the_middle_lets_go_of_everything() {
     for used in [false, true] {
         let mut server = granted!(server(&DIRECT));
-        let accepting = AcceptRequest {
-            multishot: true,
-            peer: false,
-        };
-        server.accept(DescriptorKind::Chosen, accepting);
+        server.accept(DescriptorKind::Chosen, true);
         let mut client = TcpStream::connect(server.address).unwrap();
         if used {
             let socket = server.accepted();
@@ -419,7 +396,7 @@ fn an_exchange_is_answered_once_whatever_happens() {
 
 /// An accepted socket, and its client, which waits for nothing without a limit.
 fn connected(server: &mut Server, placement: DescriptorKind) -> (RingSocket, TcpStream) {
-    server.accept(placement, AcceptRequest::default());
+    server.accept(placement, false);
     let client = TcpStream::connect(server.address).unwrap();
     client.set_read_timeout(LONG).unwrap();
     (server.accepted(), client)
@@ -546,7 +523,7 @@ fn what_is_another_rings_is_refused() {
     ring.poll_readable(5, &socket);
     ring.unsent(6, &socket);
     ring.lend(8, &socket);
-    ring.accept(7, &socket, DescriptorKind::Chosen, AcceptRequest::default());
+    ring.accept(7, &socket, DescriptorKind::Chosen, false);
     let mut refused: Vec<(u32, Option<i32>)> = (0..9)
         .map(|_| {
             let event = event(ring);
@@ -568,7 +545,7 @@ fn what_is_another_rings_is_refused() {
     assert_eq!(server.ring.free_buffers(), 4);
 
     // Both may wait for a connection, under the same number.
-    let waiting = stranger.accept(DescriptorKind::Chosen, AcceptRequest::default());
+    let waiting = stranger.accept(DescriptorKind::Chosen, false);
     let ring = server.ring.id;
     stranger.ring.cancel(RequestKey { ring, ..waiting });
     stranger.ring.unsent(10, &own);

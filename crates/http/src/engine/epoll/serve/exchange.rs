@@ -8,7 +8,6 @@ use crate::{Switch, Switches};
 use mpps_os::epoll::{Epoll, Interest, ReadyDescriptor};
 use mpps_os::tcp::{TcpStream, would_block};
 use std::io;
-use std::net::IpAddr;
 
 /// Bytes that one receive takes with `buffers`: the largest head of the default limits, twice.
 const KEPT_BUFFER_BYTES: usize = 16 << 10;
@@ -44,8 +43,6 @@ pub(super) struct Open {
     outgoing: Option<Box<Reply>>,
     /// Without `buffers`: what this one connection receives into.
     buffer: Box<[u8]>,
-    /// The peer's address, if connections are counted by address.
-    pub(super) address: Option<IpAddr>,
     /// The events that the set reports for it, once it was added.
     watched: Option<Interest>,
     /// Whether a receive may find something.
@@ -100,7 +97,7 @@ impl Exchange {
     }
 
     /// A connection that was just accepted.
-    pub(super) fn open(&self, stream: TcpStream, address: Option<IpAddr>) -> Open {
+    pub(super) fn open(&self, stream: TcpStream) -> Open {
         let buffer_bytes = if self.buffer.is_empty() {
             OWN_BUFFER_BYTES
         } else {
@@ -111,7 +108,6 @@ impl Exchange {
             connection: Connection::new(self.now_ms),
             outgoing: None,
             buffer: vec![0; buffer_bytes].into_boxed_slice(),
-            address,
             watched: None,
             is_readable: false,
             is_ended: false,

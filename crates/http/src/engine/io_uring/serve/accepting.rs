@@ -5,10 +5,9 @@ use super::{ACCEPT, Loop};
 use crate::engine::io_uring::client::RingClient;
 use crate::serve::{Ending, ServeStage};
 use mpps_os::tcp;
-use mpps_os::uring::{AcceptRequest, DescriptorKind, RingSocket};
+use mpps_os::uring::{DescriptorKind, RingSocket};
 use mpps_os::wake::Wake;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 /// How long to wait before accepting again when descriptors had run out.
@@ -23,18 +22,14 @@ impl Loop {
         {
             return;
         }
-        let peer = self.worker.peers.needs_address();
-        let accepting = AcceptRequest {
-            // A standing request reports no addresses.
-            multishot: self.events && !peer,
-            peer,
-        };
         let placement = match self.fds {
             true => DescriptorKind::Chosen,
             false => DescriptorKind::Ordinary,
         };
-        let listener = &self.listener;
-        self.accept = Some(self.ring.accept(ACCEPT, listener, placement, accepting));
+        let request = self
+            .ring
+            .accept(ACCEPT, &self.listener, placement, self.events);
+        self.accept = Some(request);
     }
 
     pub(super) fn not_accepted(&mut self, error: &io::Error) {
@@ -75,18 +70,15 @@ impl Loop {
     }
 
     /// A connection has come.
-    pub(super) fn admit(&mut self, socket: RingSocket, address: Option<IpAddr>) {
+    pub(super) fn admit(&mut self, socket: RingSocket) {
         self.counters.accept();
-        let admitted = self.worker.peers.admit(address);
-        let client = RingClient::new(socket, address, self.now_ms);
+        let mut client = RingClient::new(socket, self.now_ms);
+        client.is_admitted = self.worker.peers.admit();
+        let is_admitted = client.is_admitted;
         // There are fewer descriptors than that in a process, and fewer slots in a ring.
         let slot = self.clients.insert(client) as u32;
-        if let Err(ending) = admitted {
-            let Some(client) = self.clients.get_mut(slot as usize) else {
-                return;
-            };
-            client.is_admitted = false;
-            return self.close(slot, ending);
+        if !is_admitted {
+            return self.close(slot, Ending::OverLimit);
         }
         if self.stage == ServeStage::Stopped {
             return self.close(slot, Ending::Drained);
@@ -99,8 +91,8 @@ impl Loop {
     /// the rest is over the limit anyhow.
     pub(super) fn accept_the_rest(&mut self) {
         for _ in 0..self.worker.limits.connections {
-            match self.worker.accept() {
-                Ok((stream, ip)) => self.admit(RingSocket::from(OwnedFd::from(stream)), ip),
+            match self.worker.listener.accept() {
+                Ok(stream) => self.admit(RingSocket::from(OwnedFd::from(stream))),
                 // No connection waits; or another worker has ended the listener.
                 Err(error)
                     if tcp::would_block(&error) || error.kind() == io::ErrorKind::InvalidInput =>

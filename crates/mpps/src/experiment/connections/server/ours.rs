@@ -1,7 +1,7 @@
 //! `mpps serve`: this program, as a process of its own.
 
 use super::{MeasuredServer, Setup, shell};
-use mpps_http::{Engine, Limits, Switch, Switches};
+use mpps_http::{Engine, Switch, Switches};
 use std::borrow::Cow;
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +45,7 @@ pub(super) const FILES: MeasuredServer = MeasuredServer {
 /// Why an engine cannot turn a switch on, if it cannot.
 fn obstacle(engine: &str, switch: Switch) -> Option<Cow<'static, str>> {
     let switches = Engine::find(engine).ok()?.switches;
-    match switches(&Limits::default())
+    match switches()
         .into_iter()
         .find(|advice| advice.switch == switch)
     {

@@ -5,11 +5,7 @@ use super::*;
 #[test]
 fn dialling_makes_binds_and_connects() {
     let mut server = granted!(dialler(&DIRECT));
-    let accepting = AcceptRequest {
-        multishot: true,
-        peer: false,
-    };
-    server.accept(DescriptorKind::Chosen, accepting);
+    server.accept(DescriptorKind::Chosen, true);
     let target = Address::from(server.address);
     let source = Address::from(SocketAddr::from(([127, 0, 0, 77], 0)));
     for (source, reset) in [(None, false), (Some(&source), false), (Some(&source), true)] {
