@@ -1,4 +1,4 @@
-//! When each of many connections is to be looked at again: a timer wheel without allocation.
+//! When each of many connections is to be looked at again: a timer wheel.
 //!
 //! It is lazy: a slot keeps the earliest time that it was armed for. When a slot is due, the caller
 //! checks whether that is still the deadline, and arms it again if not. So a connection that closes
@@ -13,45 +13,34 @@ pub(crate) const TICK_MS: u64 = 64;
 /// time-out; what lies further ahead is passed over once each turn.
 const BUCKETS: usize = 1024;
 
-/// No slot.
-const NONE: u32 = u32::MAX;
+/// Later than all deadlines.
+const UNARMED: u64 = u64::MAX;
 
 /// A timer wheel over slots, which are small numbers.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
-    /// The first slot of each bucket.
-    first: Box<[u32]>,
-    slots: Vec<BucketSlot>,
+    /// The slots of each bucket. A slot that was armed anew may still be in its old one.
+    buckets: Box<[Vec<u32>]>,
+    /// When each slot is due, or [`UNARMED`].
+    due: Vec<u64>,
     /// The tick whose bucket is being emptied; everything before it is done.
     tick: u64,
     /// The latest tick that was asked about.
     now: u64,
-    /// The slot of that bucket to look at next.
-    next: u32,
+    /// The slots of that bucket that were not looked at yet.
+    left: Vec<u32>,
     armed: usize,
 }
-
-/// A slot's place in the list of its bucket.
-#[derive(Debug, Clone, Copy)]
-struct BucketSlot {
-    before: u32,
-    after: u32,
-    /// When it is due, or [`UNARMED`].
-    due: u64,
-}
-
-/// Later than all deadlines.
-const UNARMED: u64 = u64::MAX;
 
 impl Deadlines {
     /// A wheel with nothing on it.
     pub(crate) fn new(now_ms: u64) -> Self {
         Self {
-            first: vec![NONE; BUCKETS].into_boxed_slice(),
-            slots: Vec::new(),
+            buckets: vec![Vec::new(); BUCKETS].into_boxed_slice(),
+            due: Vec::new(),
             tick: now_ms / TICK_MS,
             now: now_ms / TICK_MS,
-            next: NONE,
+            left: Vec::new(),
             armed: 0,
         }
     }
@@ -59,24 +48,19 @@ impl Deadlines {
     /// Makes a slot due at this time at the latest. An earlier time that it was armed for stands.
     pub(crate) fn arm(&mut self, slot: u32, deadline_ms: u64) {
         let index = slot as usize;
-        if index >= self.slots.len() {
-            let empty = BucketSlot {
-                before: NONE,
-                after: NONE,
-                due: UNARMED,
-            };
-            self.slots.resize(index + 1, empty);
+        if index >= self.due.len() {
+            self.due.resize(index + 1, UNARMED);
         }
         // A slot that is due now comes with the next tick. So the loop ends that takes out expired
         // slots and arms them anew.
         let due = deadline_ms.div_ceil(TICK_MS).max(self.now + 1);
-        if self.slots[index].due <= due {
+        let before = self.due[index];
+        if before <= due {
             return;
         }
-        if self.slots[index].due != UNARMED {
-            self.unlink(slot);
-        }
-        self.link(slot, due);
+        self.armed += usize::from(before == UNARMED);
+        self.due[index] = due;
+        self.buckets[bucket(due)].push(slot);
     }
 
     /// Takes out one slot whose time has come. None if there is no more at this time.
@@ -84,12 +68,16 @@ impl Deadlines {
         let now = now_ms / TICK_MS;
         self.now = self.now.max(now);
         loop {
-            while self.next != NONE {
-                let slot = self.next;
-                self.next = self.slots[slot as usize].after;
-                if self.slots[slot as usize].due <= now {
-                    self.unlink(slot);
+            while let Some(slot) = self.left.pop() {
+                let due = self.due[slot as usize];
+                if due <= now {
+                    self.due[slot as usize] = UNARMED;
+                    self.armed -= 1;
                     return Some(slot);
+                }
+                // A later turn; otherwise it is in another bucket, or in none.
+                if due != UNARMED && bucket(due) == bucket(self.tick) {
+                    self.buckets[bucket(due)].push(slot);
                 }
             }
             if self.tick >= now {
@@ -97,43 +85,13 @@ impl Deadlines {
             }
             // After a long pause one turn has seen every bucket.
             self.tick = (self.tick + 1).max(now.saturating_sub(BUCKETS as u64 - 1));
-            self.next = self.first[bucket(self.tick)];
+            std::mem::swap(&mut self.left, &mut self.buckets[bucket(self.tick)]);
         }
     }
 
     /// Whether no slot is armed, so that no thread has to wake up.
     pub(crate) fn is_empty(&self) -> bool {
         self.armed == 0
-    }
-
-    fn link(&mut self, slot: u32, due: u64) {
-        let first = &mut self.first[bucket(due)];
-        let after = std::mem::replace(first, slot);
-        if after != NONE {
-            self.slots[after as usize].before = slot;
-        }
-        self.slots[slot as usize] = BucketSlot {
-            before: NONE,
-            after,
-            due,
-        };
-        self.armed += 1;
-    }
-
-    fn unlink(&mut self, slot: u32) {
-        let BucketSlot { before, after, due } = self.slots[slot as usize];
-        if self.next == slot {
-            self.next = after;
-        }
-        match before {
-            NONE => self.first[bucket(due)] = after,
-            before => self.slots[before as usize].after = after,
-        }
-        if after != NONE {
-            self.slots[after as usize].before = before;
-        }
-        self.slots[slot as usize].due = UNARMED;
-        self.armed -= 1;
     }
 }
 
