@@ -1,8 +1,11 @@
 //! The heads of replies, with the date, and the texts of those that say what the matter is.
 
-use super::reply::{HeadWriter, Keep, Reply};
+use super::reply::{Keep, Reply};
 use super::status;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The media type of what this server makes up.
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Seconds from 1970 to the year 9999, the last that a date of HTTP can be written for.
 const SECONDS_MAX: u64 = 253_370_764_800;
@@ -19,23 +22,30 @@ impl Heads {
     /// A short text that says what the matter is.
     pub(super) fn note(&self, status: u16, keep: Keep, is_head: bool) -> Reply {
         let text = format!("{status} {}\n", status::reason(status));
-        let mut head = self
-            .head(status, keep)
-            .field("Content-Type", "text/plain; charset=utf-8")
-            .field("Content-Length", text.len());
-        if status == 405 {
-            head = head.field("Allow", "GET, HEAD");
-        }
-        let mut bytes = head.end();
+        let mut bytes = self.head(status, keep, TEXT, text.len() as u64);
         if !is_head {
             bytes.extend_from_slice(text.as_bytes());
         }
         Reply::in_memory(status, bytes)
     }
 
-    /// The beginning of a head.
-    pub(super) fn head(&self, status: u16, keep: Keep) -> HeadWriter {
-        HeadWriter::new(status, &self.date, keep)
+    /// A head, with the empty line that ends it.
+    pub(super) fn head(&self, status: u16, keep: Keep, media_type: &str, length: u64) -> Vec<u8> {
+        let connection = match keep {
+            Keep::Implied => "",
+            Keep::Told => "Connection: keep-alive\r\n",
+            Keep::No => "Connection: close\r\n",
+        };
+        let allow = match status {
+            405 => "Allow: GET, HEAD\r\n",
+            _ => "",
+        };
+        let (reason, date) = (status::reason(status), &self.date);
+        let head = format!(
+            "HTTP/1.1 {status} {reason}\r\nDate: {date}\r\n{connection}\
+             Content-Type: {media_type}\r\nContent-Length: {length}\r\n{allow}\r\n"
+        );
+        head.into_bytes()
     }
 
     /// Writes the date anew if its second is over, and answers whether it did.
@@ -56,5 +66,22 @@ impl Heads {
             UNIX_EPOCH + Duration::from_secs(since.as_secs().min(SECONDS_MAX)),
         );
         self.date_ends_ms = now_ms + 1_000 - u64::from(since.subsec_millis());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_has_its_lines_in_order() {
+        let heads = Heads {
+            date: "Thu, 01 Jan 1970 00:00:00 GMT".to_owned(),
+            date_ends_ms: 0,
+        };
+        let head = heads.head(405, Keep::No, "a/b", 7);
+        let expected = "HTTP/1.1 405 Method Not Allowed\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+            Connection: close\r\nContent-Type: a/b\r\nContent-Length: 7\r\nAllow: GET, HEAD\r\n\r\n";
+        assert_eq!(String::from_utf8_lossy(&head), expected);
     }
 }

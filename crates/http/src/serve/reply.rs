@@ -1,8 +1,7 @@
 //! A reply: what the protocol hands to an engine, which sends it and knows nothing of HTTP.
 
-use super::status;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::mem;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -65,12 +64,6 @@ pub(crate) enum Keep {
     Told,
     /// It ends with this reply.
     No,
-}
-
-/// The head of a reply in the making.
-#[derive(Debug)]
-pub(crate) struct HeadWriter {
-    text: Vec<u8>,
 }
 
 impl Reply {
@@ -168,55 +161,9 @@ impl Chunk {
     }
 }
 
-impl HeadWriter {
-    /// The status line and what every reply has.
-    pub(crate) fn new(status: u16, date: &str, keep: Keep) -> Self {
-        let mut writer = Self {
-            text: Vec::with_capacity(256),
-        };
-        writer.push(format_args!(
-            "HTTP/1.1 {status} {}\r\nDate: {date}\r\n",
-            status::reason(status)
-        ));
-        match keep {
-            Keep::Implied => {}
-            Keep::Told => writer.push(format_args!("Connection: keep-alive\r\n")),
-            Keep::No => writer.push(format_args!("Connection: close\r\n")),
-        }
-        writer
-    }
-
-    /// One more field.
-    pub(crate) fn field(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        self.push(format_args!("{name}: {value}\r\n"));
-        self
-    }
-
-    /// The head's bytes with the empty line that ends it, and room for what follows.
-    pub(crate) fn end(mut self) -> Vec<u8> {
-        self.text.extend_from_slice(b"\r\n");
-        self.text
-    }
-
-    fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to memory does not fail.
-        let _ = self.text.write_fmt(text);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_head_has_its_lines_in_order() {
-        let head = HeadWriter::new(404, "Thu, 01 Jan 1970 00:00:00 GMT", Keep::No)
-            .field("Content-Length", 0)
-            .end();
-        let expected = "HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
-            Connection: close\r\nContent-Length: 0\r\n\r\n";
-        assert_eq!(String::from_utf8_lossy(&head), expected);
-    }
 
     #[test]
     fn a_chunk_is_the_bytes_in_its_range() {

@@ -1,6 +1,6 @@
 //! A worker's source of answers: the site, the date, and replies that are kept for a second.
 
-use super::heads::Heads;
+use super::heads::{Heads, TEXT};
 use super::reply::{Chunk, Keep, Reply, ReplyBody};
 use super::request::{HttpRequest, Method};
 use super::site::ServedSite;
@@ -98,10 +98,7 @@ impl Responder {
         };
         let mut bytes = self
             .heads
-            .head(200, keep)
-            .field("Content-Type", "application/octet-stream")
-            .field("Content-Length", file.left())
-            .end();
+            .head(200, keep, "application/octet-stream", file.left());
         if is_head {
             return Reply::in_memory(200, bytes);
         }
@@ -140,12 +137,7 @@ impl Responder {
 
     fn make_ready(&self, keep: Keep) -> Ready {
         let body = self.site.body().cloned().unwrap_or_default();
-        let mut bytes = self
-            .heads
-            .head(200, keep)
-            .field("Content-Type", "text/plain; charset=utf-8")
-            .field("Content-Length", body.len())
-            .end();
+        let mut bytes = self.heads.head(200, keep, TEXT, body.len() as u64);
         let head_bytes = bytes.len();
         let is_small = body.len() <= ONE_PIECE_BYTES_MAX;
         if is_small {
