@@ -197,12 +197,6 @@ impl Loop {
                     Err(error) => self.not_accepted(&error),
                 }
             }
-            (slot, CompletedCall::Unsent(answer)) if slot & LOOK != 0 => {
-                self.looked(
-                    slot & !LOOK,
-                    AcknowledgedBytes::left(answer.unwrap_or(usize::MAX)),
-                );
-            }
             (slot, CompletedCall::Lent(fd)) if slot & LOOK != 0 => self.lent(slot & !LOOK, fd),
             (slot, outcome) => self.moved(slot, outcome),
         }

@@ -360,21 +360,14 @@ impl StreamRing {
         self.request(token, PendingRequest::Unsent, entry)
     }
 
-    /// As [`StreamRing::unsent`], about the socket that [`StreamRing::send_and_close`] was given. None
-    /// if that request is over.
-    pub fn unsent_of(&mut self, token: u32, request: RequestKey) -> Option<RequestKey> {
-        let socket = self.number_of(request)?;
-        let entry = on!(socket, fd => opcode::UringCmd16::new(fd, SOCKET_UNSENT).build());
-        Some(self.request(token, PendingRequest::Unsent, entry))
-    }
-
     /// Asks for a further descriptor of a socket, for what no request does (Linux 6.8 for a slot).
     /// Answered by [`super::CompletedCall::Lent`]. While it is open, a close ends no connection.
     pub fn lend(&mut self, token: u32, socket: &RingSocket) -> RequestKey {
         self.lend_number(token, self.number(socket))
     }
 
-    /// As [`StreamRing::lend`], and otherwise as [`StreamRing::unsent_of`].
+    /// As [`StreamRing::lend`], about the socket that [`StreamRing::send_and_close`] was given. None if
+    /// that request is over.
     pub fn lend_of(&mut self, token: u32, request: RequestKey) -> Option<RequestKey> {
         let socket = self.number_of(request)?;
         Some(self.lend_number(token, socket))

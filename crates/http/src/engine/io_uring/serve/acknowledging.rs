@@ -29,23 +29,18 @@ impl Loop {
         }
     }
 
-    /// A descriptor to look with, because no request shows whether a peer's kernel answers. Without
-    /// one, as before Linux 6.8, only the bytes that the peer lacks are asked for.
+    /// A descriptor to look with, because no request shows whether a peer's kernel answers.
     pub(super) fn lent(&mut self, slot: u32, fd: io::Result<OwnedFd>) {
-        if let Some(seen) = self.seen(fd) {
-            return self.looked(slot, seen);
-        }
-        let Some(client) = self.clients.get_mut(slot as usize) else {
+        let seen = self.seen(fd);
+        // The connection may have gone meanwhile, and another be in its slot.
+        let client = self.clients.get_mut(slot as usize);
+        if !client.is_some_and(|client| std::mem::take(&mut client.is_asked)) {
             return;
-        };
-        let asked = match (&client.socket, client.request) {
-            _ if !client.is_asked => return,
-            (Some(socket), _) => Some(self.ring.unsent(slot | LOOK, socket)),
-            (None, Some(request)) => self.ring.unsent_of(slot | LOOK, request),
-            (None, None) => None,
-        };
-        if asked.is_none() {
-            self.looked(slot, AcknowledgedBytes::left(usize::MAX));
+        }
+        match seen {
+            Some(seen) => self.looked_at(slot, seen),
+            // Descriptors ran out: it is looked at again with the next tick.
+            None => self.arm(slot),
         }
     }
 
@@ -53,16 +48,8 @@ impl Loop {
         let stream = TcpStream::from(fd.ok()?);
         // Its close is one more.
         self.counters.system_calls += 3;
-        AcknowledgedBytes::of(&stream)
-    }
-
-    /// The answer; `usize::MAX` bytes where there is none, as before Linux 6.7.
-    pub(super) fn looked(&mut self, slot: u32, seen: AcknowledgedBytes) {
-        // The connection may have gone meanwhile, and another be in its slot.
-        let client = self.clients.get_mut(slot as usize);
-        if client.is_some_and(|client| std::mem::take(&mut client.is_asked)) {
-            self.looked_at(slot, seen);
-        }
+        let seen = AcknowledgedBytes::of(&stream);
+        Some(seen.unwrap_or(AcknowledgedBytes::left(usize::MAX)))
     }
 
     fn looked_at(&mut self, slot: u32, seen: AcknowledgedBytes) {
@@ -116,13 +103,7 @@ impl Loop {
         match self.seen(fd) {
             Some(seen) if seen.left > 0 => self.unacknowledged(slot, seen),
             Some(_) => self.close_now(slot),
-            None => {
-                if let Some(client) = self.clients.get_mut(slot as usize)
-                    && let Some(socket) = &client.socket
-                {
-                    client.request = Some(self.ring.unsent(slot, socket));
-                }
-            }
+            None => self.asked(slot, true),
         }
     }
 
