@@ -6,19 +6,18 @@
 //! most are closed before they were ever added to the set.
 
 mod exchange;
-mod slots;
 
 use self::exchange::{Exchange, ExchangeNext, Open};
-use self::slots::OpenConnections;
 use crate::serve::{Deadlines, Ending, ServeStage, ServeWorker, TICK_MS, now_ms};
 use crate::{HttpError, Switch};
 use mpps_os::epoll::{Epoll, Events, Interest, ReadyDescriptor};
 use mpps_os::tcp::{TcpStream, ran_out, would_block};
 use mpps_os::wake::Wake;
+use slab::Slab;
 use std::io;
 use std::time::Duration;
 
-/// Keys of what is no connection; those of connections end at `u32::MAX` slots.
+/// Keys of what is no connection; that of a connection is its slot.
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 
@@ -50,10 +49,10 @@ struct EpollWorker {
     epoll: Epoll,
     events: Events,
     exchange: Exchange,
-    slots: OpenConnections<Open>,
+    slots: Slab<Open>,
     deadlines: Deadlines,
     /// Connections that could go on, and had their share of this turn.
-    again: Vec<u64>,
+    again: Vec<u32>,
     accepting: AcceptState,
     /// A descriptor to give up when there is no other, so that a connection can be shed.
     reserve: Option<Wake>,
@@ -81,7 +80,7 @@ impl EpollWorker {
         let mut serving = Self {
             exchange: Exchange::new(&worker, now_ms),
             events: Events::new(EVENTS),
-            slots: OpenConnections::new(),
+            slots: Slab::new(),
             deadlines: Deadlines::new(now_ms),
             again: Vec::new(),
             accepting: AcceptState::Ended,
@@ -128,13 +127,13 @@ impl EpollWorker {
             match event.key {
                 LISTENER => self.accept(ACCEPTS),
                 WAKE => self.change_stage(),
-                key => self.on_event(key, event),
+                slot => self.on_event(slot as u32, event),
             }
         }
-        for key in std::mem::take(&mut self.again) {
-            if let Some(open) = self.slots.find(key) {
+        for slot in std::mem::take(&mut self.again) {
+            if let Some(open) = self.slots.get_mut(slot as usize) {
                 open.is_queued = false;
-                self.go_on(key);
+                self.go_on(slot);
             }
         }
         while let Some(slot) = self.deadlines.expired(self.exchange.now_ms) {
@@ -194,8 +193,8 @@ impl EpollWorker {
         }
         let mut open = self.exchange.open(stream);
         if !self.worker.switches.has(Switch::Events) {
-            let key = self.slots.insert(open);
-            self.settle(key, ExchangeNext::Wait);
+            let slot = self.slots.insert(open) as u32;
+            self.settle(slot, ExchangeNext::Wait);
             return;
         }
         // The request is there, or nearly: most connections end here and never see the set.
@@ -203,33 +202,34 @@ impl EpollWorker {
         match self.exchange.drive(&mut open) {
             ExchangeNext::End(ending) => self.end(open, ending),
             next => {
-                let key = self.slots.insert(open);
-                self.settle(key, next);
+                let slot = self.slots.insert(open) as u32;
+                self.settle(slot, next);
             }
         }
     }
 
-    fn on_event(&mut self, key: u64, event: ReadyDescriptor) {
-        // The event of a connection that ended in this very batch has no slot any more.
-        if let Some(open) = self.slots.find(key) {
+    /// The event of a connection that ended in this very batch has no slot any more, or that of the
+    /// next connection, which is then tried in vain: no call waits.
+    fn on_event(&mut self, slot: u32, event: ReadyDescriptor) {
+        if let Some(open) = self.slots.get_mut(slot as usize) {
             open.note(event);
             // A connection that is queued anyway has one share of this turn, and not two.
             if !open.is_queued {
-                self.go_on(key);
+                self.go_on(slot);
             }
         }
     }
 
-    fn go_on(&mut self, key: u64) {
-        if let Some(open) = self.slots.find(key) {
+    fn go_on(&mut self, slot: u32) {
+        if let Some(open) = self.slots.get_mut(slot as usize) {
             let next = self.exchange.drive(open);
-            self.settle(key, next);
+            self.settle(slot, next);
         }
     }
 
     /// Sees to it that a connection goes on when it can.
-    fn settle(&mut self, key: u64, next: ExchangeNext) {
-        let Some(open) = self.slots.find(key) else {
+    fn settle(&mut self, slot: u32, next: ExchangeNext) {
+        let Some(open) = self.slots.get_mut(slot as usize) else {
             return;
         };
         let ending = match next {
@@ -237,11 +237,11 @@ impl EpollWorker {
             ExchangeNext::Again => {
                 if !open.is_queued {
                     open.is_queued = true;
-                    self.again.push(key);
+                    self.again.push(slot);
                 }
                 None
             }
-            ExchangeNext::Wait => match self.exchange.watch(&self.epoll, key, open) {
+            ExchangeNext::Wait => match self.exchange.watch(&self.epoll, slot.into(), open) {
                 Ok(()) => None,
                 // No memory, or the user's share of watches is used up.
                 Err(_) => Some(Ending::Error),
@@ -250,10 +250,10 @@ impl EpollWorker {
         match ending {
             None => {
                 let deadline_ms = self.exchange.deadline_ms(open);
-                self.deadlines.arm(slots::slot_of(key), deadline_ms);
+                self.deadlines.arm(slot, deadline_ms);
             }
             Some(ending) => {
-                if let Some(open) = self.slots.remove(key) {
+                if let Some(open) = self.slots.try_remove(slot as usize) {
                     self.end(open, ending);
                 }
             }
@@ -261,10 +261,7 @@ impl EpollWorker {
     }
 
     fn on_deadline(&mut self, slot: u32) {
-        let Some(key) = self.slots.key_of(slot) else {
-            return;
-        };
-        let Some(open) = self.slots.find(key) else {
+        let Some(open) = self.slots.get_mut(slot as usize) else {
             return;
         };
         let deadline_ms = self.exchange.deadline_ms(open);
@@ -274,7 +271,7 @@ impl EpollWorker {
             return;
         }
         let next = self.exchange.expire(open);
-        self.settle(key, next);
+        self.settle(slot, next);
     }
 
     /// Closes a connection that is in no slot any more.
@@ -346,15 +343,16 @@ impl EpollWorker {
         let _ = self.epoll.delete(&*self.worker.listener);
         self.worker.listener.stop();
         self.accepting = AcceptState::Ended;
-        for key in self.slots.keys() {
-            self.end_if_idle(key);
+        for slot in self.open_slots() {
+            self.end_if_idle(slot);
         }
     }
 
     /// A request that has arrived is answered; who has sent none is not waited for.
-    fn end_if_idle(&mut self, key: u64) {
+    fn end_if_idle(&mut self, slot: u32) {
         let is_idle = |open: &Open| open.is_idle();
-        let Some(open) = self.slots.find(key).filter(|open| is_idle(open)) else {
+        let open = self.slots.get_mut(slot as usize);
+        let Some(open) = open.filter(|open| is_idle(open)) else {
             return;
         };
         open.is_readable = true;
@@ -362,7 +360,13 @@ impl EpollWorker {
             ExchangeNext::Wait if is_idle(open) => self.exchange.drained(open),
             next => next,
         };
-        self.settle(key, next);
+        self.settle(slot, next);
+    }
+
+    fn open_slots(&self) -> Vec<u32> {
+        // There are fewer descriptors than that in a process (fs.nr_open is a 32-bit number).
+        let slots = self.slots.iter().map(|(slot, _)| slot as u32);
+        slots.collect()
     }
 
     fn reset_all(&mut self) {
@@ -370,11 +374,9 @@ impl EpollWorker {
             self.worker.listener.stop();
             self.accepting = AcceptState::Ended;
         }
-        for key in self.slots.keys() {
-            if let Some(open) = self.slots.remove(key) {
-                self.worker.peers.leave();
-                self.exchange.abort(open, Ending::Drained);
-            }
+        for open in self.slots.drain() {
+            self.worker.peers.leave();
+            self.exchange.abort(open, Ending::Drained);
         }
     }
 }
