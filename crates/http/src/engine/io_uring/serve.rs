@@ -235,9 +235,6 @@ impl Loop {
             (CompletedCall::Received(Ok(buffer)), None) => self.received(slot, buffer),
             (CompletedCall::Ready(Ok(())), None) => self.receive_now(slot),
             (CompletedCall::Sent(Ok(bytes)), None) => self.sent(slot, bytes),
-            (CompletedCall::ShutDown(result), None) if client.acknowledgement.is_some() => {
-                self.asked(slot, result.is_ok());
-            }
             // A peer that has gone is found out by receiving.
             (CompletedCall::ShutDown(_), None) => self.receive(slot),
             (CompletedCall::Unsent(Ok(bytes)), None) if bytes > 0 => {

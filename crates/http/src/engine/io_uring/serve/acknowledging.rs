@@ -5,7 +5,6 @@ use super::{LOOK, Loop};
 use crate::serve::{AcknowledgedBytes, Acknowledgement, Ending};
 use mpps_os::tcp::TcpStream;
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 
 impl Loop {
@@ -31,7 +30,7 @@ impl Loop {
 
     /// A descriptor to look with, because no request shows whether a peer's kernel answers.
     pub(super) fn lent(&mut self, slot: u32, fd: io::Result<OwnedFd>) {
-        let seen = self.seen(fd);
+        let seen = self.seen(fd.map(TcpStream::from));
         // The connection may have gone meanwhile, and another be in its slot.
         let client = self.clients.get_mut(slot as usize);
         if !client.is_some_and(|client| std::mem::take(&mut client.is_asked)) {
@@ -44,8 +43,8 @@ impl Loop {
         }
     }
 
-    fn seen(&mut self, fd: io::Result<OwnedFd>) -> Option<AcknowledgedBytes> {
-        let stream = TcpStream::from(fd.ok()?);
+    fn seen(&mut self, lent: io::Result<TcpStream>) -> Option<AcknowledgedBytes> {
+        let stream = lent.ok()?;
         // Its close is one more.
         self.counters.system_calls += 3;
         let seen = AcknowledgedBytes::of(&stream);
@@ -76,15 +75,12 @@ impl Loop {
             client.acknowledgement = Some(Acknowledgement::new(seen, self.now_ms));
             return self.unacknowledged.push(slot);
         };
-        if !acknowledgement.look(seen, limits, self.now_ms) {
-            client.end(Ending::SendTimeout);
-            return self.close_now(slot);
+        if acknowledgement.look(seen, limits, self.now_ms) {
+            let look_ms = acknowledgement.look_ms(limits);
+            return self.deadlines.arm(slot, look_ms);
         }
-        // Bytes that a lost peer has not acknowledged stay counted (tcp_ioctl, net/ipv4/tcp.c).
-        // Ending the receiving shows whether there is a connection; the peer does not notice it.
-        if let Some(socket) = &client.socket {
-            client.request = Some(self.ring.shutdown(slot, socket, Shutdown::Read));
-        }
+        client.end(Ending::SendTimeout);
+        self.close_now(slot);
     }
 
     /// Asks whether a peer has got everything.
@@ -98,29 +94,21 @@ impl Loop {
         }
     }
 
-    /// As [`Loop::lent`], of a last reply.
+    /// As [`Loop::lent`], of a last reply. Bytes that a lost peer has not acknowledged stay counted
+    /// (tcp_ioctl, net/ipv4/tcp.c).
     pub(super) fn lent_at_end(&mut self, slot: u32, fd: io::Result<OwnedFd>) {
-        match self.seen(fd) {
+        let stream = fd.map(TcpStream::from);
+        let is_lost = |stream: &TcpStream| stream.take_error().is_err();
+        if stream.as_ref().is_ok_and(is_lost)
+            && let Some(client) = self.clients.get_mut(slot as usize)
+        {
+            client.end(Ending::Reset);
+            return self.close_now(slot);
+        }
+        match self.seen(stream) {
             Some(seen) if seen.left > 0 => self.unacknowledged(slot, seen),
             Some(_) => self.close_now(slot),
-            None => self.asked(slot, true),
-        }
-    }
-
-    /// Whether there is a connection at all.
-    pub(super) fn asked(&mut self, slot: u32, is_there: bool) {
-        let Some(client) = self.clients.get_mut(slot as usize) else {
-            return;
-        };
-        match &client.acknowledgement {
-            Some(acknowledgement) if is_there => {
-                let look_ms = acknowledgement.look_ms(&self.worker.limits);
-                self.deadlines.arm(slot, look_ms);
-            }
-            _ => {
-                client.end(Ending::Reset);
-                self.close_now(slot);
-            }
+            None => self.deadlines.arm(slot, self.now_ms),
         }
     }
 
