@@ -366,10 +366,11 @@ fn every_kind_of_failure_has_its_name() {
 
 fn nobody_listens() {
     for engine in engines() {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
-        let report = run(engine, &config(address));
+        // The kernel gives none of these ports to a client (`ip_local_port_range`). Otherwise the client
+        // might get it as its own, and TCP connects the socket to itself.
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let port = (20_000..30_000).find(is_free).unwrap();
+        let report = run(engine, &config(([127, 0, 0, 1], port).into()));
         assert_eq!(report.ledger.connections.failed(Failure::Refused), 40);
         assert_eq!(report.ledger.requests.failed(Failure::Refused), 40);
         assert_eq!(report.latency_us.connect.count, 0);

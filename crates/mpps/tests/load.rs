@@ -25,7 +25,6 @@ fn of_this_file() -> Vec<Trial> {
         waits:
             as_many_requests_as_asked_for,
             kept_connections_are_few,
-            nobody_listens,
             a_server_that_does_not_answer_is_a_failure,
             an_interrupt_ends_it_and_everything_is_told,
             several_addresses_and_threads,
@@ -139,23 +138,6 @@ fn a_rate_is_kept_or_the_rest_is_told() {
         assert!(told["lateness_us_max"].as_f64() >= Some(0.0));
     }
     server.interrupt().fine();
-}
-
-/// The port is below those that the kernel gives to clients (`ip_local_port_range`). Otherwise the
-/// client that connects to it might get it as its own. TCP then connects the socket to itself.
-fn nobody_listens() {
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let port = (20_000..30_000).find(is_free).expect("a free port");
-    let url = format!("http://127.0.0.1:{port}/");
-    for engine in ENGINES {
-        let ended = load(engine, &url, &["--json", "-n", "50", "-c", "5"]);
-        assert_eq!(ended.code(), 1, "{ended:#?}");
-        let told = result(&ended);
-        assert_eq!(
-            told["ledger"]["requests"]["failed"]["refused"], 50,
-            "{ended:#?}"
-        );
-    }
 }
 
 /// From the first request on, or after a few answers: shorter than a request's time-out either way.
