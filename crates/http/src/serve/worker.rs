@@ -1,11 +1,11 @@
 //! The state of one worker thread of a server: everything that an engine needs to serve.
 
-use super::counters::WorkerCounters;
+use super::counters::{Ending, ServeCounters, WorkerCounters};
 use super::peers::Peers;
 use super::phase::{ServePhase, ServeStage};
 use super::responder::Responder;
 use super::site::ServedSite;
-use super::{Close, Limits};
+use super::{Close, Limits, duration_ms};
 use crate::Switches;
 use mpps_os::tcp::AcceptingSocket;
 use mpps_os::wake::Wake;
@@ -60,6 +60,21 @@ impl ServeWorker {
     /// Becomes readable when the stage changes.
     pub(crate) fn wake(&self) -> &Wake {
         self.phase.wake(self.index)
+    }
+
+    /// When a drain that begins now gives up.
+    pub(crate) fn drain_ends_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_add(duration_ms(self.drain_time))
+    }
+
+    /// Descriptors ran out, and the kernel keeps what waits: one connection is taken with the
+    /// `reserve` and closed, so that its client learns of it.
+    pub(crate) fn shed(&self, reserve: &mut Option<Wake>, counters: &mut ServeCounters) {
+        if reserve.take().is_some() && self.listener.accept().is_ok() {
+            counters.accept();
+            counters.end(Ending::NoDescriptor);
+        }
+        *reserve = Wake::new().ok();
     }
 
     /// The maker of replies to requests.

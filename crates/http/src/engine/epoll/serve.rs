@@ -284,19 +284,12 @@ impl EpollWorker {
         }
     }
 
-    /// Descriptors ran out, and the kernel keeps what waits: one connection is taken with the
-    /// reserve and closed, so that its client learns of it, and then nothing for a while. The
-    /// listener is not watched meanwhile: it would be ready all the time.
+    /// Sheds a connection, and takes none for a while. The listener is not watched meanwhile: it would
+    /// be ready all the time.
     fn shed(&mut self) {
         self.exchange.counters.system_calls += 6;
-        if self.reserve.take().is_some()
-            && let Ok(stream) = self.worker.listener.accept()
-        {
-            self.exchange.counters.accept();
-            self.exchange.counters.end(Ending::NoDescriptor);
-            drop(stream);
-        }
-        self.reserve = Wake::new().ok();
+        let counters = &mut self.exchange.counters;
+        self.worker.shed(&mut self.reserve, counters);
         // An unwatched listener need not be deleted.
         let _ = self.epoll.delete(&*self.worker.listener);
         self.accepting = AcceptState::Paused(self.exchange.now_ms + PAUSE_MS);
@@ -334,8 +327,7 @@ impl EpollWorker {
 
     /// Takes what has connected already and nothing more, and closes what is idle.
     fn begin_drain(&mut self) {
-        let drain_ms = u64::try_from(self.worker.drain_time.as_millis()).unwrap_or(u64::MAX);
-        self.drain_ends_ms = self.exchange.now_ms.saturating_add(drain_ms);
+        self.drain_ends_ms = self.worker.drain_ends_ms(self.exchange.now_ms);
         self.exchange.drain();
         // The queue of a listener holds at most as many as there may be connections at a time, or
         // the rest is over the limit anyhow.

@@ -88,9 +88,6 @@ struct Loop {
     drain_ends_ms: u64,
     /// Slots for connections; none without [`Switch::Fds`].
     slots: usize,
-    fds: bool,
-    events: bool,
-    buffers: bool,
 }
 
 /// Serves until the worker's stage says otherwise.
@@ -102,8 +99,8 @@ pub(super) fn run(worker: ServeWorker) -> Result<(), HttpError> {
 
 impl Loop {
     fn new(worker: ServeWorker) -> Result<Self, HttpError> {
-        let has = |switch| worker.switches.has(switch);
-        let (fds, events, buffers) = (has(Switch::Fds), has(Switch::Events), has(Switch::Buffers));
+        let [fds, buffers] =
+            [Switch::Fds, Switch::Buffers].map(|switch| worker.switches.has(switch));
         let slots = worker.limits.connections.saturating_add(SLOTS_SPARE);
         // The kernel allows no more slots than descriptors.
         let descriptors = usize::try_from(limit::allow_descriptors(0)?).unwrap_or(usize::MAX);
@@ -133,9 +130,6 @@ impl Loop {
             ask_at_ms: 0,
             drain_ends_ms: u64::MAX,
             slots: options.slots as usize,
-            fds,
-            events,
-            buffers,
             worker,
         })
     }
@@ -163,6 +157,10 @@ impl Loop {
                 return Ok(());
             }
         }
+    }
+
+    fn has(&self, switch: Switch) -> bool {
+        self.worker.switches.has(switch)
     }
 
     /// How long nothing need be done.
@@ -254,7 +252,7 @@ impl Loop {
 
     /// Waits for bytes, or takes those that are there.
     fn receive(&mut self, slot: u32) {
-        if self.events {
+        if self.has(Switch::Events) {
             return self.receive_now(slot);
         }
         let Some(client) = self.clients.get_mut(slot as usize) else {
@@ -272,7 +270,7 @@ impl Loop {
         let Some(socket) = &client.socket else {
             return;
         };
-        client.request = Some(match self.buffers {
+        client.request = Some(match self.worker.switches.has(Switch::Buffers) {
             true => self.ring.receive(slot, socket),
             false => {
                 let buffer = Buffer::new(RECEIVE_BYTES);
@@ -353,7 +351,7 @@ impl Loop {
         };
         let is_all = reply.is_last_part();
         let length = reply.part.range.len();
-        if self.events
+        if self.worker.switches.has(Switch::Events)
             && reply.last
             && is_all
             && self.worker.close == Close::Server
@@ -555,14 +553,8 @@ impl Loop {
             _ => Forced::Close,
         };
         self.force(slot, ending, forced);
-        self.arm_again(slot);
-    }
-
-    /// A reply that was begun by a time-out has a time of its own.
-    fn arm_again(&mut self, slot: u32) {
-        if self.clients.get_mut(slot as usize).is_some() {
-            self.arm(slot);
-        }
+        // A reply that was begun by a time-out has a time of its own.
+        self.arm(slot);
     }
 }
 

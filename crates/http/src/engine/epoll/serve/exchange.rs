@@ -80,11 +80,7 @@ enum ReplyProgress {
 
 impl Exchange {
     pub(super) fn new(worker: &ServeWorker, now_ms: u64) -> Self {
-        let buffer_bytes = if worker.switches.has(Switch::Buffers) {
-            KEPT_BUFFER_BYTES
-        } else {
-            0
-        };
+        let keeps = worker.switches.has(Switch::Buffers);
         Self {
             counters: ServeCounters::default(),
             now_ms,
@@ -92,22 +88,18 @@ impl Exchange {
             limits: worker.limits.clone(),
             close: worker.close,
             switches: worker.switches,
-            buffer: vec![0; buffer_bytes].into_boxed_slice(),
+            buffer: vec![0; usize::from(keeps) * KEPT_BUFFER_BYTES].into(),
         }
     }
 
     /// A connection that was just accepted.
     pub(super) fn open(&self, stream: TcpStream) -> Open {
-        let buffer_bytes = if self.buffer.is_empty() {
-            OWN_BUFFER_BYTES
-        } else {
-            0
-        };
+        let needs_own = self.buffer.is_empty();
         Open {
             stream,
             connection: Connection::new(self.now_ms),
             outgoing: None,
-            buffer: vec![0; buffer_bytes].into_boxed_slice(),
+            buffer: vec![0; usize::from(needs_own) * OWN_BUFFER_BYTES].into(),
             watched: None,
             is_readable: false,
             is_ended: false,
@@ -219,16 +211,22 @@ impl Exchange {
 
     fn go(&mut self, open: &mut Open, first: ServeStep) -> ExchangeNext {
         let mut step = first;
-        for _ in 0..STEPS {
+        for steps in 1.. {
+            let is_enough = steps > STEPS;
             step = match step {
                 ServeStep::Receive if !open.is_readable => return ExchangeNext::Wait,
+                ServeStep::Receive if is_enough => return ExchangeNext::Again,
                 ServeStep::Receive => match self.receive(open) {
                     Ok(step) => step,
                     Err(next) => return next,
                 },
                 ServeStep::Send(mut reply) => {
                     self.counters.reply(reply.status);
-                    match self.transmit(open, &mut reply) {
+                    let progress = match is_enough {
+                        true => ReplyProgress::Share,
+                        false => self.transmit(open, &mut reply),
+                    };
+                    match progress {
                         ReplyProgress::Whole if reply.last => return self.finish(open),
                         ReplyProgress::Whole => self.sent(open, reply.status),
                         stopped => return self.keep(open, Box::new(reply), &stopped),
@@ -240,24 +238,10 @@ impl Exchange {
                     let _ = open.stream.finish();
                     ServeStep::Receive
                 }
-                ServeStep::Close => return self.end(open),
+                ServeStep::Close => break,
             };
         }
-        match step {
-            ServeStep::Send(reply) => {
-                self.counters.reply(reply.status);
-                open.outgoing = Some(Box::new(reply));
-                ExchangeNext::Again
-            }
-            ServeStep::Receive if !open.is_readable => ExchangeNext::Wait,
-            ServeStep::Receive => ExchangeNext::Again,
-            ServeStep::Shutdown => {
-                self.counters.system_calls += 1;
-                let _ = open.stream.finish();
-                ExchangeNext::Again
-            }
-            ServeStep::Close => self.end(open),
-        }
+        self.end(open)
     }
 
     /// Goes on with a reply that was stopped.

@@ -2,11 +2,11 @@
 //! descriptors have run out.
 
 use super::{ACCEPT, Loop};
+use crate::Switch;
 use crate::engine::io_uring::client::RingClient;
 use crate::serve::{Ending, ServeStage};
 use mpps_os::tcp;
 use mpps_os::uring::{DescriptorKind, RingSocket};
-use mpps_os::wake::Wake;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -22,13 +22,13 @@ impl Loop {
         {
             return;
         }
-        let placement = match self.fds {
+        let placement = match self.has(Switch::Fds) {
             true => DescriptorKind::Chosen,
             false => DescriptorKind::Ordinary,
         };
         let request = self
             .ring
-            .accept(ACCEPT, &self.listener, placement, self.events);
+            .accept(ACCEPT, &self.listener, placement, self.has(Switch::Events));
         self.accept = Some(request);
     }
 
@@ -56,17 +56,8 @@ impl Loop {
         }
     }
 
-    /// Slots or descriptors ran out, and the kernel keeps what waits: one connection is taken with
-    /// the reserve and closed, so that its client learns of it.
     fn shed(&mut self) {
-        if self.reserve.take().is_some()
-            && let Ok(stream) = self.worker.listener.accept()
-        {
-            self.counters.accept();
-            self.counters.end(Ending::NoDescriptor);
-            drop(stream);
-        }
-        self.reserve = Wake::new().ok();
+        self.worker.shed(&mut self.reserve, &mut self.counters);
     }
 
     /// A connection has come.

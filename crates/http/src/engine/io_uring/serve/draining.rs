@@ -28,8 +28,7 @@ impl Loop {
         // Connections that are there are served; no new ones come after that.
         self.accept_the_rest();
         self.worker.listener.stop();
-        let drain_ms = u64::try_from(self.worker.drain_time.as_millis()).unwrap_or(u64::MAX);
-        self.drain_ends_ms = self.now_ms.saturating_add(drain_ms);
+        self.drain_ends_ms = self.worker.drain_ends_ms(self.now_ms);
         self.drain(true);
     }
 
