@@ -77,9 +77,11 @@ impl Responder {
             Method::NotAllowed => return self.heads.note(405, keep, false),
             Method::Unknown => return self.heads.note(501, keep, false),
         }
-        match self.site.body() {
-            Some(_) => self.same_for_all(request, keep),
-            None => self.file(request, keep),
+        match &*self.site {
+            ServedSite::Body(body) => self.ready[keep as usize]
+                .get_or_insert_with(|| Ready::new(&self.heads, body, keep))
+                .reply(request.method),
+            ServedSite::Root(_) => self.file(request, keep),
         }
     }
 
@@ -112,49 +114,44 @@ impl Responder {
         }
     }
 
-    /// The reply of a site that has one body, kept ready.
-    fn same_for_all(&mut self, request: &HttpRequest<'_>, keep: Keep) -> Reply {
-        if self.ready[keep as usize].is_none() {
-            self.ready[keep as usize] = Some(self.make_ready(keep));
-        }
-        let Some(ready) = &self.ready[keep as usize] else {
-            return self.heads.note(500, Keep::No, false);
-        };
-        let (end, body) = match request.method {
-            Method::Get => (ready.bytes.len(), ready.body.clone()),
-            _ => (ready.head_bytes, None),
-        };
-        Reply {
-            part: Chunk {
-                bytes: Arc::clone(&ready.bytes),
-                range: 0..end,
-            },
-            rest: body.map_or(ReplyBody::None, ReplyBody::Memory),
-            last: false,
-            status: 200,
-        }
-    }
-
-    fn make_ready(&self, keep: Keep) -> Ready {
-        let body = self.site.body().cloned().unwrap_or_default();
-        let mut bytes = self.heads.head(200, keep, TEXT, body.len() as u64);
-        let head_bytes = bytes.len();
-        let is_small = body.len() <= ONE_PIECE_BYTES_MAX;
-        if is_small {
-            bytes.extend_from_slice(&body);
-        }
-        Ready {
-            bytes: bytes.into(),
-            head_bytes,
-            body: (!is_small).then(|| Chunk::whole(body)),
-        }
-    }
-
     /// Writes the date anew if its second is over.
     #[inline]
     fn renew_date(&mut self, now_ms: u64) {
         if self.heads.renew_date(now_ms) {
             self.ready = [const { None }; 3];
+        }
+    }
+}
+
+impl Ready {
+    fn new(heads: &Heads, body: &Arc<[u8]>, keep: Keep) -> Self {
+        let mut bytes = heads.head(200, keep, TEXT, body.len() as u64);
+        let head_bytes = bytes.len();
+        let is_small = body.len() <= ONE_PIECE_BYTES_MAX;
+        if is_small {
+            bytes.extend_from_slice(body);
+        }
+        Self {
+            bytes: bytes.into(),
+            head_bytes,
+            body: (!is_small).then(|| Chunk::whole(Arc::clone(body))),
+        }
+    }
+
+    #[inline]
+    fn reply(&self, method: Method) -> Reply {
+        let (end, body) = match method {
+            Method::Get => (self.bytes.len(), self.body.clone()),
+            _ => (self.head_bytes, None),
+        };
+        Reply {
+            part: Chunk {
+                bytes: Arc::clone(&self.bytes),
+                range: 0..end,
+            },
+            rest: body.map_or(ReplyBody::None, ReplyBody::Memory),
+            last: false,
+            status: 200,
         }
     }
 }

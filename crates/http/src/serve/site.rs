@@ -15,13 +15,10 @@ const PATTERN: &[u8] = b"The quick brown fox jumps over the lazy dog. 0123456789
 
 /// The content of a server.
 #[derive(Debug)]
-pub(crate) struct ServedSite {
-    kind: ContentKind,
-}
-
-#[derive(Debug)]
-enum ContentKind {
+pub(crate) enum ServedSite {
+    /// At every path.
     Body(Arc<[u8]>),
+    /// A file for each path.
     Root(Directory),
 }
 
@@ -33,7 +30,7 @@ impl ServedSite {
     /// A size that memory should not be filled with; a directory that cannot be opened; a kernel
     /// without `openat2` (before Linux 5.6), because no path would be safe there.
     pub(crate) fn open(content: &ServedContent) -> Result<Self, HttpError> {
-        let kind = match content {
+        Ok(match content {
             ServedContent::Size(size) if *size > SIZE_BYTES_MAX => {
                 let why = format!("the body lies in memory; at most {SIZE_BYTES_MAX} bytes");
                 return Err(HttpError::invalid("content", size, why));
@@ -46,11 +43,10 @@ impl ServedSite {
                 }
                 let mut body = PATTERN.repeat(size.div_ceil(PATTERN.len()));
                 body.truncate(*size);
-                ContentKind::Body(body.into())
+                Self::Body(body.into())
             }
-            ServedContent::Root(path) => ContentKind::Root(Directory::open(path)?),
-        };
-        Ok(Self { kind })
+            ServedContent::Root(path) => Self::Root(Directory::open(path)?),
+        })
     }
 
     /// Whether the user that the server is now may look for files.
@@ -59,17 +55,9 @@ impl ServedSite {
     ///
     /// That of the kernel.
     pub(crate) fn check(&self) -> Result<(), HttpError> {
-        match &self.kind {
-            ContentKind::Body(_) => Ok(()),
-            ContentKind::Root(root) => Ok(root.may_be_searched()?),
-        }
-    }
-
-    /// The body that is served at every path, if it is of that kind.
-    pub(crate) fn body(&self) -> Option<&Arc<[u8]>> {
-        match &self.kind {
-            ContentKind::Body(body) => Some(body),
-            ContentKind::Root(_) => None,
+        match self {
+            Self::Body(_) => Ok(()),
+            Self::Root(root) => Ok(root.may_be_searched()?),
         }
     }
 
@@ -80,7 +68,7 @@ impl ServedSite {
     ///
     /// The status that says why there is none.
     pub(crate) fn find(&self, path: &str) -> Result<FilePart, u16> {
-        let ContentKind::Root(root) = &self.kind else {
+        let Self::Root(root) = self else {
             return Err(404);
         };
         let file = root.open_below(Path::new(path.trim_start_matches('/')));

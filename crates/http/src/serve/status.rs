@@ -11,7 +11,6 @@ pub(crate) fn reason(status: u16) -> &'static str {
         408 => "Request Timeout",
         414 => "URI Too Long",
         431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
         501 => "Not Implemented",
         503 => "Service Unavailable",
         505 => "HTTP Version Not Supported",
