@@ -150,3 +150,22 @@ fn request_text(config: &LoadConfig, is_last: bool) -> Vec<u8> {
     )
     .into_bytes()
 }
+
+/// A load of four connections without an end, for tests.
+#[cfg(test)]
+fn endless() -> LoadConfig {
+    LoadConfig {
+        target: ([127, 0, 0, 1], 80).into(),
+        url: Url::parse("http://localhost/").unwrap(),
+        connections: 4,
+        rate: None,
+        duration: None,
+        requests: None,
+        requests_per_connection: Some(1),
+        sources: Vec::new(),
+        close: Close::Server,
+        timeout: Duration::from_secs(10),
+        threads: 1,
+        cpus: Vec::new(),
+    }
+}

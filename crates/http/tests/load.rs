@@ -2,9 +2,10 @@
 //!
 //! Plain loopback and no privilege: addresses of 127.0.0.0/8, ports that the kernel chooses.
 
+use crate::serve::scenario::usual;
 use mpps_http::{
-    Close, ENGINES, Engine, EngineSupport, Failure, HttpLoad, Limits, LoadConfig, LoadReport,
-    ServeConfig, ServedContent, Server, Switch, Task, Url,
+    Close, ENGINES, Engine, EngineSupport, Failure, HttpLoad, LoadConfig, LoadReport, Server,
+    Switch, Task, Url,
 };
 use mpps_trial::{Trial, trials};
 use std::io::{Read, Write};
@@ -571,18 +572,10 @@ fn both_ends_agree_about_what_was_asked_and_answered() {
     for engine in engines() {
         for serving in engines() {
             for close in [Close::Server, Close::Client, Close::Rst] {
-                let server = Server::start(&ServeConfig {
-                    address: SocketAddr::from(([127, 0, 0, 1], 0)),
-                    engine: serving,
-                    switches: serving.default_switches().without(Switch::Affinity),
-                    content: ServedContent::Size(1024),
-                    close,
-                    limits: Limits::default(),
-                    workers: 1,
-                    cpus: Vec::new(),
-                    drain_time: LONG,
-                })
-                .unwrap();
+                let switches = serving.default_switches().without(Switch::Affinity);
+                let mut serve = usual(serving, switches);
+                serve.close = close;
+                let server = Server::start(&serve).unwrap();
                 // A RST waits for the client's acknowledgement, which its kernel delays.
                 let requests = if close == Close::Rst { 40 } else { 200 };
                 let config = LoadConfig {

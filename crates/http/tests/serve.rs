@@ -10,7 +10,7 @@ mod conformance;
 mod exhaustion;
 mod hostile;
 mod lifecycle;
-mod scenario;
+pub(crate) mod scenario;
 
 use mpps_http::{ENGINES, Engine, EngineSupport, Switch, Switches, Task};
 use mpps_os::namespace::NetNamespace;

@@ -259,25 +259,16 @@ fn own_cpu_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Close;
-    use crate::load::Url;
+    use crate::load::endless;
 
     #[test]
     fn a_thread_has_addresses_that_no_other_has() {
         let config = |sources: u8| {
             Arc::new(LoadConfig {
-                url: Url::parse("http://localhost/").unwrap(),
-                target: ([127, 0, 0, 1], 80).into(),
                 connections: 2,
-                rate: None,
-                duration: None,
-                requests: None,
-                requests_per_connection: Some(1),
-                sources: (1..=sources).map(|last| [127, 0, 0, last].into()).collect(),
-                close: Close::Server,
-                timeout: Duration::from_secs(1),
                 threads: 2,
-                cpus: Vec::new(),
+                sources: (1..=sources).map(|last| [127, 0, 0, last].into()).collect(),
+                ..endless()
             })
         };
         let (run, live) = (Arc::default(), Arc::default());

@@ -1,10 +1,8 @@
 //! A server whose descriptors run out, in a process of its own that may have few.
 
 use super::client::Client;
-use super::scenario::{PATIENCE, Running, Scenario, anything, check};
-use mpps_http::{
-    Close, Ending, Engine, Limits, ServeConfig, ServedContent, Server, Switch, Switches,
-};
+use super::scenario::{Running, Scenario, anything, check, usual};
+use mpps_http::{Ending, Engine, Server, Switch, Switches};
 use mpps_os::limit::forbid_descriptors;
 use mpps_trial::Failed;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -47,21 +45,8 @@ fn serve_with_few(what: &str) -> Result<(), Failed> {
         .into_iter()
         .filter(|switch| switches.split('+').any(|name| name == switch.to_string()))
         .collect();
-    let server = Server::start(&ServeConfig {
-        address: SocketAddr::from(([127, 0, 0, 1], 0)),
-        engine: Engine::find(engine)?,
-        switches: Switches::of(&switches),
-        content: ServedContent::Size(10),
-        close: Close::Server,
-        limits: Limits {
-            head_time: PATIENCE,
-            idle_time: PATIENCE,
-            ..Limits::default()
-        },
-        workers: 1,
-        cpus: Vec::new(),
-        drain_time: PATIENCE,
-    })?;
+    let config = usual(Engine::find(engine)?, Switches::of(&switches));
+    let server = Server::start(&config)?;
     writeln!(io::stdout(), "{}", server.address())?;
     io::stdin().read_to_end(&mut Vec::new())?;
     server.drain();

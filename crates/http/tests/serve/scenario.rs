@@ -109,7 +109,7 @@ impl Running {
 }
 
 /// A server of a body, with limits that no test meets by accident.
-fn usual(engine: &'static Engine, switches: Switches) -> ServeConfig {
+pub(crate) fn usual(engine: &'static Engine, switches: Switches) -> ServeConfig {
     ServeConfig {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         engine,

@@ -1,36 +1,18 @@
 //! The account of connections, driven without sockets.
 
 use super::*;
-use crate::load::Url;
+use crate::load::endless;
 use proptest::prelude::*;
-use std::time::Duration;
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
 const MISSING: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 const SECOND: u64 = 1_000_000_000;
 
-fn config() -> LoadConfig {
-    LoadConfig {
-        target: ([127, 0, 0, 1], 80).into(),
-        url: Url::parse("http://localhost/").unwrap(),
-        connections: 4,
-        rate: None,
-        duration: None,
-        requests: None,
-        requests_per_connection: Some(1),
-        sources: Vec::new(),
-        close: Close::Server,
-        timeout: Duration::from_secs(10),
-        threads: 1,
-        cpus: Vec::new(),
-    }
-}
-
 fn flights(per_connection: Option<u64>, tickets: Option<u64>, rate: Option<f64>) -> Flights {
     let config = LoadConfig {
         requests_per_connection: per_connection,
-        ..config()
+        ..endless()
     };
     let pace = rate.map(|rate| StartPace::new(rate, 0, 1));
     let tickets = tickets.map(|count| Arc::new(AtomicU64::new(count)));
@@ -77,7 +59,7 @@ fn a_connection_of_one_request_waits_for_the_servers_end() {
 fn a_client_that_closes_first_does_not_wait() {
     let config = LoadConfig {
         close: Close::Client,
-        ..config()
+        ..endless()
     };
     let mut flights = Flights::new(&config, 1, None, None);
     let slot = connect(&mut flights, 0);
