@@ -21,7 +21,7 @@ pub use rehearsal::rehearse;
 pub use counters::{Ending, ServeCounters};
 
 pub(crate) use acknowledgement::{AcknowledgedBytes, Acknowledgement};
-pub(crate) use connection::{Connection, ServeStep, Waits};
+pub(crate) use connection::{Connection, ServeStep};
 pub(crate) use counters::WorkerCounters;
 pub(crate) use deadlines::{Deadlines, TICK_MS, now_ms};
 pub(crate) use peers::Peers;

@@ -64,32 +64,13 @@ pub(crate) enum ServeStep {
     Close,
 }
 
-/// The event that a connection waits for. It ends if that does not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waits {
+enum ConnectionState {
     /// A request's head, or its rest.
     Head,
     /// The next request; nothing of it has come.
     Idle,
     /// The peer, to take a reply.
-    Send,
-    /// The peer, to close after the last reply, as was agreed.
-    Part,
-    /// The peer's FIN, behind ours.
-    End,
-}
-
-impl Waits {
-    /// Whether the last reply is with the peer.
-    pub(crate) fn is_over(self) -> bool {
-        matches!(self, Self::Part | Self::End)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ConnectionState {
-    Head,
-    Idle,
     Send(After),
     /// The last reply is with the peer, who is to close.
     Part,
@@ -254,11 +235,11 @@ impl Connection {
 
     /// How it is counted if its time is over. None if it does not matter, because all was over.
     pub(crate) fn ending_if_late(&self) -> Option<Ending> {
-        match self.waits() {
+        match self.state {
             _ if self.needs_look() => Some(Ending::SendTimeout),
-            Waits::Head => Some(Ending::HeadTimeout),
-            Waits::Idle | Waits::Part => Some(Ending::IdleTimeout),
-            Waits::Send | Waits::End => None,
+            ConnectionState::Head => Some(Ending::HeadTimeout),
+            ConnectionState::Idle | ConnectionState::Part => Some(Ending::IdleTimeout),
+            _ => None,
         }
     }
 
@@ -292,15 +273,17 @@ impl Connection {
         }
     }
 
-    /// The event that it waits for.
-    pub(crate) fn waits(&self) -> Waits {
-        match self.state {
-            ConnectionState::Head => Waits::Head,
-            ConnectionState::Idle => Waits::Idle,
-            ConnectionState::Send(_) => Waits::Send,
-            ConnectionState::Part => Waits::Part,
-            ConnectionState::Linger | ConnectionState::Closed => Waits::End,
-        }
+    /// Whether it waits for its next request and has nothing of it.
+    pub(crate) fn is_between(&self) -> bool {
+        self.state == ConnectionState::Idle
+    }
+
+    /// Whether the last reply is with the peer.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(
+            self.state,
+            ConnectionState::Part | ConnectionState::Linger | ConnectionState::Closed
+        )
     }
 
     /// Whether it can be closed without breaking off anything: no request has begun.

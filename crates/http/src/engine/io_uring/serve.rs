@@ -23,7 +23,7 @@ mod draining;
 use super::client::{Forced, RingClient};
 use crate::serve::{
     AcknowledgedBytes, Chunk, Close, Deadlines, Ending, Reply, Responder, ServeCounters,
-    ServeStage, ServeStep, ServeWorker, TICK_MS, Waits, now_ms,
+    ServeStage, ServeStep, ServeWorker, TICK_MS, now_ms,
 };
 use crate::{HttpError, Switch};
 use mpps_os::limit;
@@ -288,7 +288,7 @@ impl Loop {
         let step = match bytes {
             [] => {
                 // A client that was to close after the last reply has kept the agreement.
-                let is_agreed = client.connection.waits().is_over();
+                let is_agreed = client.connection.is_over();
                 client.end(if is_agreed {
                     Ending::Done
                 } else {
@@ -310,7 +310,7 @@ impl Loop {
             ServeStep::Receive => {
                 self.arm(slot);
                 self.receive(slot);
-                let is_idle = |client: &mut RingClient| client.connection.waits() == Waits::Idle;
+                let is_idle = |client: &mut RingClient| client.connection.is_between();
                 if self.stage != ServeStage::Running
                     && self.clients.get_mut(slot as usize).is_some_and(is_idle)
                 {

@@ -177,7 +177,7 @@ fn each_way_to_close_has_its_steps() {
     let reply = client.reply(GET_CLOSE);
     assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
     assert!(matches!(client.sent(), ServeStep::Receive));
-    assert_eq!(client.connection.waits(), Waits::Part);
+    assert_eq!(client.connection.state, ConnectionState::Part);
     assert!(client.look(0, 0));
     assert_eq!(client.deadline_ms(), 200);
     assert!(
@@ -306,8 +306,8 @@ fn a_wrong_head_leaves_nothing_behind() {
 fn deadlines_follow_what_is_waited_for() {
     let mut talk = Talk::new(Close::Server);
     assert_eq!(
-        (talk.deadline_ms(), talk.connection.waits()),
-        (100, Waits::Head)
+        (talk.deadline_ms(), talk.connection.state),
+        (100, ConnectionState::Head)
     );
     talk.connection.receive(&GET[..3], &mut talk.responder, 50);
     assert_eq!(
@@ -317,8 +317,8 @@ fn deadlines_follow_what_is_waited_for() {
     );
     talk.connection.receive(&GET[3..], &mut talk.responder, 60);
     assert_eq!(
-        (talk.deadline_ms(), talk.connection.waits()),
-        (60 + TICK_MS, Waits::Send),
+        (talk.deadline_ms(), talk.connection.state),
+        (60 + TICK_MS, ConnectionState::Send(After::Request)),
         "then its peer is looked at"
     );
     talk.connection.progress(70);
@@ -335,8 +335,8 @@ fn deadlines_follow_what_is_waited_for() {
     talk.connection.progress(70);
     talk.connection.sent(&mut talk.responder, 80);
     assert_eq!(
-        (talk.deadline_ms(), talk.connection.waits()),
-        (80 + TICK_MS, Waits::Idle),
+        (talk.deadline_ms(), talk.connection.state),
+        (80 + TICK_MS, ConnectionState::Idle),
         "the peer is looked at once more"
     );
     assert!(talk.look(0, 80 + TICK_MS));
@@ -345,8 +345,8 @@ fn deadlines_follow_what_is_waited_for() {
     assert_eq!(talk.deadline_ms(), 280, "an empty line is no request");
     talk.connection.receive(&GET[..3], &mut talk.responder, 100);
     assert_eq!(
-        (talk.deadline_ms(), talk.connection.waits()),
-        (200, Waits::Head)
+        (talk.deadline_ms(), talk.connection.state),
+        (200, ConnectionState::Head)
     );
     talk.connection
         .receive(&GET[3..4], &mut talk.responder, 190);

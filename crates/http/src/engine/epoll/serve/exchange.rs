@@ -2,7 +2,7 @@
 
 use crate::serve::{
     AcknowledgedBytes, Acknowledgement, Close, Connection, Ending, Limits, Reply, Responder,
-    ServeCounters, ServeStep, ServeWorker, Waits,
+    ServeCounters, ServeStep, ServeWorker,
 };
 use crate::{Switch, Switches};
 use mpps_os::epoll::{Epoll, Interest, ReadyDescriptor};
@@ -123,7 +123,9 @@ impl Exchange {
             Some(reply) => self.send(open, reply),
             None => self.go(open, ServeStep::Receive),
         };
-        if next == ExchangeNext::Wait && self.responder.is_draining() && open.waits() == Waits::Idle
+        if next == ExchangeNext::Wait
+            && self.responder.is_draining()
+            && open.connection.is_between()
         {
             // Its reply had begun before the drain, and did not say that it was the last.
             return self.drained(open);
@@ -278,7 +280,7 @@ impl Exchange {
             _ if open.ending == Ending::HeadTimeout => Ending::HeadTimeout,
             // A refused request has its answer, which must not be overtaken by a RST.
             ServeStep::Shutdown if status >= 400 => Ending::Refused,
-            _ if open.connection.waits().is_over() => Ending::Done,
+            _ if open.connection.is_over() => Ending::Done,
             _ => Ending::Client,
         };
         // In a drain, a connection is read once more before it is closed as idle.
@@ -413,10 +415,6 @@ impl Open {
     pub(super) fn note(&mut self, event: ReadyDescriptor) {
         self.is_readable |= event.is_readable();
         self.is_ended |= event.is_ended();
-    }
-
-    pub(super) fn waits(&self) -> Waits {
-        self.connection.waits()
     }
 
     pub(super) fn is_idle(&self) -> bool {
