@@ -212,13 +212,8 @@ fn a_part_of_any_request_is_a_part() {
 #[derive(Debug)]
 enum Plain {
     Part,
-    Whole {
-        method: String,
-        target: String,
-        keep_alive: bool,
-        content: RequestContent,
-        head_bytes: usize,
-    },
+    /// Method, target, whether to keep it alive, content, bytes of the head.
+    Whole(Method, String, bool, RequestContent, usize),
     /// Any of these is right.
     Refused(Vec<u16>),
 }
@@ -283,13 +278,8 @@ fn plainly(bytes: &[u8]) -> Plain {
     if !faults.is_empty() {
         return Plain::Refused(faults);
     }
-    Plain::Whole {
-        method: String::from_utf8_lossy(method).into_owned(),
-        target: target.to_owned(),
-        keep_alive,
-        content,
-        head_bytes,
-    }
+    let method = Method::of(&String::from_utf8_lossy(method));
+    Plain::Whole(method, target.to_owned(), keep_alive, content, head_bytes)
 }
 
 fn plain_fields(lines: &[&[u8]], faults: &mut Vec<u16>) -> Vec<(String, Vec<u8>)> {
@@ -428,22 +418,21 @@ fn agree(bytes: &[u8]) -> Result<(), TestCaseError> {
             prop_assert!(faults.contains(&status), "{status} is none of {faults:?}");
         }
         (
-            Plain::Whole {
-                method,
-                target,
-                keep_alive,
-                content,
-                head_bytes,
-            },
+            Plain::Whole(method, target, keep_alive, content, bytes),
             Parsed::Whole {
                 request,
-                head_bytes: bytes,
+                head_bytes,
             },
         ) => {
-            prop_assert_eq!(bytes, head_bytes);
-            prop_assert_eq!(request.method, Method::of(&method));
-            prop_assert_eq!(request.keep_alive, keep_alive);
-            prop_assert_eq!(request.content, content);
+            prop_assert_eq!(
+                (
+                    request.method,
+                    request.keep_alive,
+                    request.content,
+                    head_bytes
+                ),
+                (method, keep_alive, content, bytes)
+            );
             let is_file = matches!(request.method, Method::Get | Method::Head);
             let local = target.split('?').next().unwrap_or("");
             let is_end = local.ends_with(request.path) || request.path == "/";
