@@ -12,6 +12,7 @@ mod run;
 mod serve;
 mod server;
 mod switch;
+mod thread_counts;
 mod threads;
 
 pub use engine::{Advice, ENGINES, Engine, EngineSupport, Task};

@@ -21,7 +21,7 @@ pub use url::Url;
 
 pub(crate) use connections::{LoadStep, NextRequest};
 pub(crate) use failure::errno;
-pub(crate) use worker::{LoadCounts, LoadRun, LoadWorker};
+pub(crate) use worker::{LoadRun, LoadWorker};
 
 use crate::{Close, HttpError};
 use schemars::JsonSchema;

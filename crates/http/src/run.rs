@@ -1,6 +1,7 @@
 //! A load on its threads.
 
-use crate::load::{LoadConfig, LoadCounts, LoadProgress, LoadReport, LoadRun, LoadWorker};
+use crate::load::{LoadConfig, LoadProgress, LoadReport, LoadRun, LoadWorker};
+use crate::thread_counts::ThreadCounts;
 use crate::threads::{join, spawn};
 use crate::{Engine, HttpError, Task};
 use mpps_os::clock::monotonic_ns;
@@ -35,7 +36,8 @@ impl HttpLoad {
         let config = Arc::new(config.clone());
         let tickets = config.requests.map(|count| Arc::new(AtomicU64::new(count)));
         let run = Arc::new(LoadRun::default());
-        let lives: Vec<Arc<LoadCounts>> = (0..config.threads).map(|_| Arc::default()).collect();
+        let lives: Vec<Arc<ThreadCounts<LoadProgress>>> =
+            (0..config.threads).map(|_| Arc::default()).collect();
         let mut threads = Vec::new();
         for (index, live) in lives.iter().enumerate() {
             let worker = LoadWorker::new(&config, index, tickets.clone(), &run, live);
@@ -64,7 +66,7 @@ impl HttpLoad {
                 elapsed: Duration::from_nanos(monotonic_ns().saturating_sub(start_ns)),
                 ..LoadProgress::default()
             };
-            lives.iter().for_each(|live| live.add_to(&mut now));
+            lives.iter().for_each(|live| now += live.look());
             progress(&now);
         }
         join(threads)?;

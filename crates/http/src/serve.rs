@@ -22,7 +22,6 @@ pub use counters::{Ending, ServeCounters};
 
 pub(crate) use acknowledgement::{AcknowledgedBytes, Acknowledgement};
 pub(crate) use connection::{Connection, ServeStep};
-pub(crate) use counters::WorkerCounters;
 pub(crate) use deadlines::{Deadlines, TICK_MS, now_ms};
 pub(crate) use peers::Peers;
 pub(crate) use phase::{ServePhase, ServeStage};

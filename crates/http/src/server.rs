@@ -2,8 +2,9 @@
 
 use crate::serve::{
     Close, Limits, Peers, ServeCounters, ServePhase, ServeStage, ServeWorker, ServedContent,
-    ServedSite, WorkerCounters,
+    ServedSite,
 };
+use crate::thread_counts::ThreadCounts;
 use crate::threads::{ServeThread, join, spawn};
 use crate::{Advice, Engine, HttpError, Switch, Switches, Task};
 use mpps_os::tcp::{self, AcceptingSocket, ListenOptions};
@@ -52,7 +53,7 @@ pub struct Server {
     address: SocketAddr,
     granted: Granted,
     phase: Arc<ServePhase>,
-    counters: Arc<[Arc<WorkerCounters>]>,
+    counters: Arc<[Arc<ThreadCounts<ServeCounters>>]>,
     threads: Vec<ServeThread>,
 }
 
@@ -226,7 +227,7 @@ impl Opened {
         let site = Arc::new(site);
         let phase = Arc::new(ServePhase::new(config.workers)?);
         let peers = Arc::new(Peers::new(config.limits.connections));
-        let counters: Arc<[Arc<WorkerCounters>]> =
+        let counters: Arc<[Arc<ThreadCounts<ServeCounters>>]> =
             (0..config.workers).map(|_| Arc::default()).collect();
         let (started, starts) = sync_channel(config.workers);
         let mut server = Server {
@@ -386,7 +387,7 @@ impl Drop for OtherWorkers {
     }
 }
 
-fn sum(counters: &[Arc<WorkerCounters>]) -> ServeCounters {
+fn sum(counters: &[Arc<ThreadCounts<ServeCounters>>]) -> ServeCounters {
     let mut sum = ServeCounters::default();
     for worker in counters {
         sum += worker.look();

@@ -5,6 +5,7 @@ use super::{Failure, Latency, LoadAccount, LoadConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 /// The names of the classes of status, in the order of [`LoadTally::statuses`].
@@ -105,6 +106,15 @@ pub struct LoadProgress {
     pub requests_completed: u64,
     /// Requests that failed.
     pub requests_failed: u64,
+}
+
+impl AddAssign for LoadProgress {
+    fn add_assign(&mut self, other: Self) {
+        self.elapsed += other.elapsed;
+        self.connections_completed += other.connections_completed;
+        self.requests_completed += other.requests_completed;
+        self.requests_failed += other.requests_failed;
+    }
 }
 
 impl LoadLedger {

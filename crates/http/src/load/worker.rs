@@ -5,6 +5,7 @@ use super::pace::StartPace;
 use super::report::LoadProgress;
 use super::tally::LoadTally;
 use super::{LoadAccount, LoadConfig, request_text};
+use crate::thread_counts::ThreadCounts;
 use mpps_os::clock::monotonic_ns;
 use mpps_os::sched;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +30,7 @@ pub(crate) struct LoadWorker {
     first_source: usize,
     next_source: usize,
     run: Arc<LoadRun>,
-    live: Arc<LoadCounts>,
+    live: Arc<ThreadCounts<LoadProgress>>,
     end_ns: u64,
     cpu_ns: u64,
 }
@@ -53,14 +54,6 @@ struct Gate {
     finished: Vec<(u64, LoadTally, usize)>,
 }
 
-/// A thread's counts as others see them.
-#[derive(Debug, Default)]
-pub(crate) struct LoadCounts {
-    connections_completed: AtomicU64,
-    requests_completed: AtomicU64,
-    requests_failed: AtomicU64,
-}
-
 impl LoadWorker {
     /// The `index`th thread of a run.
     pub(crate) fn new(
@@ -68,7 +61,7 @@ impl LoadWorker {
         index: usize,
         tickets: Option<Arc<AtomicU64>>,
         run: &Arc<LoadRun>,
-        live: &Arc<LoadCounts>,
+        live: &Arc<ThreadCounts<LoadProgress>>,
     ) -> Self {
         let threads = config.threads;
         let more = usize::from(index < config.connections % threads);
@@ -173,11 +166,13 @@ impl LoadWorker {
     }
 
     fn publish(&self) {
-        let (live, tally) = (&self.live, &self.flights.tally);
-        let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
-        set(&live.connections_completed, tally.connections.completed);
-        set(&live.requests_completed, tally.requests.completed);
-        set(&live.requests_failed, tally.requests.failed_total());
+        let tally = &self.flights.tally;
+        self.live.publish(LoadProgress {
+            elapsed: Duration::ZERO,
+            connections_completed: tally.connections.completed,
+            requests_completed: tally.requests.completed,
+            requests_failed: tally.requests.failed_total(),
+        });
     }
 }
 
@@ -238,16 +233,6 @@ impl LoadRun {
         let time = time.unwrap_or(Duration::from_secs(3600));
         let waited = self.changed.wait_timeout(gate, time);
         waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-impl LoadCounts {
-    /// Adds this thread's counts.
-    pub(crate) fn add_to(&self, progress: &mut LoadProgress) {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        progress.connections_completed += read(&self.connections_completed);
-        progress.requests_completed += read(&self.requests_completed);
-        progress.requests_failed += read(&self.requests_failed);
     }
 }
 

@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::AddAssign;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How a connection ended.
 #[derive(
@@ -133,35 +132,6 @@ impl AddAssign for ServeCounters {
     }
 }
 
-/// The counters of one worker as others see them: the worker counts in a plain value of its own
-/// and publishes it once for each batch of events, whole, so that the sum holds at every look.
-#[derive(Debug, Default)]
-pub(crate) struct WorkerCounters {
-    published: Mutex<ServeCounters>,
-}
-
-impl WorkerCounters {
-    /// Publishes the counts and the number of open connections. That number is counted separately:
-    /// it would be no check on the others if it followed from them.
-    pub(crate) fn publish(&self, counters: &ServeCounters, open: usize) {
-        *self.lock() = ServeCounters {
-            open: open as u64,
-            ..*counters
-        };
-    }
-
-    pub(crate) fn look(&self) -> ServeCounters {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ServeCounters> {
-        // A value copied as a whole is valid even if a thread panicked.
-        self.published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,9 +154,7 @@ mod tests {
             counters.accept();
             counters.end(ending);
         }
-        let worker = WorkerCounters::default();
-        worker.publish(&counters, Ending::ALL.len());
-        let counters = worker.look();
+        counters.open = Ending::ALL.len() as u64;
         assert_eq!(counters.accepted, counters.closed() + counters.open);
         let mut sum = counters;
         sum += counters;

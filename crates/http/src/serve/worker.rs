@@ -1,12 +1,13 @@
 //! The state of one worker thread of a server: everything that an engine needs to serve.
 
-use super::counters::{Ending, ServeCounters, WorkerCounters};
+use super::counters::{Ending, ServeCounters};
 use super::peers::Peers;
 use super::phase::{ServePhase, ServeStage};
 use super::responder::Responder;
 use super::site::ServedSite;
 use super::{Close, Limits, duration_ms};
 use crate::Switches;
+use crate::thread_counts::ThreadCounts;
 use mpps_os::tcp::AcceptingSocket;
 use mpps_os::wake::Wake;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) struct ServeWorker {
     /// The content.
     pub(crate) site: Arc<ServedSite>,
     /// Where its counters are published, once for each batch.
-    pub(crate) counters: Arc<WorkerCounters>,
+    pub(crate) counters: Arc<ThreadCounts<ServeCounters>>,
     /// The stage of the server; see [`ServeWorker::wake`].
     pub(crate) phase: Arc<ServePhase>,
     /// The limits on who may connect.
@@ -50,6 +51,13 @@ impl ServeWorker {
             // The other end is gone if another worker has failed; the phase soon shows that.
             let _ = started.send(());
         }
+    }
+
+    /// Publishes the counts and the number of open connections. That number is counted separately: it
+    /// would be no check on the others if it followed from them.
+    pub(crate) fn publish(&self, counters: &ServeCounters, open: usize) {
+        let open = open as u64;
+        self.counters.publish(ServeCounters { open, ..*counters });
     }
 
     /// The present stage.

@@ -151,7 +151,7 @@ impl EpollWorker {
             self.reset_all();
         }
         let open = self.slots.len();
-        self.worker.counters.publish(&self.exchange.counters, open);
+        self.worker.publish(&self.exchange.counters, open);
     }
 
     fn is_over(&self) -> bool {

@@ -152,7 +152,7 @@ impl Loop {
             self.expire();
             self.counters.system_calls = self.ring.calls();
             let open = self.clients.len();
-            self.worker.counters.publish(&self.counters, open);
+            self.worker.publish(&self.counters, open);
             if self.stage != ServeStage::Running && self.is_over() {
                 return Ok(());
             }
