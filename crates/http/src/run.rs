@@ -73,8 +73,11 @@ impl HttpLoad {
         let (granted, end_ns, tally, by_thread) = run.results();
         let elapsed = Duration::from_nanos(end_ns.saturating_sub(start_ns.unwrap_or(end_ns)));
         let is_open = config.rate.is_some();
-        let report = LoadReport::new(engine.name, granted, elapsed, &tally, is_open);
+        let mut report = LoadReport::new(engine.name, granted, elapsed, &tally, is_open);
+        if by_thread.len() > 1 {
+            report.by_thread = by_thread;
+        }
         let left = tickets.map_or(0, |left| left.load(Ordering::Relaxed));
-        Ok(report.by_threads(by_thread).with_unmade(&config, left))
+        Ok(report.with_unmade(&config, left))
     }
 }

@@ -12,7 +12,6 @@ mod reply;
 mod request;
 mod responder;
 mod site;
-mod status;
 mod worker;
 
 #[doc(hidden)]

@@ -189,16 +189,6 @@ impl LoadReport {
         report
     }
 
-    /// Adds the account of each thread, if there are several.
-    pub(crate) fn by_threads(mut self, ledgers: Vec<LoadAccount>) -> Self {
-        self.by_thread = if ledgers.len() > 1 {
-            ledgers
-        } else {
-            Vec::new()
-        };
-        self
-    }
-
     /// Adds a note if the time was over while `left` of the requests had not been made.
     pub(crate) fn with_unmade(mut self, config: &LoadConfig, left: u64) -> Self {
         let note = unmade(config.requests, left, config.duration, self.seconds);

@@ -98,12 +98,8 @@ impl Acknowledgement {
     pub(crate) fn of_wait(since_ms: u64, wait_ms: u64) -> Self {
         let first_ms = (wait_ms / FIRST_OF).max(TICK_MS);
         Self {
-            left: usize::MAX,
-            acknowledged: 0,
-            moved_ms: since_ms,
-            answered_ms: since_ms,
             look_ms: since_ms.saturating_add(first_ms),
-            pause_ms: TICK_MS,
+            ..Self::new(AcknowledgedBytes::left(usize::MAX), since_ms)
         }
     }
 

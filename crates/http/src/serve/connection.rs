@@ -139,7 +139,7 @@ impl Connection {
         self.waiting.extend_from_slice(bytes);
         // Only the end of a line can make a difference. So a head that comes byte by byte is read
         // once for each line. The number of lines is limited.
-        let is_full = self.waiting.len() >= responder.head_bytes_max();
+        let is_full = self.waiting.len() >= responder.head_bytes_max;
         if !is_full && !bytes.contains(&b'\n') {
             return ServeStep::Receive;
         }
@@ -306,7 +306,7 @@ impl Connection {
         self.waiting = Vec::new();
         let reply = responder.refuse(408, now_ms);
         // The rest of the request may still come.
-        self.send(reply, After::Linger, responder.close(), now_ms)
+        self.send(reply, After::Linger, responder.close, now_ms)
     }
 
     /// Makes of some bytes what can be made of them: how many are done with, and the step.
@@ -319,7 +319,7 @@ impl Connection {
         if rest.is_empty() {
             return (start, ServeStep::Receive);
         }
-        match request::parse(rest, responder.head_bytes_max()) {
+        match request::parse(rest, responder.head_bytes_max) {
             Parsed::Part => {
                 if self.state == ConnectionState::Idle {
                     self.state = ConnectionState::Head;
@@ -331,7 +331,7 @@ impl Connection {
                 let reply = responder.refuse(status, now_ms);
                 (
                     bytes.len(),
-                    self.send(reply, After::Linger, responder.close(), now_ms),
+                    self.send(reply, After::Linger, responder.close, now_ms),
                 )
             }
             Parsed::Whole {
@@ -360,8 +360,8 @@ impl Connection {
             }
             _ => false,
         };
-        let keeps = request.keep_alive && content_ends && !responder.is_draining();
-        let after = match responder.close() {
+        let keeps = request.keep_alive && content_ends && !responder.is_draining;
+        let after = match responder.close {
             _ if keeps => After::Request,
             _ if !content_ends => After::Linger,
             Close::Client => After::Part,
@@ -373,7 +373,7 @@ impl Connection {
             Close::Server | Close::Rst => After::Close,
         };
         let reply = responder.answer(request, keeps, now_ms);
-        self.send(reply, after, responder.close(), now_ms)
+        self.send(reply, after, responder.close, now_ms)
     }
 
     fn send(&mut self, mut reply: Reply, after: After, close: Close, now_ms: u64) -> ServeStep {

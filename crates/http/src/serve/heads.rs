@@ -1,7 +1,6 @@
 //! The heads of replies, with the date, and the texts of those that say what the matter is.
 
 use super::reply::{Keep, Reply};
-use super::status;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The media type of what this server makes up.
@@ -21,7 +20,7 @@ pub(super) struct Heads {
 impl Heads {
     /// A short text that says what the matter is.
     pub(super) fn note(&self, status: u16, keep: Keep, is_head: bool) -> Reply {
-        let text = format!("{status} {}\n", status::reason(status));
+        let text = format!("{status} {}\n", reason(status));
         let mut bytes = self.head(status, keep, TEXT, text.len() as u64);
         if !is_head {
             bytes.extend_from_slice(text.as_bytes());
@@ -40,7 +39,7 @@ impl Heads {
             405 => "Allow: GET, HEAD\r\n",
             _ => "",
         };
-        let (reason, date) = (status::reason(status), &self.date);
+        let (reason, date) = (reason(status), &self.date);
         let head = format!(
             "HTTP/1.1 {status} {reason}\r\nDate: {date}\r\n{connection}\
              Content-Type: {media_type}\r\nContent-Length: {length}\r\n{allow}\r\n"
@@ -66,6 +65,24 @@ impl Heads {
             UNIX_EPOCH + Duration::from_secs(since.as_secs().min(SECONDS_MAX)),
         );
         self.date_ends_ms = now_ms + 1_000 - u64::from(since.subsec_millis());
+    }
+}
+
+/// The reason phrase of a status that this server sends (RFC 9110, section 15).
+pub(super) fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        414 => "URI Too Long",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "",
     }
 }
 

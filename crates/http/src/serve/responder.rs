@@ -14,9 +14,12 @@ const ONE_PIECE_BYTES_MAX: usize = 256 << 10;
 /// Answers requests; one for each worker.
 pub(crate) struct Responder {
     site: Arc<ServedSite>,
-    head_bytes_max: usize,
-    close: Close,
-    is_draining: bool,
+    /// Largest head of a request.
+    pub(crate) head_bytes_max: usize,
+    /// The side that closes.
+    pub(crate) close: Close,
+    /// Whether every reply is the last of its connection.
+    pub(crate) is_draining: bool,
     heads: Heads,
     /// Replies that do not depend on the request, one for each [`Keep`], until the date changes.
     ready: [Option<Ready>; 3],
@@ -41,26 +44,6 @@ impl Responder {
             heads: Heads::default(),
             ready: [const { None }; 3],
         }
-    }
-
-    /// From now on every reply is the last of its connection.
-    pub(crate) fn drain(&mut self) {
-        self.is_draining = true;
-    }
-
-    /// Whether every reply is the last of its connection.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining
-    }
-
-    /// The side that closes.
-    pub(crate) fn close(&self) -> Close {
-        self.close
-    }
-
-    /// Largest head of a request.
-    pub(crate) fn head_bytes_max(&self) -> usize {
-        self.head_bytes_max
     }
 
     /// The reply to a request.

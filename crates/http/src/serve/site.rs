@@ -4,6 +4,7 @@ use super::ServedContent;
 use super::reply::FilePart;
 use crate::HttpError;
 use mpps_os::file::{self, Directory};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl ServedSite {
     }
 
     /// Looks for the file of a request's path, which is taken as it was sent. The kernel keeps it
-    /// below the root (`RESOLVE_BENEATH`).
+    /// below the root (`RESOLVE_BENEATH`): a file outside counts as absent.
     ///
     /// # Errors
     ///
@@ -72,21 +73,16 @@ impl ServedSite {
             return Err(404);
         };
         let file = root.open_below(Path::new(path.trim_start_matches('/')));
-        let file = file.map_err(|error| status_of(&error))?;
+        let file = file.map_err(|error| match error.source.kind() {
+            _ if file::is_absent(&error) => 404u16,
+            ErrorKind::PermissionDenied => 403,
+            _ => 503,
+        })?;
         match file.metadata() {
             Ok(metadata) if metadata.is_file() => Ok(FilePart::whole(file, metadata.len())),
             Ok(_) => Err(404),
             Err(_) => Err(503),
         }
-    }
-}
-
-/// The status for a file that could not be opened. A file outside the root counts as absent.
-fn status_of(error: &mpps_os::CallError) -> u16 {
-    match error.source.kind() {
-        _ if file::is_absent(error) => 404,
-        std::io::ErrorKind::PermissionDenied => 403,
-        _ => 503,
     }
 }
 

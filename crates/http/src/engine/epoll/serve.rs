@@ -328,7 +328,7 @@ impl EpollWorker {
     /// Takes what has connected already and nothing more, and closes what is idle.
     fn begin_drain(&mut self) {
         self.drain_ends_ms = self.worker.drain_ends_ms(self.exchange.now_ms);
-        self.exchange.drain();
+        self.exchange.responder.is_draining = true;
         // The queue of a listener holds at most as many as there may be connections at a time, or
         // the rest is over the limit anyhow.
         self.accept(self.worker.limits.connections);

@@ -207,12 +207,12 @@ fn a_drain_makes_every_reply_the_last() {
     let mut talk = Talk::new(Close::Server);
     talk.reply(GET);
     talk.sent();
-    talk.responder.drain();
+    talk.responder.is_draining = true;
     let reply = talk.reply(GET);
     assert!(!reply.last && text(&reply).contains("\r\nConnection: close\r\n"));
     assert!(matches!(talk.sent(), ServeStep::Shutdown));
     let mut asks = Talk::new(Close::Server);
-    asks.responder.drain();
+    asks.responder.is_draining = true;
     assert!(asks.reply(GET_CLOSE).last);
 }
 

@@ -103,7 +103,7 @@ fn other_methods_are_named_what_they_are() {
         let refusal = responder.refuse(status, 0);
         let line = format!(
             "HTTP/1.1 {status} {}\r\n",
-            crate::serve::status::reason(status)
+            crate::serve::heads::reason(status)
         );
         assert!(text(&refusal).starts_with(&line) && !line.contains(" \r"));
         assert!(text(&refusal).contains("\r\nConnection: close\r\n"));

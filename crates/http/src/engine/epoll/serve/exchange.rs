@@ -27,7 +27,7 @@ const SHARE_BYTES: usize = 2 << 20;
 pub(super) struct Exchange {
     pub(super) counters: ServeCounters,
     pub(super) now_ms: u64,
-    responder: Responder,
+    pub(super) responder: Responder,
     limits: Limits,
     close: Close,
     switches: Switches,
@@ -109,11 +109,6 @@ impl Exchange {
         }
     }
 
-    /// From now on every reply is the last of its connection.
-    pub(super) fn drain(&mut self) {
-        self.responder.drain();
-    }
-
     /// Takes a connection as far as it goes without waiting.
     pub(super) fn drive(&mut self, open: &mut Open) -> ExchangeNext {
         if open.acknowledgement.is_some() {
@@ -123,9 +118,7 @@ impl Exchange {
             Some(reply) => self.send(open, reply),
             None => self.go(open, ServeStep::Receive),
         };
-        if next == ExchangeNext::Wait
-            && self.responder.is_draining()
-            && open.connection.is_between()
+        if next == ExchangeNext::Wait && self.responder.is_draining && open.connection.is_between()
         {
             // Its reply had begun before the drain, and did not say that it was the last.
             return self.drained(open);
@@ -284,7 +277,7 @@ impl Exchange {
             _ => Ending::Client,
         };
         // In a drain, a connection is read once more before it is closed as idle.
-        open.is_readable |= self.responder.is_draining();
+        open.is_readable |= self.responder.is_draining;
         step
     }
 

@@ -24,7 +24,7 @@ impl Loop {
         if let Some(accept) = self.accept {
             self.ring.cancel(accept);
         }
-        self.responder.drain();
+        self.responder.is_draining = true;
         // Connections that are there are served; no new ones come after that.
         self.accept_the_rest();
         self.worker.listener.stop();
