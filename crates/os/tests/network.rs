@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             the_way_to_a_neighbour_is_known,
             a_neighbour_is_asked_for,
             a_queue_tells_its_drops,
+            a_link_carries_no_more_than_its_rate,
             namespaces_differ,
             a_namespace_can_be_opened_again,
             a_panic_passes_through_a_namespace,
@@ -104,6 +105,45 @@ fn a_queue_tells_its_drops() -> Result<(), Failed> {
         // IPv6 may have a word to say meanwhile.
         check(dropped()? >= before + 10, "drops are missing")
     })?
+}
+
+/// Thirty times a burst goes to the link in one go; without a rate all of it leaves.
+fn a_link_carries_no_more_than_its_rate() -> Result<(), Failed> {
+    let (rate, burst) = (1_000_000, 10_000);
+    for limited in [true, false] {
+        let ((near, here), (far, there)) = hosts()?;
+        let far_links = far.run(link::list)??;
+        let hardware = far_links.into_iter().find(|link| link.name == "far");
+        let hardware = hardware.ok_or("no link")?.address;
+        near.run(|| -> Result<(), Failed> {
+            let index = link::index("near")?;
+            neighbour::add_permanent(index, there, &hardware)?;
+            // Before that the kernel drops what is sent (linkwatch).
+            while !link::is_operational(index)? {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let sysfs = Sysfs::mount()?;
+            let sent = || -> Result<u64, Failed> {
+                Ok(sysfs.read("class/net/near/statistics/tx_bytes")?.parse()?)
+            };
+            if limited {
+                qdisc::limit_rate(index, rate, burst, 10 << 20)?;
+            }
+            let (before, began) = (sent()?, std::time::Instant::now());
+            let sender = UdpSocket::bind((here, 0))?;
+            for _ in 0..300 {
+                sender.send_to(&[0; 1000], (there, 9))?;
+            }
+            let bytes = sent()? - before;
+            let most = f64::from(burst) + rate as f64 * began.elapsed().as_secs_f64();
+            let is_so = match limited {
+                true => bytes > 0 && bytes as f64 <= most,
+                false => bytes >= 300 * 1042,
+            };
+            check(is_so, &format!("{bytes} of at most {most}, {limited}"))
+        })??;
+    }
+    Ok(())
 }
 
 fn namespaces_differ() -> Result<(), Failed> {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 
 use super::NetlinkSocket;
 use crate::CallResult;
@@ -21,11 +21,11 @@ use crate::CallResult;
 /// disciplines (`CONFIG_NET_SCHED`).
 pub fn set_first_in_first_out(index: u32, queues: u16) -> CallResult<()> {
     if queues == 1 {
-        return set(index, TcHandle::ROOT, "pfifo");
+        return set(index, TcHandle::ROOT, "pfifo", Vec::new());
     }
-    set(index, TcHandle::ROOT, "mq")?;
+    set(index, TcHandle::ROOT, "mq", Vec::new())?;
     for minor in 1..=queues {
-        set(index, TcHandle { major: MQ, minor }, "pfifo")?;
+        set(index, TcHandle { major: MQ, minor }, "pfifo", Vec::new())?;
     }
     Ok(())
 }
@@ -40,10 +40,37 @@ const MQ: u16 = 1;
 ///
 /// As [`set_first_in_first_out`].
 pub fn set_black_hole(index: u32) -> CallResult<()> {
-    set(index, TcHandle::ROOT, "blackhole")
+    set(index, TcHandle::ROOT, "blackhole", Vec::new())
 }
 
-fn set(index: u32, parent: TcHandle, kind: &str) -> CallResult<()> {
+/// Limits an interface to `rate` bytes per second, with `burst` bytes at once (`tc-tbf(8)`): of all
+/// queues together, and of frames with their Ethernet headers. Up to `waiting` bytes wait; more are
+/// dropped.
+///
+/// # Errors
+///
+/// As [`set_first_in_first_out`]; `ENOENT` also in a kernel without tbf (`CONFIG_NET_SCH_TBF`).
+pub fn limit_rate(index: u32, rate: u64, burst: u32, waiting: u32) -> CallResult<()> {
+    // include/uapi/linux/pkt_sched.h: `TCA_TBF_PARMS`, `TCA_TBF_RATE64`, `TCA_TBF_BURST`, and struct
+    // tc_tbf_qopt. That has two struct tc_ratespec, the second for no peak rate, and three words. The
+    // kernel computes times by itself for the link layer Ethernet (`tbf_change`, net/sched/sch_tbf.c).
+    let [parms, rate64, burst_bytes] = [1, 4, 6];
+    const ETHERNET: u8 = 1;
+    let mut parameters = [0; 36];
+    parameters[1] = ETHERNET;
+    let rate_32 = u32::try_from(rate).unwrap_or(u32::MAX);
+    parameters[8..12].copy_from_slice(&rate_32.to_ne_bytes());
+    parameters[24..28].copy_from_slice(&waiting.to_ne_bytes());
+    let options = [
+        (parms, parameters.to_vec()),
+        (rate64, rate.to_ne_bytes().to_vec()),
+        (burst_bytes, burst.to_ne_bytes().to_vec()),
+    ];
+    let options = options.map(|(kind, value)| TcOption::Other(DefaultNla::new(kind, value)));
+    set(index, TcHandle::ROOT, "tbf", options.into())
+}
+
+fn set(index: u32, parent: TcHandle, kind: &str, options: Vec<TcOption>) -> CallResult<()> {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(index).unwrap_or(i32::MAX);
     message.header.parent = parent;
@@ -54,6 +81,9 @@ fn set(index: u32, parent: TcHandle, kind: &str) -> CallResult<()> {
         };
     }
     message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+    if !options.is_empty() {
+        message.attributes.push(TcAttribute::Options(options));
+    }
     let object = format!("interface {index}");
     NetlinkSocket::open("rtnetlink RTM_NEWQDISC", &object)?.change(
         RouteNetlinkMessage::NewQueueDiscipline(message),
