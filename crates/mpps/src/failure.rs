@@ -216,6 +216,9 @@ fn remedy(refusal: &Refusal, rights: &Rights) -> Option<String> {
             "a container sees {object} read-only: set it on the host, or start the container with \
              --privileged"
         ),
+        (2, "rtnetlink RTM_NEWQDISC") => "this kernel lacks that queue discipline \
+            (CONFIG_NET_SCHED, CONFIG_NET_SCH_TBF), or may not load it: modprobe sch_tbf"
+            .to_owned(),
         (19, "join multicast group") => "name an interface: --join GROUP%IF".to_owned(),
         (19, _) => no_interface(object),
         (12 | 105, _) => shortage_remedy(refusal).to_owned(),
@@ -432,6 +435,12 @@ mod tests {
                 "{said}"
             );
         }
+    }
+
+    #[test]
+    fn a_missing_queue_discipline_is_named() {
+        let said = said("rtnetlink RTM_NEWQDISC", "interface 2", 2, &USER);
+        assert!(said.contains("modprobe sch_tbf"), "{said}");
     }
 
     #[test]

@@ -81,6 +81,18 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The rate of a link in bits per second, with a unit as `tc` writes it: `100mbit`, `2.5gbit`.
+pub(crate) fn link_rate(text: &str) -> Result<u64, String> {
+    let units = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)];
+    let rate = units.iter().find_map(|(unit, bits)| {
+        let number: f64 = text.trim().strip_suffix(unit)?.trim().parse().ok()?;
+        Some(number * bits)
+    });
+    rate.filter(|rate| (1e6..=1e12).contains(rate))
+        .map(|rate| rate as u64)
+        .ok_or_else(|| format!("`{text}` is not a rate from 1mbit to 1tbit, such as 100mbit"))
+}
+
 /// A share below all, as per cent or as a number: `0.5%`, `0.005`, `0`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (number, whole) = match text.trim().strip_suffix('%') {
@@ -257,6 +269,17 @@ mod tests {
         assert_eq!(seconds("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(seconds("50us"), Ok(Duration::from_micros(50)));
         assert_eq!(seconds("50µs"), Ok(Duration::from_micros(50)));
+    }
+
+    #[test]
+    fn a_link_has_a_rate_with_a_unit() {
+        assert_eq!(link_rate("100mbit"), Ok(100_000_000));
+        assert_eq!(link_rate("2.5gbit"), Ok(2_500_000_000));
+        for wrong in [
+            "100", "0mbit", "999kbit", "2tbit", "-1gbit", "NaNgbit", "1gbps",
+        ] {
+            assert!(link_rate(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

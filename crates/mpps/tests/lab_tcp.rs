@@ -21,7 +21,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             what_the_ladder_does_not_have_is_refused;
         waits(Need::Root):
             our_servers_are_measured_and_add_up,
-            packaged_servers_are_measured_or_skipped_by_name;
+            packaged_servers_are_measured_or_skipped_by_name,
+            a_rate_of_the_link_bounds_a_run;
         waits(Need::Root):
             a_rate_is_measured_at_both_loads_and_the_best_is_that_of_the_rest,
             without_the_option_the_machine_keeps_its_setting,
@@ -93,6 +94,8 @@ fn what_the_ladder_does_not_have_is_refused() {
         (&["lab", "--connections", "7"], "--connections"),
         (&["lab", "--moderation", "50us"], "--moderation"),
         (&["lab", "--skb-defer"], "--skb-defer"),
+        (&["lab", "--link-rate", "1gbit"], "--link-rate"),
+        (&["lab", "tcp", "--link-rate", "5"], "from 1mbit to 1tbit"),
         (&["lab", "tcp", "--skb-defer", "--quick"], "--skb-defer"),
         (&["lab", "tcp", "--skb-defer", "--only", "1"], "--skb-defer"),
         (&["lab", "tcp", "--moderation", "0"], "--moderation"),
@@ -132,6 +135,58 @@ fn our_servers_are_measured_and_add_up() {
     }
     let page = fs::read_to_string(directory.path().join("lab-tcp.html")).expect("it was written");
     assert!(page.trim_end().ends_with("</html>"));
+}
+
+/// A run with a rate carries no more than that and a burst, and is limited by it. A run without one
+/// carries more.
+fn a_rate_of_the_link_bounds_a_run() {
+    const RATE: u64 = 20_000_000;
+    for arguments in [&["--link-rate", "20mbit"][..], &[]] {
+        let directory = directory();
+        let common = [
+            "--only=3/mpps/events/16k",
+            "--connections=32",
+            "--seconds=300ms",
+        ];
+        let arguments = [&common[..], &["--repeat=1"], arguments].concat();
+        let ended = lab(&directory, &arguments).fine();
+        let result = result(&directory);
+        assert!(result.complete && result.balances());
+        accounted_for(&result.cells[0]);
+        let figures = result.cells[0].figures.as_ref().expect("figures");
+        let is_limited = result.link_rate_bits.is_some();
+        let mbit = figures.throughput_mbit_median;
+        assert_eq!(mbit < RATE as f64 / 1e6, is_limited, "{figures:?}");
+        assert_eq!(
+            figures.limited_by == "link, of 20 Mbit/s",
+            is_limited,
+            "{figures:?}"
+        );
+        if is_limited {
+            assert_eq!(result.link_rate_bits, Some(RATE));
+            // A burst is 4096 bytes.
+            let bytes = 16_384.0
+                * result.cells[0]
+                    .ledger
+                    .as_ref()
+                    .expect("a ledger")
+                    .account
+                    .completed as f64;
+            let seconds = bytes * 8.0 / 1e6 / mbit;
+            let most = 1.0 + 4096.0 * 8.0 / (RATE as f64 * seconds);
+            assert!(figures.link_share <= Some(most), "{most}: {figures:?}");
+        }
+        let page =
+            fs::read_to_string(directory.path().join("lab-tcp.html")).expect("it was written");
+        for said in [page, ended.out] {
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(
+                said.contains("link carries 20 Mbit/s at most"),
+                is_limited,
+                "{said}"
+            );
+        }
+    }
 }
 
 /// The only fixed rate of the first experiment is the best, so that the second has it; the low load

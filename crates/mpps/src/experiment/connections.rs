@@ -9,6 +9,7 @@ mod best;
 mod cell_runs;
 mod cpu_split;
 pub(crate) mod document;
+mod link_rate;
 mod load;
 mod paper_2014;
 mod plan;
@@ -20,4 +21,5 @@ mod stage;
 
 pub(crate) use cell_runs::{CellSchedule, run};
 pub(crate) use cpu_split::Deal;
+pub(crate) use link_rate::LinkRate;
 pub(crate) use plan::{CellChoice, PlannedCell, cells};

@@ -95,6 +95,10 @@ pub(crate) struct TcpLadderArgs {
     /// Set the connections in flight [default: 256 per CPU of the server]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) connections: Option<u64>,
+    /// Limit each direction of the link to RATE, such as 100mbit or 1gbit, Ethernet headers included
+    /// [default: no limit]
+    #[arg(long, value_name = "RATE", value_parser = value::link_rate)]
+    pub(crate) link_rate: Option<u64>,
     /// Set the time between interrupts of the server's queues in experiments 2 and 3, from step
     /// moderation on. A plain number means microseconds [default: the fixed time with most connections
     /// per second in experiment 1; 500us if it does not run]

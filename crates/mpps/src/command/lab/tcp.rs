@@ -4,7 +4,8 @@ use super::CommandEnding;
 use super::args::TcpLadderArgs;
 use crate::command::ended;
 use crate::experiment::connections::{
-    CellChoice, CellSchedule, Deal, PlannedCell, cells, document::document, run as run_cells,
+    CellChoice, CellSchedule, Deal, LinkRate, PlannedCell, cells, document::document,
+    run as run_cells,
 };
 use crate::output::{self, OutputStream};
 use crate::signal::EndSignal;
@@ -124,7 +125,16 @@ fn measure(
     let usual = (CONNECTIONS * deal.servers.len() as u64).min(CONNECTIONS_MAX);
     let connections = args.connections.unwrap_or(usual);
     let schedule = schedule(args);
-    let ran = run_cells(cells, deal, connections, skb_defer, schedule, &session);
+    let link_rate = args.link_rate.map(LinkRate);
+    let ran = run_cells(
+        cells,
+        deal,
+        connections,
+        link_rate,
+        skb_defer,
+        schedule,
+        &session,
+    );
     session.interrupt.release();
     let (result, back) = ran?;
     let document = document(&result, &session.files());

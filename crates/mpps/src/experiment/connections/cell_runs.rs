@@ -2,6 +2,7 @@
 
 use super::best::best;
 use super::cpu_split::Deal;
+use super::link_rate::LinkRate;
 use super::plan::PlannedCell;
 use super::result::{ConnectionLedger, ServerFacts, TcpCell, TcpLabBody, TcpLabResult};
 use super::sample::{CPU_METHOD, CellSample};
@@ -28,7 +29,8 @@ pub(crate) struct CellSchedule {
     pub(crate) repeats: usize,
 }
 
-/// Measures all cells on these CPUs with this many connections in flight. `skb_defer` switches off
+/// Measures all cells on these CPUs with this many connections in flight, over a link of that rate.
+/// `skb_defer` switches off
 /// the kernel's reuse of packet buffers, if that is allowed. Also returns whether the settings of
 /// this machine were restored.
 ///
@@ -38,12 +40,13 @@ pub(crate) fn run(
     cells: Vec<PlannedCell>,
     deal: &Deal,
     connections: u64,
+    link_rate: Option<LinkRate>,
     skb_defer: Option<SkbDefer>,
     schedule: CellSchedule,
     session: &Session,
 ) -> Result<(TcpLabResult, Result<()>)> {
     skb_defer.as_ref().map_or(Ok(()), ConnectionLab::rehearse)?;
-    let stage = ConnectionLab::new(deal, connections, &cells, skb_defer)?;
+    let stage = ConnectionLab::new(deal, connections, link_rate, &cells, skb_defer)?;
     // Between runs, this process and its children stay off the server's CPUs.
     sched::pin_current(&deal.loads)?;
     let cases = cells.into_iter().map(|cell| case(&stage, cell));
@@ -67,6 +70,7 @@ pub(crate) fn run(
             .collect(),
         server_cpus: deal.servers.clone(),
         load_cpus: deal.loads.clone(),
+        link_rate_bits: link_rate.map(|rate| rate.0),
         servers: servers(&cases),
         cells: rows(&stage, &cases),
     };

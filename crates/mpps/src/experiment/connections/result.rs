@@ -29,6 +29,11 @@ pub struct TcpLabBody {
     /// The load's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub load_cpus: Vec<usize>,
+    /// Bits per second that each direction of the link carried at most, Ethernet headers included;
+    /// absent if it was not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub link_rate_bits: Option<u64>,
     /// The cells in the order of the experiments.
     pub cells: Vec<TcpCell>,
 }
@@ -168,13 +173,16 @@ pub struct TcpFigures {
     /// Busy share of the load's CPUs, 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub load_cpu_busy_median: f64,
-    /// The bottleneck: the server's CPUs, the load's, or neither.
+    /// The bottleneck: the link, the server's CPUs, the load's, or none of them.
     pub limited_by: String,
     /// Share of the packets to the server that its queues' threads took from the ring, 0 to 1; the
     /// rest came by the backlog of the CPU that sent them.
     pub server_ring_share: Option<f64>,
     /// The same of the packets to the load.
     pub load_ring_share: Option<f64>,
+    /// Share of `link_rate_bits` that the server's end of the link sent; a burst may make it more than 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_share: Option<f64>,
 }
 
 /// Where every connection of a cell went, with further counts.

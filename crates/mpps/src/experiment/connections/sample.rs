@@ -13,7 +13,8 @@ use mpps_http::{Failure, LoadReport};
 use mpps_lab::LabHost;
 use std::time::Duration;
 
-/// A CPU is full from this share of its time on. It is not full at the edges of the run.
+/// A CPU is full from this share of its time on, and a link of its rate. It is not full at the edges
+/// of the run.
 const FULL: f64 = 0.9;
 
 /// The fewest connections that give a median, for a run at less than full load.
@@ -34,6 +35,7 @@ pub(super) struct CellSample {
     load_busy: f64,
     server_ring_share: Option<f64>,
     load_ring_share: Option<f64>,
+    link_share: Option<f64>,
     pub(super) ledger: ConnectionLedger,
     pub(super) notes: Vec<String>,
 }
@@ -135,6 +137,10 @@ impl ConnectionLab {
             load_busy: busy_share(&busy, &self.deal.loads),
             server_ring_share: self.ring_share(&served, server_link),
             load_ring_share: self.ring_share(&sent, load_link),
+            link_share: served.link(server_link).and_then(|link| {
+                let rate = self.link_rate?;
+                Some(rate.share(link.tx_bytes, load.seconds))
+            }),
             ledger: ledger(load, &sent, &served),
             notes,
         }
@@ -154,6 +160,7 @@ impl ConnectionLab {
         let cpu = of(|sample| sample.own_us + sample.softirq_us);
         let server_busy = middle(|sample| sample.server_busy)?;
         let load_busy = middle(|sample| sample.load_busy)?;
+        let link_share = some(|sample| sample.link_share);
         Some(TcpFigures {
             cps_median,
             cps_samples,
@@ -168,12 +175,13 @@ impl ConnectionLab {
             latency_p50_us_samples: each(|sample| sample.latency_us[0]),
             limited_by: match cell.load_share {
                 Some(_) => "the rate that was offered".to_owned(),
-                None => self.limited_by(server_busy, load_busy),
+                None => self.limited_by(server_busy, load_busy, link_share),
             },
             server_cpu_busy_median: server_busy,
             load_cpu_busy_median: load_busy,
             server_ring_share: some(|sample| sample.server_ring_share),
             load_ring_share: some(|sample| sample.load_ring_share),
+            link_share,
         })
     }
 
@@ -187,7 +195,10 @@ impl ConnectionLab {
         (self.has_threads() && all > 0).then(|| polled as f64 / all as f64)
     }
 
-    fn limited_by(&self, server: f64, load: f64) -> String {
+    fn limited_by(&self, server: f64, load: f64, link: Option<f64>) -> String {
+        if let Some(rate) = self.link_rate.filter(|_| link >= Some(FULL)) {
+            return format!("link, of {rate}");
+        }
         let [server_cpus, load_cpus] = [on(&self.deal.servers), on(&self.deal.loads)];
         match (server >= FULL, load >= FULL) {
             (true, true) => format!("both, server {server_cpus} and load {load_cpus}"),

@@ -1,6 +1,7 @@
 //! The lab that runs the cells: a server's host and a load's host, each with CPUs of its own.
 
 use super::cpu_split::Deal;
+use super::link_rate::LinkRate;
 use super::plan::PlannedCell;
 use super::process_tree::numbers;
 use super::server::{RunningServer, Setup};
@@ -34,6 +35,7 @@ pub(crate) struct ConnectionLab {
     unthreaded: Option<String>,
     pub(super) deal: Deal,
     pub(super) connections: u64,
+    pub(super) link_rate: Option<LinkRate>,
     /// The kernel threads that take over soft interrupts of the server's CPUs.
     ksoftirqd: Vec<u32>,
     /// Sizes of the bodies that are served.
@@ -62,6 +64,7 @@ impl ConnectionLab {
     pub(crate) fn new(
         deal: &Deal,
         connections: u64,
+        link_rate: Option<LinkRate>,
         cells: &[PlannedCell],
         skb_defer: Option<SkbDefer>,
     ) -> Result<Self> {
@@ -89,6 +92,7 @@ impl ConnectionLab {
                 ..config
             })?;
         }
+        link_rate.map_or(Ok(()), |rate| rate.apply(&lab))?;
         for (host, settings) in [
             (lab.sender(), LOAD_SETTINGS),
             (lab.receiver(), SERVER_SETTINGS),
@@ -106,6 +110,7 @@ impl ConnectionLab {
             unthreaded,
             deal: deal.clone(),
             connections,
+            link_rate,
             bodies: bodies.into_iter().collect(),
             moderation: Mutable::new(None),
             full_cps: RefCell::default(),
@@ -130,6 +135,7 @@ impl ConnectionLab {
                     .join(", ")
             ),
         ];
+        notes.extend(self.link_rate.map(LinkRate::note));
         if let Some(why) = &self.unthreaded {
             notes.push(format!(
                 "soft interrupts of the same CPUs take the packets (RPS), since the queues have no \
