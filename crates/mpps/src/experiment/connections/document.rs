@@ -2,7 +2,9 @@
 //!
 //! It is built from a [`TcpLabResult`] only. A report has no figure that the result file lacks.
 
+mod by_body;
 mod like_for_like;
+mod paper;
 #[cfg(test)]
 mod tests;
 mod trade_off;
@@ -46,10 +48,16 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
         if let Some(first) = same.first() {
             blocks.push(Block::heading(first.heading()));
             blocks.push(Block::on_page(first.charts()));
+            blocks.push(Block::on_page(paper::chart(first)));
             blocks.push(first.table().into());
         }
         if same.len() > 1 {
-            blocks.extend(side_by_side(&same[..same.len().min(BODIES_MAX)]));
+            let same = &same[..same.len().min(BODIES_MAX)];
+            blocks.push(Block::on_page([by_body::curves(
+                same,
+                result.link_rate_bits,
+            )]));
+            blocks.extend(by_body::tables(same));
         }
         if let Some(more @ 1..) = same.len().checked_sub(BODIES_MAX) {
             blocks.push(Block::note(format!("{more} larger bodies are not shown")));
@@ -120,15 +128,6 @@ fn columns() -> Vec<(Column, Show)> {
         }),
     ]
 }
-
-/// The figures of each server that have a table of their own, with a column for each size of body.
-const BY_BODY: [(&str, Show); 3] = [
-    ("connections per second", |own, _| rate(own.cps_median)),
-    ("server CPU per connection, µs", |own, _| us(cpu(own))),
-    ("throughput of bodies, Mbit/s", |own, _| {
-        rate(own.throughput_mbit_median)
-    }),
-];
 
 impl<'a> CellGroup<'a> {
     fn all(result: &'a TcpLabResult) -> Vec<Self> {
@@ -297,40 +296,6 @@ fn first_word(words: &str) -> &str {
 /// The server and the step of a cell.
 fn named(cell: &TcpCell) -> [&str; 2] {
     [&cell.server, &cell.step]
-}
-
-/// The figures of [`BY_BODY`], a column for each body.
-fn side_by_side(groups: &[&CellGroup<'_>]) -> Vec<Block> {
-    let cells = groups.iter().map(|group| {
-        let cells = group.measured();
-        firsts(cells.map(|(cell, figures, base)| ((figures, base), named(cell))))
-    });
-    let bodies: Vec<_> = cells.collect();
-    let blocks = BY_BODY.into_iter().flat_map(|(what, show)| {
-        let columns = groups
-            .iter()
-            .zip(1..)
-            .map(|(group, priority)| Column::figure(body(group.body_bytes), 7).priority(priority));
-        let first = Column::words("server, step", 16).grow(10);
-        let rows = groups[0].measured().map(|(cell, ..)| {
-            let shown = bodies.iter().map(|cells| match cells.get(&named(cell)) {
-                Some((figures, base)) => show(figures, *base),
-                None => "-".to_owned(),
-            });
-            let name = [named(cell).join(" ")].into_iter();
-            Row::new(name.chain(shown).map(Into::into))
-        });
-        [
-            Block::heading(format!(
-                "Experiment {}, by body: {what}",
-                groups[0].experiment
-            )),
-            Table::new([first].into_iter().chain(columns))
-                .rows(rows)
-                .into(),
-        ]
-    });
-    blocks.collect()
 }
 
 /// The gain from the kernel's reuse of packet buffers, for each server measured with and without

@@ -18,15 +18,16 @@ pub(super) enum Rate {
     Adaptive,
 }
 
-/// The paper's settings, with what its first experiment says of each.
-pub(super) const MODERATION: [(Rate, Option<&str>); 8] = [
-    (Rate::PerSecond(1_000), Some("+15 % over adaptive")),
+/// The paper's settings, with the connections per second of its first experiment, where it says them:
+/// as a ratio to those of the adaptive setting.
+pub(super) const MODERATION: [(Rate, Option<f64>); 8] = [
+    (Rate::PerSecond(1_000), Some(1.15)),
     (Rate::PerSecond(1_900), None),
     (Rate::PerSecond(4_000), None),
     (Rate::PerSecond(10_000), None),
     (Rate::PerSecond(19_000), None),
-    (Rate::PerSecond(400_000), Some("-16 % against adaptive")),
-    (Rate::Off, Some("-21 % against adaptive")),
+    (Rate::PerSecond(400_000), Some(0.84)),
+    (Rate::Off, Some(0.79)),
     (Rate::Adaptive, None),
 ];
 
@@ -51,26 +52,31 @@ impl fmt::Display for Rate {
     }
 }
 
-/// The paper's gain of a step over the one before.
-pub(super) fn step(switch: Switch) -> &'static str {
+/// The paper's gain of a step over the one before, as a ratio of connections per second.
+pub(super) fn step(switch: Switch) -> f64 {
     match switch {
-        Switch::Affinity => "+6 %",
-        Switch::Moderation => "+15 %",
-        Switch::Buffers => "+5 %",
-        Switch::Fds => "+7 %",
-        Switch::Events => "+6 %",
+        Switch::Affinity => 1.06,
+        Switch::Moderation => 1.15,
+        Switch::Buffers => 1.05,
+        Switch::Fds => 1.07,
+        Switch::Events => 1.06,
     }
 }
 
 /// The paper's gain of all five together, for a server like this one.
-pub(super) fn all(server: &str) -> Option<&'static str> {
+pub(super) fn all(server: &str) -> Option<f64> {
     if server.starts_with("mpps") {
-        Some("+40 % all five")
+        Some(1.40)
     } else if server == "lighttpd" {
-        Some("+36 % all five, in a changed kernel")
+        Some(1.36)
     } else if server.starts_with("apache") {
-        Some("+20 % all five, in a changed kernel")
+        Some(1.20)
     } else {
         None
     }
+}
+
+/// A ratio as the paper writes it: `+15 %`.
+pub(super) fn percent(ratio: f64) -> String {
+    format!("{:+.0} %", (ratio - 1.0) * 100.0)
 }

@@ -1,6 +1,6 @@
 //! Which cells there are: experiments, servers, steps and body sizes.
 
-use super::paper_2014::{self, Rate};
+use super::paper_2014::{self, Rate, percent};
 use super::result::TcpCell;
 use super::server::{MeasuredServer, SERVERS};
 use mpps_http::{Switch, Switches};
@@ -177,7 +177,10 @@ fn moderation_sweep(choice: &CellChoice) -> Vec<PlannedCell> {
                 cell.row.adaptive = rate == Rate::Adaptive;
                 cell.row.load_share = share;
                 if cell.row.is_sweep() {
-                    cell.row.paper = says.map(str::to_owned);
+                    cell.row.paper = says.map(|ratio| {
+                        let beside = if ratio > 1.0 { "over" } else { "against" };
+                        format!("{} {beside} adaptive", percent(ratio))
+                    });
                 }
                 cells.push(cell);
             }
@@ -194,7 +197,7 @@ fn reuse(choice: &CellChoice) -> Vec<PlannedCell> {
         let switches = [Switch::Moderation, Switch::Fds, Switch::Events];
         let mut steps = cumulative(2, server, &switches, choice);
         for (cell, switch) in steps.iter_mut().zip(switches).skip(1) {
-            cell.row.paper = Some(paper_2014::step(switch).to_owned());
+            cell.row.paper = Some(percent(paper_2014::step(switch)));
         }
         cells.extend(steps);
         cells.extend(skb_reuse(server, choice));
@@ -233,13 +236,15 @@ fn steps(
         cells.push(PlannedCell::new(3, server, "base", Switches::NONE, choice));
         let mut steps = cumulative(3, server, &Switch::ALL, choice);
         for (cell, switch) in steps.iter_mut().zip(Switch::ALL) {
+            let own = percent(paper_2014::step(switch));
             let all = paper_2014::all(server.name);
+            let all = all.map(|all| format!("{} all five", percent(all)));
             cell.row.paper = match (server.is_ours(), switch, all) {
-                (true, Switch::Events, Some(all)) => {
-                    Some(format!("{}; {all}", paper_2014::step(switch)))
+                (true, Switch::Events, Some(all)) => Some(format!("{own}; {all}")),
+                (true, ..) => Some(own),
+                (false, Switch::Moderation, all) => {
+                    all.map(|all| format!("{all}, in a changed kernel"))
                 }
-                (true, ..) => Some(paper_2014::step(switch).to_owned()),
-                (false, Switch::Moderation, all) => all.map(str::to_owned),
                 (false, ..) => None,
             };
         }

@@ -1,7 +1,7 @@
 //! Checks the report of the experiments.
 
 use super::*;
-use mpps_http::Failure;
+use mpps_http::{Failure, Switch};
 use mpps_report::{Terminal, page};
 
 /// A made-up run with everything that a report has to cope with.
@@ -129,6 +129,88 @@ fn the_summary_names_every_other_server_that_ran() {
     }
     result.cells.retain(|cell| !cell.server.starts_with("mpps"));
     assert!(like_for_like::claims(&result).is_empty());
+}
+
+/// The names and the figures of a chart's bars.
+fn bars(result: &TcpLabResult, experiment: u8) -> Vec<String> {
+    let groups = CellGroup::all(result).into_iter();
+    let mut groups = groups.filter(|group| group.experiment == experiment);
+    let blocks = paper::chart(&groups.next().expect("it was measured"));
+    let bars = blocks.into_iter().find_map(|block| match block {
+        Block::Bars(bars) => Some(bars.bars),
+        _ => None,
+    });
+    let bar = |bar: ChartBar| {
+        let figure = bar.outcome.expect("it has figures").figure;
+        format!("{} {figure}", bar.name.words())
+    };
+    bars.into_iter().flatten().map(bar).collect()
+}
+
+#[test]
+fn the_papers_gains_stand_beside_ours_where_both_have_the_step() {
+    let mut result = fixture();
+    let own = |result: &TcpLabResult, experiment| {
+        let all = bars(result, experiment);
+        let pairs = all.chunks(2).map(|two| two.join(", "));
+        pairs
+            .filter(|two| two.starts_with("mpps"))
+            .collect::<Vec<_>>()
+    };
+    let third = own(&result, 3);
+    for pair in [
+        "mpps: moderation after affinity 1.05x, the paper 1.15x",
+        "mpps: fds after buffers 1.04x, the paper 1.07x",
+        // Without fds, the step before it counts, and there are no five.
+        "mpps-epoll: events after buffers 1.09x, the paper 1.06x",
+        "mpps: all five 1.25x, the paper 1.40x",
+    ] {
+        assert!(third.iter().any(|one| one == pair), "{pair}: {third:#?}");
+    }
+    assert_eq!(third.len(), 4 + 5 + 1, "{third:#?}");
+    // A setting compares with the adaptive one only.
+    assert!(own(&result, 1).is_empty());
+    for cell in &mut result.cells[..2] {
+        cell.switches.push(Switch::Events);
+    }
+    let first = result.cells[0].clone();
+    result.cells.push(TcpCell {
+        step: "adaptive".to_owned(),
+        moderation_us: None,
+        adaptive: true,
+        ..first
+    });
+    assert_eq!(
+        own(&result, 1),
+        [
+            "mpps-epoll: 1000 per s against adaptive 1.00x, the paper 1.15x",
+            "mpps-epoll: off against adaptive 1.00x, the paper 0.79x",
+        ]
+    );
+    assert!(page(&document(&result, &[])).contains("here and in the 2014 paper"));
+}
+
+#[test]
+fn a_servers_figures_are_drawn_against_the_body_with_the_link_if_it_has_a_rate() {
+    let result = fixture();
+    let groups = CellGroup::all(&result);
+    let third = groups.iter().filter(|group| group.experiment == 3);
+    let third: Vec<&CellGroup<'_>> = third.collect();
+    for (rate, links) in [(None, 0), (Some(1_000_000_000), 3)] {
+        let Block::Curves(curves) = by_body::curves(&third, rate) else {
+            panic!("they are drawings");
+        };
+        let names: Vec<String> = curves.iter().map(|curve| curve.title.words()).collect();
+        assert!(
+            names.contains(&"mpps: Mbit/s of bodies".to_owned()),
+            "{names:?}"
+        );
+        assert_eq!(names.len(), 2 * 3, "{names:?}");
+        let lines = curves.iter().flat_map(|curve| &curve.lines);
+        let points: Vec<_> = lines.clone().map(|line| line.points.len()).collect();
+        assert!(points.iter().all(|points| *points == 2), "{points:?}");
+        assert_eq!(lines.filter(|line| line.name == "the link").count(), links);
+    }
 }
 
 #[test]
