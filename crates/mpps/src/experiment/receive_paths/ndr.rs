@@ -363,11 +363,10 @@ impl Hunt {
         let (began, mut correction) = (Instant::now(), 1.0);
         while let Some(trial) = search.next() {
             let left = self.limit.saturating_sub(began.elapsed());
+            let limit = Quantity::Seconds(self.limit.as_secs_f64());
+            let at_limit = format!("the search was ended at its limit of {limit}");
             if left.is_zero() {
-                let limit = Quantity::Seconds(self.limit.as_secs_f64());
-                found
-                    .notes
-                    .push(format!("the search was ended after {limit}"));
+                found.notes.push(at_limit);
                 break;
             }
             let load = Quantity::Mpps(trial.pps / 1e6);
@@ -385,6 +384,11 @@ impl Hunt {
                     last = sample;
                 }
                 Err(error) if found.trials.is_empty() => return Err(error),
+                // It had no more time than that.
+                Err(_) if began.elapsed() >= self.limit => {
+                    found.notes.push(at_limit);
+                    break;
+                }
                 Err(error) => {
                     let (done, why) = (found.trials.len(), failure::explain(&error));
                     found
@@ -467,7 +471,9 @@ fn rate(row: &NdrRow) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::ensure;
     use mpps_host::{Ledger, Loss, Scope};
+    use std::cell::Cell;
 
     /// A run at this offered rate. The sender's host refused some datagrams, and a socket lost
     /// some.
@@ -488,6 +494,37 @@ mod tests {
             offered_mpps,
             ledger,
             ..UdpRun::default()
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_time_is_not_blamed_on_the_sender() {
+        for (limit, waits, why) in [
+            (50, true, "the search was ended at its limit of"),
+            (600_000, false, "stopped after 1 trials: no totals"),
+        ] {
+            let hunt = Hunt {
+                goals: goals(&[0.0], Duration::from_secs(1), 5),
+                min: 1e4,
+                max: 1e6,
+                limit: Duration::from_millis(limit),
+                flows: None,
+            };
+            let (began, trials) = (Instant::now(), Cell::new(0));
+            let trial = |_, _: Purpose<'_>| {
+                trials.set(trials.get() + 1);
+                ensure!(trials.get() == 1 || waits, "no totals");
+                // A sender that is given no more time than the limit fails behind it.
+                while trials.get() == 2 && began.elapsed() < 2 * hunt.limit {}
+                ensure!(trials.get() == 1, "it has not ended");
+                Ok(Taken {
+                    run: run(1.0, 0, 0),
+                    ..Taken::default()
+                })
+            };
+            let found = hunt.search(&EndSignal::default(), |_| (), trial);
+            let notes = found.expect("one trial").0.notes.join(" ");
+            assert!(notes.starts_with(why), "{notes}");
         }
     }
 
