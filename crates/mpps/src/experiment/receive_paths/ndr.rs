@@ -508,19 +508,15 @@ mod tests {
                 min: 1e4,
                 max: 1e6,
                 limit: Duration::from_millis(limit),
-                flows: None,
             };
             let (began, trials) = (Instant::now(), Cell::new(0));
-            let trial = |_, _: Purpose<'_>| {
+            let trial = |_, _, _| {
                 trials.set(trials.get() + 1);
                 ensure!(trials.get() == 1 || waits, "no totals");
                 // A sender that is given no more time than the limit fails behind it.
                 while trials.get() == 2 && began.elapsed() < 2 * hunt.limit {}
                 ensure!(trials.get() == 1, "it has not ended");
-                Ok(Taken {
-                    run: run(1.0, 0, 0),
-                    ..Taken::default()
-                })
+                Ok(run(1.0, 0, 0))
             };
             let found = hunt.search(&EndSignal::default(), |_| (), trial);
             let notes = found.expect("one trial").0.notes.join(" ");
