@@ -419,7 +419,7 @@ pub(crate) fn a_full_disk_takes_no_result() {
         ),
         (
             full,
-            "ledger --interval 100ms --json=ro/a >/dev/null",
+            "top --interval 100ms --json=ro/a >/dev/null",
             "ro/a",
             no_room,
             "{",
