@@ -190,7 +190,7 @@ impl SenderChoice {
         Ok(())
     }
 
-    fn with(
+    pub(crate) fn with(
         asked: Option<GeneratorChoice>,
         train: Option<u16>,
         usual: u16,

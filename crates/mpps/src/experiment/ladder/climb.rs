@@ -75,11 +75,8 @@ impl Climb<'_> {
 
     /// The results so far. Rungs that did not run yet are left out.
     pub(super) fn results(&self, cases: &[RungRuns]) -> Vec<RungResult> {
-        let of_rung = cases.chunk_by(|a, b| a.plan.number == b.plan.number);
-        let mut results: Vec<RungResult> = of_rung.filter_map(|one| self.fastest(one)).collect();
-        let rungs: Vec<&Rung> = cases.iter().map(|case| &case.plan).collect();
-        lesson::judge(&mut results, &rungs);
-        results
+        let known = of_rungs(cases).filter_map(|one| Some((&one[0].plan, self.fastest(one)?)));
+        lesson::judge(known.collect())
     }
 
     /// The result of the fastest path of a rung, with a note on the others.
@@ -154,7 +151,13 @@ impl Climb<'_> {
     pub(super) fn settled(&self, cases: &[RungRuns]) -> usize {
         let is_done =
             |case: &RungRuns| case.skipped.is_some() || case.samples.len() == self.schedule.repeats;
-        let of_rung = cases.chunk_by(|a, b| a.plan.number == b.plan.number);
-        of_rung.take_while(|one| one.iter().all(is_done)).count()
+        let settled = of_rungs(cases).take_while(|one| one.iter().all(is_done));
+        settled.filter(|one| !one[0].plan.again).count()
     }
+}
+
+/// The cases of each rung.
+fn of_rungs(cases: &[RungRuns]) -> impl Iterator<Item = &[RungRuns]> {
+    let key = |case: &RungRuns| (case.plan.number, case.plan.again);
+    cases.chunk_by(move |a, b| key(a) == key(b))
 }

@@ -8,30 +8,26 @@ use mpps_host::Station;
 use mpps_lab::Delivery;
 use mpps_report::Quantity;
 
-/// Says of each rung what the figures of all of them say of its lesson.
-pub(super) fn judge(results: &mut [RungResult], rungs: &[&Rung]) {
-    for rung in rungs {
-        let own = results.iter().position(|one| one.rung == rung.number);
-        if let Some(at) = own {
-            results[at].verdict = rung.judge(&results[at], results, rungs);
-        }
-    }
+/// The results, each with what the figures of all of them say of its lesson.
+pub(super) fn judge(all: Vec<(&Rung, RungResult)>) -> Vec<RungResult> {
+    let verdict = |(rung, result): &(&Rung, RungResult)| rung.judge(result, &all);
+    let verdicts: Vec<Option<LessonVerdict>> = all.iter().map(verdict).collect();
+    let judged = all.into_iter().zip(verdicts);
+    let judged = judged.filter(|((rung, _), _)| !rung.again);
+    judged
+        .map(|((_, result), verdict)| RungResult { verdict, ..result })
+        .collect()
 }
 
 impl Rung {
     /// The verdict from these rungs; none if they say nothing.
-    fn judge(
-        &self,
-        rung: &RungResult,
-        all: &[RungResult],
-        rungs: &[&Self],
-    ) -> Option<LessonVerdict> {
+    fn judge(&self, rung: &RungResult, all: &[(&Self, RungResult)]) -> Option<LessonVerdict> {
         rung.runs.mpps_median?;
         let flows = self.trial.flow_count();
         let (holds, evidence) = match self.point {
             Point::Reference => return None,
-            Point::Above(other) => self.compare(rung, other, all, rungs, MeasuredChange::Better)?,
-            Point::Below(other) => self.compare(rung, other, all, rungs, MeasuredChange::Worse)?,
+            Point::Above(other) => self.compare(rung, other, all, MeasuredChange::Better)?,
+            Point::Below(other) => self.compare(rung, other, all, MeasuredChange::Worse)?,
             // Where senders serve the queues none of them overflows.
             Point::LostAt(_) if self.trial.layout.delivery == Delivery::SoftInterrupt => {
                 return None;
@@ -62,22 +58,27 @@ impl Rung {
         &self,
         rung: &RungResult,
         other: &str,
-        all: &[RungResult],
-        rungs: &[&Self],
+        all: &[(&Self, RungResult)],
         expected: MeasuredChange,
     ) -> Option<(Option<bool>, String)> {
-        let other_rung = rungs.iter().find(|rung| rung.number == other)?;
-        let is_alike = other_rung.trial.layout.delivery == self.trial.layout.delivery;
-        let other = all.iter().find(|one| one.rung == other)?;
+        let mut known = all.iter().filter(|(one, found)| {
+            one.number == other && found.runs.mpps_median.is_some() && !found.runs.is_unsound()
+        });
+        let alike = known.clone().find(|(one, _)| self.is_like(one));
+        let (reference, other) = alike.or_else(|| known.next())?;
         let (own, its) = (&rung.runs.mpps_samples, &other.runs.mpps_samples);
         let median = other.runs.mpps_median.filter(|rate| *rate > 0.0)?;
         let times = Quantity::Times(rung.runs.mpps_median? / median).figure();
-        let said = format!("{times} times what rung {} received", other.rung);
+        let with = match reference.again {
+            true => ", measured with this rung's sender and delivery",
+            false => "",
+        };
+        let said = format!("{times} times what rung {} received{with}", other.rung);
         let sender = |rung: &RungResult| rung.sender.as_ref().map(|sender| sender.backend.clone());
         if sender(rung) != sender(other) {
             return Some((None, format!("{said}, and that had another sender")));
         }
-        if !is_alike && self.place.is_none() {
+        if alike.is_none() && self.place.is_none() {
             return Some((None, format!("{said}, whose packets came another way")));
         }
         // A receiver that shares a CPU with the queue may do well until too much comes.
@@ -89,7 +90,7 @@ impl Rung {
             let few = format!("{said}; fewer than {SAMPLES_MIN} repeats say nothing about noise");
             return Some((None, few));
         }
-        let samples = all.iter().map(|rung| &*rung.runs.mpps_samples);
+        let samples = all.iter().map(|(_, one)| &*one.runs.mpps_samples);
         let samples = samples.filter(|samples| samples.len() >= SAMPLES_MIN);
         let found = Noise::of(samples.map(|one| (one, one))).judge(its, own).0;
         Some(match found {
@@ -251,7 +252,7 @@ mod tests {
 
     /// The verdict on a rung of four flows, without other rungs.
     fn holds(point: Point, rung: &RungResult) -> Option<bool> {
-        claim("1", point, THREADS).judge(rung, &[], &[])?.holds
+        claim("1", point, THREADS).judge(rung, &[])?.holds
     }
 
     #[test]
@@ -264,12 +265,11 @@ mod tests {
             rung("14", &[0.0, 0.0, 0.0]),
         ];
         let claims = ["2", "11", "12", "13", "14"].map(|one| claim(one, Point::Reference, THREADS));
-        let claims = claims.each_ref();
-        let verdict = |all: &[RungResult], at: usize, claim: Rung| {
-            claim
-                .judge(&all[at], all, &claims)
-                .map(|verdict| verdict.holds)
+        let judged = |all: &[RungResult], at: usize, claim: Rung| {
+            let pairs: Vec<_> = claims.iter().zip(all.iter().cloned()).collect();
+            claim.judge(&all[at], &pairs)
         };
+        let verdict = |all: &[_], at, claim| judged(all, at, claim).map(|verdict| verdict.holds);
         let of = |point| claim("?", point, THREADS);
         assert_eq!(verdict(&all, 1, of(Point::Above("2"))), Some(Some(true)));
         assert_eq!(verdict(&all, 1, of(Point::Below("2"))), Some(Some(false)));
@@ -291,7 +291,7 @@ mod tests {
             None,
             "nothing came"
         );
-        let said = of(Point::Above("2")).judge(&all[1], &all, &claims).unwrap();
+        let said = judged(&all, 1, of(Point::Above("2"))).unwrap();
         let said = said.sentence(true).replace('\u{a0}', " ");
         assert!(said.starts_with("as in the article: 2.0"), "{said}");
         assert!(said.ends_with(" times what rung 2 received"), "{said}");
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(holds(Point::LostAt(Station::Wire), &rung), Some(true));
         assert_eq!(holds(Point::LostAt(Station::Socket), &rung), Some(false));
         let soft = claim("3", Point::LostAt(Station::Socket), Delivery::SoftInterrupt);
-        assert_eq!(soft.judge(&rung, &[], &[]), None);
+        assert_eq!(soft.judge(&rung, &[]), None);
         rung.runs.sample_ledgers.clear();
         assert_eq!(
             holds(Point::LostAt(Station::Wire), &rung),
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(holds(Point::Busy, &few), Some(true));
         let mut many = claim("8b", Point::Spread, THREADS);
         many.trial.flows = 64;
-        assert_eq!(many.judge(&few, &[], &[]).unwrap().holds, Some(false));
+        assert_eq!(many.judge(&few, &[]).unwrap().holds, Some(false));
         assert_eq!(holds(Point::Busy, &sockets(&[(7, 0)])), None, "one socket");
         assert_eq!(holds(Point::OneSocket, &sockets(&[(0, 0), (0, 0)])), None);
         let came = came(&all);

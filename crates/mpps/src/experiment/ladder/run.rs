@@ -4,7 +4,7 @@ use super::climb::{Climb, ClimbSchedule, RungRuns};
 use super::live::LiveTraffic;
 use super::probe_cost::drop_probe_ns;
 use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
-use super::rung::Rung;
+use super::rung::{Rung, with_references};
 use super::rungs::rungs;
 use crate::machine;
 use crate::measure::rounds::{Case, interleave};
@@ -73,6 +73,7 @@ pub(crate) fn run(
             session.result(machine, live.beginning(&served))
         }
         None => {
+            rungs = with_references(rungs);
             place(&mut rungs, &mut labs)?;
             let machine = machine::of_lab(labs.of(&layout)?)?;
             let mut result = session.result(machine, beginning(&choice, &layout));

@@ -48,16 +48,49 @@ pub(crate) struct Rung {
     pub(crate) skipped: Option<String>,
     /// Notes on it on this host.
     pub(crate) notes: Vec<String>,
+    /// True of a further trial of a rung, for comparison, with another rung's sender and delivery.
+    pub(super) again: bool,
 }
 
 /// `rung 2 one socket, pinned`.
 impl fmt::Display for Rung {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rung {} {}", self.number, self.name)
+        let again = if self.again { ", for comparison" } else { "" };
+        write!(f, "rung {} {}{again}", self.number, self.name)
     }
 }
 
 impl Rung {
+    /// The rung that its rate is held against.
+    pub(super) fn reference(&self) -> Option<&'static str> {
+        match self.point {
+            Point::Above(other) | Point::Below(other) if !self.again => Some(other),
+            _ => None,
+        }
+    }
+
+    /// True if only the lesson distinguishes it from this rung, and not the sender or the delivery.
+    /// The places of 4a to 4d have a delivery each.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let (own, its) = (&self.trial, &other.trial);
+        own.sender.backend() == its.sender.backend()
+            && (self.place.is_some() || own.layout.delivery == its.layout.delivery)
+    }
+
+    /// The same with this rung's sender and delivery, to hold its rate against; none if the sender
+    /// cannot reach the queues.
+    fn again_as(&self, rung: &Self) -> Option<Self> {
+        let mut again = Self {
+            again: true,
+            ..self.clone()
+        };
+        if rung.place.is_none() && again.trial.layout.delivery != rung.trial.layout.delivery {
+            again.trial.layout = rung.trial.layout.clone();
+        }
+        again.trial.sender = rung.trial.sender;
+        again.trial.sender_cpus().is_ok().then_some(again)
+    }
+
     /// True if it receives by another backend than the article's.
     pub(super) fn is_beyond(&self) -> bool {
         self.trial.path.name != SOCKET.name
@@ -139,4 +172,21 @@ impl Rung {
         let shared = counted(count, unit);
         (threads > count).then(|| format!("{threads} {what} threads share {shared}"))
     }
+}
+
+/// These rungs, and before each that is unlike its reference a further trial of the latter.
+pub(super) fn with_references(rungs: Vec<Rung>) -> Vec<Rung> {
+    let mut all: Vec<Rung> = Vec::new();
+    for rung in &rungs {
+        let is_reference = |other: &&Rung| Some(other.number) == rung.reference();
+        let mut known = all.iter().chain(&rungs).filter(is_reference);
+        let is_unlike = rung.skipped.is_none() && !known.any(|other| rung.is_like(other));
+        let own = rungs
+            .iter()
+            .find(is_reference)
+            .filter(|other| is_unlike && other.skipped.is_none());
+        all.extend(own.and_then(|other| other.again_as(rung)));
+        all.push(rung.clone());
+    }
+    all
 }

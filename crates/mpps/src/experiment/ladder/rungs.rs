@@ -71,6 +71,7 @@ impl Rung {
             own_sender: None,
             skipped: None,
             notes: Vec::new(),
+            again: false,
         }
     }
 

@@ -1,11 +1,13 @@
 //! The CPUs of the tasks of each rung, on machines that are written down.
 
 use super::*;
+use crate::experiment::ladder::rung::with_references;
 use crate::udp::roles::distinct;
 use crate::udp::roles::tests::{
     article, flat, machine, roles, two_by_four_by_two, two_by_two_by_two, two_cpus, two_cpus_tied,
 };
 use mpps_host::Topology;
+use mpps_io::backend::Support;
 use mpps_lab::Delivery;
 
 /// All rungs, also those that the host has too few CPUs for.
@@ -231,4 +233,59 @@ fn a_cpu_whose_queue_or_thread_a_rung_does_not_use_has_no_role_on_it() {
     assert_eq!(used("2"), [0, 2, 4]);
     assert_eq!(used("5"), [0, 1, 2, 4, 6]);
     assert_eq!(used("9a"), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// The rungs that run on a machine and whose lesson no figure can show there.
+fn untold(topology: Topology, choice: &SenderChoice) -> String {
+    let layout = CpuLayout::new(topology, None);
+    let choice = choice.clone().reaching(&layout);
+    let mut rungs = with_references(rungs(&layout, &choice, false));
+    rungs.retain(|rung| rung.skipped.is_none());
+    let is_told = |rung: &&Rung| match (rung.point, rung.reference()) {
+        (_, Some(reference)) => {
+            let mut known = rungs.iter().filter(|one| one.number == reference);
+            known.any(|reference| rung.is_like(reference))
+        }
+        (Point::LostAt(_), None) => rung.trial.layout.delivery != Delivery::SoftInterrupt,
+        _ => true,
+    };
+    let open = rungs.iter().filter(|rung| !is_told(rung));
+    let mut numbers: Vec<&str> = open.map(|rung| rung.number).collect();
+    numbers.dedup();
+    numbers.join(" ")
+}
+
+#[test]
+fn a_rate_is_held_against_one_of_the_same_sender_and_delivery() {
+    let threads = |step: usize, cpus| machine((0..cpus).map(move |id| (id, 0, siblings(id, step))));
+    let root = SenderChoice::with(None, None, 4, || Ok(Support::Yes)).unwrap();
+    for (name, topology, expected) in [
+        ("2", flat(2), ""),
+        ("4", flat(4), ""),
+        ("8", flat(8), "6"),
+        ("12", flat(12), ""),
+        ("16", flat(16), ""),
+        ("4 cores, siblings adjacent", threads(1, 8), "6"),
+        ("4 cores, siblings apart", threads(4, 8), "6"),
+        ("8 cores, siblings adjacent", threads(1, 16), ""),
+        ("8 cores, siblings apart", threads(8, 16), ""),
+        ("2x2x2", two_by_two_by_two(), ""),
+        ("2x4x2", two_by_four_by_two(), ""),
+        ("2x6x2", article(), ""),
+    ] {
+        for choice in [&root, &fours()] {
+            let sender = choice.sender;
+            assert_eq!(
+                untold(topology.clone(), choice),
+                expected,
+                "{name}, {sender}"
+            );
+        }
+    }
+}
+
+/// The hyper-threads of a CPU's core, whose numbers are `step` apart.
+fn siblings(cpu: usize, step: usize) -> Vec<usize> {
+    let first = cpu / (2 * step) * (2 * step) + cpu % step;
+    vec![first, first + step]
 }
