@@ -24,7 +24,7 @@ impl Rung {
     fn judge(&self, rung: &RungResult, all: &[(&Self, RungResult)]) -> Option<LessonVerdict> {
         rung.runs.mpps_median?;
         let flows = self.trial.flow_count();
-        let (holds, evidence) = match self.point {
+        let (mut holds, mut evidence) = match self.point {
             Point::Reference => return None,
             Point::Above(other) => self.compare(rung, other, all, MeasuredChange::Better)?,
             Point::Below(other) => self.compare(rung, other, all, MeasuredChange::Worse)?,
@@ -50,6 +50,11 @@ impl Rung {
                 (Some(holds), shares(&came, uneven, chance))
             }
         };
+        let is_by_hash = matches!(self.point, Point::OneSocket | Point::Spread | Point::Idle);
+        if holds == Some(false) && !is_by_hash && !self.trial.layout.is_placed {
+            holds = None;
+            evidence.push_str(", and receive queues have no CPU of their own");
+        }
         Some(LessonVerdict { holds, evidence })
     }
 
@@ -81,9 +86,11 @@ impl Rung {
         if alike.is_none() && self.place.is_none() {
             return Some((None, format!("{said}, whose packets came another way")));
         }
-        // A receiver that shares a CPU with the queue may do well until too much comes.
-        let outran = rung.sender.as_ref().is_none_or(|sender| sender.outran);
-        if self.place.is_some() && !outran {
+        // The lower rate may be the sender's, and a receiver that shares a CPU with the queue may do
+        // well until too much comes.
+        let outran = |rung: &RungResult| rung.sender.as_ref().is_none_or(|sender| sender.outran);
+        let is_own = self.place.is_some() || rung.runs.mpps_median? < median;
+        if !outran(if is_own { rung } else { other }) {
             return Some((None, format!("{said}, and the sender did not outrun it")));
         }
         if own.len() < SAMPLES_MIN || its.len() < SAMPLES_MIN {
@@ -295,6 +302,9 @@ mod tests {
         let said = said.sentence(true).replace('\u{a0}', " ");
         assert!(said.starts_with("as in the article: 2.0"), "{said}");
         assert!(said.ends_with(" times what rung 2 received"), "{said}");
+        let mut unplaced = of(Point::Below("2"));
+        unplaced.trial.layout.is_placed = false;
+        assert_eq!(verdict(&all, 1, unplaced), untold, "an ordinary user");
         // A rung that differs in more than the lesson gives no verdict, unless that is its lesson.
         let soft = claim("?", Point::Below("11"), Delivery::SoftInterrupt);
         assert_eq!(verdict(&all, 0, soft.clone()), untold);
