@@ -150,6 +150,22 @@ impl CpuLayout {
         })
     }
 
+    /// A CPU for the thread of each of `queues` queues and one for the application. Senders share the
+    /// others. None if none is left, or if the queues have no threads here.
+    pub(crate) fn with_queue_cpus(&self, queues: usize) -> Option<Self> {
+        let mut near = cpu_choice::first_node(&self.topology);
+        if self.is_asked || self.delivery != Delivery::ThreadedNapi || near.len() < queues + 2 {
+            return None;
+        }
+        let senders = near.split_off(queues + 1);
+        Some(Self {
+            senders,
+            applications: near.split_off(queues),
+            queues: each_queue(&near),
+            ..self.clone()
+        })
+    }
+
     /// With a kernel thread for each queue in any case, so that a queue can overflow: where senders
     /// serve the queues the threads run beside them.
     pub(crate) fn with_threads(&self) -> Self {

@@ -222,20 +222,26 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
         )
         .by(TrialSockets::ReusePort(4));
     one_port.trial.one_port = true;
+    let mut overflows = rung("6", "four queues, one socket")
+        .teaches(
+            "the loss moves from the NIC to the socket",
+            Point::LostAt(Station::Socket),
+        )
+        .article([0.437, 0.437])
+        .by(TrialSockets::Shared(1))
+        .on_own_cpus(1, all);
+    // Queues that senders serve cannot overflow.
+    if overflows.trial.layout.delivery == Delivery::SoftInterrupt {
+        let threaded = layout.with_queue_cpus(overflows.trial.queues().len());
+        overflows.trial.layout = threaded.unwrap_or(overflows.trial.layout);
+    }
     [
         rung("5", "two addresses, two queues")
             .teaches("more addresses are more queues", Point::Above("2"))
             .article([0.609, 0.657])
             .to(&[1, 2])
             .on_own_cpus(1, all),
-        rung("6", "four queues, one socket")
-            .teaches(
-                "the loss moves from the NIC to the socket",
-                Point::LostAt(Station::Socket),
-            )
-            .article([0.437, 0.437])
-            .by(TrialSockets::Shared(1))
-            .on_own_cpus(1, all),
+        overflows,
         rung("7", "two threads, one socket")
             .teaches(
                 "two threads on one socket receive less than one thread of two queues",
