@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Bytes of a file that are in memory at a time. A client that takes nothing holds them.
 const FILE_BYTES: u64 = 32 << 10;
 
-/// One reply, or what is left of it.
+/// One reply, or the rest of it.
 #[derive(Debug)]
 pub(crate) struct Reply {
     /// The part to send now: the head with the beginning of the body, and later more of that. An

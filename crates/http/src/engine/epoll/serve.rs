@@ -17,7 +17,7 @@ use slab::Slab;
 use std::io;
 use std::time::Duration;
 
-/// Keys of what is no connection; that of a connection is its slot.
+/// Keys of all except connections. The key of a connection is its slot.
 const WAKE: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 

@@ -16,7 +16,7 @@ pub(crate) enum Point {
     Above(&'static str),
     /// It receives less than that rung.
     Below(&'static str),
-    /// Most of what is lost is lost there.
+    /// Most losses are there.
     LostAt(Station),
     /// One of several sockets gets everything.
     OneSocket,
