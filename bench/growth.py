@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a look at a host costs as the host grows: `mpps doctor`, `top`, `ledger` and the exporter.
+"""What a look at a host costs as the host grows: `mpps doctor`, `top`, its JSON and the exporter.
 
     sudo bench/growth.py ROUNDS MPPS [OTHER...] > growth.json
 
@@ -34,7 +34,7 @@ SIZES = [
 COMMANDS = {
     "doctor": ["doctor", "--seconds", "1"],
     "top": ["top", "--once"],
-    "ledger": ["ledger", "--count", "1"],
+    "top --json": ["top", "--json", "--once"],
 }
 NAMESPACE = f"mpps-growth-{os.getpid()}"
 FIRST_PORT = 10_000
@@ -168,7 +168,7 @@ def median(runs, of):
 
 
 def tell(runs, programs):
-    print(f"{'interfaces sockets processes':<29} {'program':<24} {'doctor':>8} {'Ctrl-C':>8} {'top':>8} {'ledger':>8} "
+    print(f"{'interfaces sockets processes':<29} {'program':<24} {'doctor':>8} {'Ctrl-C':>8} {'top':>8} {'json':>8} "
           f"{'exporter':>9} {'scrape':>8}", file=sys.stderr)
     print(f"{'':<54} {'beyond, seconds: median of rounds':<36} {'CPU s/s':>9} {'s':>8}", file=sys.stderr)
     for size in SIZES:
@@ -176,7 +176,7 @@ def tell(runs, programs):
             of = [run["found"] for run in runs if run["size"] == list(size) and run["program"] == program]
             if not of:
                 continue
-            cells = [median(of, lambda run, name=name: run[name]["beyond_s"]) for name in ("doctor", "top", "ledger")]
+            cells = [median(of, lambda run, name=name: run[name]["beyond_s"]) for name in COMMANDS]
             ctrl_c = median(of, lambda run: max(run["interrupt_s"].values()))
             name = "%10d %7d %9d" % size
             print(f"{name:<29} {program[-24:]:<24} {cells[0]:>8.2f} {ctrl_c:>8.3f} {cells[1]:>8.2f} {cells[2]:>8.2f} "
