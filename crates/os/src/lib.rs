@@ -15,6 +15,7 @@ macro_rules! lends_descriptor {
     };
 }
 
+pub mod borrowed;
 pub mod bpf;
 pub mod capability;
 pub mod clock;

@@ -9,16 +9,14 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, Signal, getppid, kill_process, pidfd_getfd, pidfd_open,
-    pidfd_send_signal, set_parent_process_death_signal, setsid,
+    Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal, setsid,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use self::init::{Bound, InheritedDescriptors, SetUpStep};
 use crate::error::On;
 use crate::namespace::NetNamespace;
-use crate::option::words;
-use crate::socket::UDP_GRO;
 use crate::{CallError, CallResult};
 
 /// A command in a network namespace, with a process namespace of its own
@@ -138,51 +136,6 @@ pub fn in_own_session(command: &mut Command) -> &mut Command {
     let hook = || Ok(setsid().map(drop)?);
     // SAFETY: the hook runs in the child between fork and exec, and makes one system call only.
     unsafe { command.pre_exec(hook) }
-}
-
-/// True if a socket of another process shares its port (`SO_REUSEPORT`).
-///
-/// # Errors
-///
-/// `EPERM` without the rights of ptrace over that process, `ENOTSOCK` for another file.
-pub fn shares_port(process: u32, descriptor: i32) -> CallResult<bool> {
-    let (copy, name) = copied(process, descriptor)?;
-    rustix::net::sockopt::socket_reuseport(&copy).on("getsockopt SO_REUSEPORT", name)
-}
-
-/// True if a socket of another process takes trains of datagrams (`UDP_GRO`).
-///
-/// # Errors
-///
-/// As [`shares_port`]; `ENOPROTOOPT` before Linux 5.0.
-pub fn takes_trains(process: u32, descriptor: i32) -> CallResult<bool> {
-    let (copy, name) = copied(process, descriptor)?;
-    let value = words::<1>(&copy, libc::IPPROTO_UDP, UDP_GRO).on("getsockopt UDP_GRO", name)?;
-    Ok(value != [0])
-}
-
-/// The smaller of the hop limits that a socket of another process sends unicast with (`IP_TTL`, ip(7);
-/// `IPV6_UNICAST_HOPS`, ipv6(7)).
-///
-/// # Errors
-///
-/// As [`shares_port`].
-pub fn hop_limit(process: u32, descriptor: i32) -> CallResult<u32> {
-    let (copy, name) = copied(process, descriptor)?;
-    let [v4] = words::<1>(&copy, libc::IPPROTO_IP, libc::IP_TTL).on("getsockopt IP_TTL", name)?;
-    let v6 = words::<1>(&copy, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS);
-    // A socket of IPv4 has no such option.
-    Ok(v6.map_or(v4, |[v6]| v6.min(v4)))
-}
-
-/// A copy of another process's descriptor, for a moment (`pidfd_getfd(2)`), and its name.
-fn copied(process: u32, descriptor: i32) -> CallResult<(OwnedFd, String)> {
-    let name = format!("descriptor {descriptor} of process {process}");
-    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or(rustix::io::Errno::SRCH).on("pidfd_open", &name)?;
-    let held = pidfd_open(pid, PidfdFlags::empty()).on("pidfd_open", &name)?;
-    let copy = pidfd_getfd(&held, descriptor, PidfdGetfdFlags::empty()).on("pidfd_getfd", &name)?;
-    Ok((copy, name))
 }
 
 /// The process that started this one, held by a descriptor (`pidfd_open(2)`), so that no later
@@ -372,20 +325,6 @@ fn parse_notes(bytes: &[u8]) -> (Vec<String>, Option<&'static str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_socket_takes_trains_if_it_asked_for_them() {
-        let socket = crate::socket::UdpSocket::new(&([127, 0, 0, 1], 0).into()).expect("a socket");
-        let takes = || {
-            use std::os::fd::AsFd;
-            takes_trains(std::process::id(), socket.as_fd().as_raw_fd())
-        };
-        // A sandbox may forbid to copy a descriptor.
-        let Ok(before) = takes() else { return };
-        assert!(!before);
-        socket.set_gro().expect("an option");
-        assert!(takes().expect("as before"));
-    }
 
     #[test]
     fn a_fatal_step_is_told_from_one_that_the_command_can_do_without() {

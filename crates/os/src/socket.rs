@@ -13,7 +13,7 @@ use std::time::Duration;
 // Values from include/uapi/asm-generic/socket.h and include/uapi/linux/udp.h, for the names that
 // the `libc` crate does not have on every target.
 const SO_BUSY_POLL: libc::c_int = 46;
-const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
+pub(crate) const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 const SO_MEMINFO: libc::c_int = 55;
 const UDP_SEGMENT: libc::c_int = 103;
 pub(crate) const UDP_GRO: libc::c_int = 104;

@@ -10,12 +10,13 @@ use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, ask, namespace_name,
 };
 use crate::root::Root;
+use mpps_os::borrowed::BorrowedSocket;
 use mpps_os::capability::{CAP_BPF, CAP_PERFMON, Rights};
 use mpps_os::clock;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
-use mpps_os::process::{hop_limit, takes_trains};
+
 use mpps_os::text::Foreign;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -226,7 +227,7 @@ impl Watch {
         let facts = &self.after.facts;
         let asked = self.asked_sockets(facts);
         let inodes = asked.iter().map(|one| one.inode);
-        let trains = ask(root, &facts.owners, inodes, takes_trains);
+        let trains = ask(root, &facts.owners, inodes, BorrowedSocket::takes_trains);
         let trains = asked
             .iter()
             .filter(|one| trains.get(&one.inode) == Some(&true));
@@ -265,7 +266,12 @@ impl Watch {
             return BTreeMap::new();
         }
         let inodes = self.asked_sockets(facts).into_iter().map(|one| one.inode);
-        ask(&Root::machine(), &facts.owners, inodes, hop_limit)
+        ask(
+            &Root::machine(),
+            &facts.owners,
+            inodes,
+            BorrowedSocket::hop_limit,
+        )
     }
 
     fn add_new(&mut self, sockets: &[UdpEntry]) {

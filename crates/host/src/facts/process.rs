@@ -5,9 +5,10 @@ use super::cgroup_mounts::CgroupMounts;
 use super::quota::Quota;
 use super::stat::{CPU, GROUP, PARENT, PRIORITY, THREADS, field, fields};
 use crate::root::Root;
+use mpps_os::borrowed::BorrowedSocket;
 use mpps_os::clock;
 use mpps_os::netlink::sock_diag::UdpEntry;
-use mpps_os::{CallResult, CpuList, process};
+use mpps_os::{CallResult, CpuList};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process with sockets.
@@ -202,16 +203,16 @@ pub(super) fn port_sharing(
     let neighbours = sockets.chunk_by(|a, b| a.local == b.local);
     let several = neighbours.filter(|place| place.len() > 1).flatten();
     let inodes = several.take(SHARING_MAX).map(|one| one.inode);
-    ask(root, owners, inodes, process::shares_port)
+    ask(root, owners, inodes, BorrowedSocket::shares_port)
 }
 
-/// The answers of these sockets to a question, by inode number, as far as this user may ask. It is
-/// about a process and its descriptor. Each process is searched once.
+/// The answers of these sockets to a question, by inode number, as far as this user may borrow them. Each
+/// process is searched once.
 pub(crate) fn ask<T>(
     root: &Root,
     owners: &Owners,
     inodes: impl IntoIterator<Item = u32>,
-    question: fn(u32, i32) -> CallResult<T>,
+    question: fn(&BorrowedSocket) -> CallResult<T>,
 ) -> BTreeMap<u32, T> {
     let mut sought: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for inode in inodes {
@@ -229,7 +230,10 @@ pub(crate) fn ask<T>(
             let link = root.link(&format!("{folder}/{name}"));
             let inode = link.and_then(|link| socket(&link));
             let inode = inode.filter(|inode| inodes.remove(inode));
-            let answer = |inode| Some((inode, question(pid, name.parse().ok()?).ok()?));
+            let answer = |inode| {
+                let socket = BorrowedSocket::borrow(pid, name.parse().ok()?).ok()?;
+                Some((inode, question(&socket).ok()?))
+            };
             answers.extend(inode.and_then(answer));
         }
     }

@@ -95,6 +95,8 @@ const FACT_TAGGED: u32 = FACTS + 48;
 /// The kind of packet (`SKF_AD_PKTTYPE`), and the CPU that handles it (`SKF_AD_CPU`).
 const FACT_KIND: u32 = FACTS + 4;
 const FACT_CPU: u32 = FACTS + 36;
+/// A random number (`SKF_AD_RANDOM`).
+const FACT_RANDOM: u32 = FACTS + 56;
 /// `PACKET_OUTGOING` of include/uapi/linux/if_packet.h.
 const OUTGOING: u32 = 4;
 /// `BPF_MOD`, and the accumulator as what is returned (`BPF_A`).
@@ -159,6 +161,11 @@ impl ClassicAssembler {
     /// `A =` the number of the CPU that handles the packet.
     pub fn load_cpu(&mut self) -> &mut Self {
         self.push(LD | ABSOLUTE, FACT_CPU)
+    }
+
+    /// `A =` a random number.
+    pub fn load_random(&mut self) -> &mut Self {
+        self.push(LD | ABSOLUTE, FACT_RANDOM)
     }
 
     /// Rejects packets that leave this host.

@@ -1,0 +1,269 @@
+//! Sockets of other processes, borrowed by a copy of their descriptor (`pidfd_getfd(2)`, Linux 5.6).
+//! An option that is set by the copy holds for the socket, and so for its process.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::sockopt;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::CallResult;
+use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
+use crate::error::On;
+use crate::option::{set_option, words};
+use crate::socket::{SO_ATTACH_REUSEPORT_CBPF, UDP_GRO};
+
+/// A socket of another process, for as long as this copy of its descriptor is held. The socket stays
+/// open for that time, also if its process ends.
+#[derive(Debug)]
+pub struct BorrowedSocket {
+    fd: OwnedFd,
+    name: String,
+}
+
+/// An option of a socket that is one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketOption {
+    /// The bytes that may wait to be read, with the kernel's overhead (`SO_RCVBUF`). Setting it passes
+    /// `net.core.rmem_max`, and needs `CAP_NET_ADMIN` in the first user namespace (`SO_RCVBUFFORCE`).
+    ReceiveBuffer,
+    /// The same for bytes to be sent (`SO_SNDBUF`, `SO_SNDBUFFORCE`).
+    SendBuffer,
+    /// Which buffers were set by a program, and are not changed by the kernel: 1 the send buffer, 2 the
+    /// receive buffer (`SO_BUF_LOCK`, Linux 5.14).
+    BufferLock,
+    /// The CPU whose packets this socket of a group prefers (`SO_INCOMING_CPU`, since Linux 6.1 also for
+    /// groups).
+    IncomingCpu,
+    /// Microseconds of busy polling in a read (`SO_BUSY_POLL`). More than before needs `CAP_NET_ADMIN`.
+    BusyPoll,
+    /// Whether busy polling keeps interrupts off (`SO_PREFER_BUSY_POLL`, Linux 5.11).
+    PreferBusyPoll,
+    /// The priority of what it sends (`SO_PRIORITY`).
+    Priority,
+}
+
+impl SocketOption {
+    /// The names to read and to set it by.
+    fn names(self) -> [libc::c_int; 2] {
+        /// include/uapi/asm-generic/socket.h; libc lacks it.
+        const SO_BUF_LOCK: libc::c_int = 72;
+        match self {
+            Self::ReceiveBuffer => [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE],
+            Self::SendBuffer => [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE],
+            Self::BufferLock => [SO_BUF_LOCK; 2],
+            Self::IncomingCpu => [libc::SO_INCOMING_CPU; 2],
+            Self::BusyPoll => [libc::SO_BUSY_POLL; 2],
+            Self::PreferBusyPoll => [libc::SO_PREFER_BUSY_POLL; 2],
+            Self::Priority => [libc::SO_PRIORITY; 2],
+        }
+    }
+}
+
+impl BorrowedSocket {
+    /// Copies a descriptor of a process.
+    ///
+    /// # Errors
+    /// `EPERM` without the rights of ptrace over that process (ptrace(2), "Ptrace access mode checking"),
+    /// `ESRCH` if it has ended, `EBADF` if it has no such descriptor, `ENOSYS` before Linux 5.6.
+    pub fn borrow(process: u32, descriptor: i32) -> CallResult<Self> {
+        let name = format!("descriptor {descriptor} of process {process}");
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or(rustix::io::Errno::SRCH).on("pidfd_open", &name)?;
+        let held = pidfd_open(pid, PidfdFlags::empty()).on("pidfd_open", &name)?;
+        let fd =
+            pidfd_getfd(&held, descriptor, PidfdGetfdFlags::empty()).on("pidfd_getfd", &name)?;
+        Ok(Self { fd, name })
+    }
+
+    /// The number that no other socket of this boot has (`SO_COOKIE`, Linux 4.12).
+    ///
+    /// # Errors
+    /// `ENOTSOCK` for another file, as in the other methods.
+    pub fn cookie(&self) -> CallResult<u64> {
+        sockopt::socket_cookie(&self.fd).on("getsockopt SO_COOKIE", &self.name)
+    }
+
+    /// True if it shares its port (`SO_REUSEPORT`).
+    ///
+    /// # Errors
+    /// As [`BorrowedSocket::cookie`].
+    pub fn shares_port(&self) -> CallResult<bool> {
+        sockopt::socket_reuseport(&self.fd).on("getsockopt SO_REUSEPORT", &self.name)
+    }
+
+    /// True if it takes trains of datagrams (`UDP_GRO`).
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` before Linux 5.0.
+    pub fn takes_trains(&self) -> CallResult<bool> {
+        let value = words::<1>(&self.fd, libc::IPPROTO_UDP, UDP_GRO);
+        Ok(value.on("getsockopt UDP_GRO", &self.name)? != [0])
+    }
+
+    /// The smaller of the hop limits that it sends unicast with (`IP_TTL`, ip(7);
+    /// `IPV6_UNICAST_HOPS`, ipv6(7)).
+    ///
+    /// # Errors
+    /// As [`BorrowedSocket::cookie`].
+    pub fn hop_limit(&self) -> CallResult<u32> {
+        let v4 = words::<1>(&self.fd, libc::IPPROTO_IP, libc::IP_TTL);
+        let [v4] = v4.on("getsockopt IP_TTL", &self.name)?;
+        let v6 = words::<1>(&self.fd, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS);
+        // A socket of IPv4 has no such option.
+        Ok(v6.map_or(v4, |[v6]| v6.min(v4)))
+    }
+
+    /// The value of an option, as the kernel keeps it: buffers with its doubling.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` if the kernel does not know it.
+    pub fn number(&self, option: SocketOption) -> CallResult<u32> {
+        let [read, _] = option.names();
+        let [value] = words(&self.fd, libc::SOL_SOCKET, read).on("getsockopt", self.at(option))?;
+        Ok(value)
+    }
+
+    /// Sets an option; a buffer to half of `value`, which the kernel doubles.
+    ///
+    /// # Errors
+    /// `EPERM` without the capability that it needs.
+    pub fn set_number(&self, option: SocketOption, value: u32) -> CallResult<()> {
+        let value = match option {
+            SocketOption::ReceiveBuffer | SocketOption::SendBuffer => value / 2,
+            _ => value,
+        };
+        let [_, set] = option.names();
+        set_option(&self.fd, libc::SOL_SOCKET, set, &value).on("setsockopt", self.at(option))
+    }
+
+    /// Gives its group of `SO_REUSEPORT` a program that chooses the socket of each datagram by its
+    /// place in the group (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). It replaces one that was there, which
+    /// no call shows.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is in no group.
+    pub fn spread(&self, program: &[ClassicInstruction]) -> CallResult<()> {
+        let set = classic::set(self.fd.as_raw_fd(), SO_ATTACH_REUSEPORT_CBPF, program);
+        set.on("setsockopt SO_ATTACH_REUSEPORT_CBPF", &self.name)
+    }
+
+    /// Takes the program of its group away; false if it had none (`SO_DETACH_REUSEPORT_BPF`, Linux 5.3).
+    ///
+    /// # Errors
+    /// As [`BorrowedSocket::cookie`].
+    pub fn stop_spreading(&self) -> CallResult<bool> {
+        /// include/uapi/asm-generic/socket.h; libc lacks it.
+        const SO_DETACH_REUSEPORT_BPF: libc::c_int = 68;
+        let none = 0_u32;
+        match set_option(&self.fd, libc::SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &none) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            told => told
+                .map(|()| true)
+                .on("setsockopt SO_DETACH_REUSEPORT_BPF", &self.name),
+        }
+    }
+
+    fn at(&self, option: SocketOption) -> String {
+        format!("{option:?} of {}", self.name)
+    }
+}
+
+/// A program for [`BorrowedSocket::spread`]: each datagram to one of `sockets` sockets at random, so that
+/// one flow comes to all of them and loses its order.
+pub fn at_random(sockets: u32) -> Vec<ClassicInstruction> {
+    let mut program = ClassicAssembler::new();
+    program.load_random().finish_modulo(sockets.max(1))
+}
+
+/// The same by the CPU that processes the datagram: each flow keeps its order, as far as its receive queue
+/// stays on one CPU.
+pub fn by_cpu(sockets: u32) -> Vec<ClassicInstruction> {
+    let mut program = ClassicAssembler::new();
+    program.load_cpu().finish_modulo(sockets.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::UdpSocket;
+    use std::net::UdpSocket as StdSocket;
+    use std::os::fd::AsFd;
+
+    /// A sandbox may forbid to copy a descriptor: none then.
+    fn borrowed(socket: &impl AsFd) -> Option<BorrowedSocket> {
+        let descriptor = socket.as_fd().as_raw_fd();
+        let copy = BorrowedSocket::borrow(std::process::id(), descriptor).ok()?;
+        copy.cookie().ok()?;
+        Some(copy)
+    }
+
+    #[test]
+    fn an_option_set_by_the_copy_holds_for_the_socket() {
+        let socket = UdpSocket::new(&([127, 0, 0, 1], 0).into()).expect("a socket");
+        let Some(copy) = borrowed(&socket) else {
+            return;
+        };
+        assert!(!copy.takes_trains().expect("an option"));
+        socket.set_gro().expect("an option");
+        assert!(copy.takes_trains().expect("an option"));
+        let before = copy.number(SocketOption::Priority).expect("an option");
+        copy.set_number(SocketOption::Priority, before + 1)
+            .expect("below 6");
+        let again = borrowed(&socket).expect("as before");
+        assert_eq!(
+            again.number(SocketOption::Priority).expect("an option"),
+            before + 1
+        );
+        let buffer = copy.number(SocketOption::ReceiveBuffer).expect("an option");
+        if copy
+            .set_number(SocketOption::ReceiveBuffer, 2 * buffer)
+            .is_ok()
+        {
+            assert_eq!(socket.receive_buffer().expect("an option"), buffer as usize);
+        }
+    }
+
+    #[test]
+    fn a_group_is_spread_and_no_longer() {
+        let first = UdpSocket::new(&([127, 0, 0, 1], 0).into()).expect("a socket");
+        let Some(copy) = borrowed(&first) else { return };
+        first.set_reuse_port().expect("an option");
+        first
+            .bind(&([127, 0, 0, 1], 0).into())
+            .expect("a port is free");
+        let address = first.local_address().expect("it is bound");
+        let second = UdpSocket::new(&address).expect("a socket");
+        second.set_reuse_port().expect("an option");
+        second.bind(&address).expect("shared");
+        let sender = StdSocket::bind("127.0.0.1:0").expect("a port");
+        let each = |count: u32| {
+            for _ in 0..count {
+                sender.send_to(b"x", address).expect("to loopback");
+            }
+            [&first, &second].map(|one| one.memory().expect("Linux 4.11").receive_queued_bytes)
+        };
+        let hashed = each(16);
+        assert!(hashed.contains(&0), "one flow, one socket: {hashed:?}");
+        assert!(!copy.stop_spreading().expect("Linux 5.3"), "it had none");
+        copy.spread(&at_random(2)).expect("a group");
+        let spread = each(64);
+        assert!(spread[0] > hashed[0] && spread[1] > hashed[1], "{spread:?}");
+        assert!(copy.stop_spreading().expect("Linux 5.3"));
+        let before = spread;
+        let after = each(16);
+        assert_eq!(
+            [0, 1].map(|at| hashed[at] == 0),
+            [0, 1].map(|at| before[at] == after[at])
+        );
+        // By CPU one sender that stays on its CPU has one socket; this thread may move.
+        copy.spread(&by_cpu(2)).expect("a group");
+    }
+
+    #[test]
+    fn what_is_no_socket_and_no_process_is_an_error() {
+        assert!(BorrowedSocket::borrow(u32::MAX, 0).is_err());
+        let file = std::fs::File::open("/proc/self/stat").expect("/proc");
+        let copy = BorrowedSocket::borrow(std::process::id(), file.as_fd().as_raw_fd());
+        assert!(copy.is_err() || copy.is_ok_and(|copy| copy.cookie().is_err()));
+    }
+}
