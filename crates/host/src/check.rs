@@ -18,6 +18,7 @@ mod far_end;
 mod far_node;
 mod filter_queue;
 mod firewall;
+mod fixes;
 mod fragments;
 mod frame_errors;
 mod full_buffers;
@@ -73,6 +74,7 @@ mod way_out;
 mod xdp_drop;
 mod xdp_socket;
 
+pub use fixes::{Fix, FixKind, fixes};
 pub use ledger::{between_reads, ledger, passed};
 use mpps_os::text::Foreign;
 pub use seen::{DoctorRequest, Observed, SeenSocket};

@@ -3,8 +3,8 @@
 use super::program_settings::receive_buffer;
 use super::seen::LEAST_CHARGE;
 use super::{Evidence, Observed, SeenSocket};
-use crate::CpuList;
 use crate::facts::{Busy, Process, ProcessLoad};
+use crate::{CpuBusy, CpuList};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
 /// From this share on a CPU or a thread is full.
@@ -225,6 +225,11 @@ pub(super) fn rates(seen: &Observed, socket: &SeenSocket) -> Option<(f64, f64)> 
 
 /// A buffer that holds the bursts that were lost, for `setsockopt`, and its change.
 pub(super) fn larger_buffer(seen: &Observed, socket: &SeenSocket) -> String {
+    ask_for(seen, socket, buffer_for_bursts(seen, socket))
+}
+
+/// The bytes of a buffer that holds the bursts that were lost, for `setsockopt`.
+pub(super) fn buffer_for_bursts(seen: &Observed, socket: &SeenSocket) -> u64 {
     let turns = socket.busy.map_or(0, |busy| busy.turns);
     let lost = match socket.course.filter(|course| course.looks >= LOOKS_MIN) {
         _ if empties(seen, socket) => socket.drops.grown() / turns.max(1),
@@ -236,8 +241,7 @@ pub(super) fn larger_buffer(seen: &Observed, socket: &SeenSocket) -> String {
     // Twice what was seen. Booked is twice what is asked for (socket(7)).
     let buffer = u64::from(socket.entry.buffer_bytes);
     let booked = lost.saturating_mul(2 * BOOKED).saturating_add(buffer);
-    let wanted = (booked / 2).min(BUFFER_MAX).next_power_of_two().max(buffer);
-    ask_for(seen, socket, wanted)
+    (booked / 2).min(BUFFER_MAX).next_power_of_two().max(buffer)
 }
 
 /// The words for a buffer of this size: the line of the program's own configuration if that is known, or
@@ -272,8 +276,7 @@ pub(super) fn own_cpu(
 ) -> String {
     let thread = busy.runner;
     let all: Vec<usize> = seen.cpus.iter().map(|one| one.cpu).collect();
-    let others = seen.cpus.iter().filter(|one| !taken.contains(&one.cpu));
-    let least = others.min_by(|a, b| a.busy.total_cmp(&b.busy));
+    let least = least_busy(seen, taken);
     let pinned = pinned(seen, socket, busy).map(|list| {
         format!(
             "taskset -pc {} {thread} lets it use the other CPUs (it may use only {list}); a cpuset of its cgroup \
@@ -281,14 +284,16 @@ pub(super) fn own_cpu(
             CpuList(all)
         )
     });
-    let idle = least.filter(|least| least.busy < IDLE_CPU);
-    let idle = idle.filter(|_| pinned.is_none()).map(|idle| {
-        let share = idle.busy * 100.0;
-        format!(
-            "taskset -pc {} {thread} (CPU {0} was {share:.0} % busy)",
-            idle.cpu
-        )
-    });
+    let idle = least
+        .filter(is_idle)
+        .filter(|_| pinned.is_none())
+        .map(|idle| {
+            let share = idle.busy * 100.0;
+            format!(
+                "taskset -pc {} {thread} (CPU {0} was {share:.0} % busy)",
+                idle.cpu
+            )
+        });
     let mut ways: Vec<String> = pinned.into_iter().chain(idle).collect();
     ways.extend(rank(seen, socket, busy).map(|(words, how)| format!("{how}: {words}")));
     if ways.is_empty() {
@@ -303,6 +308,17 @@ pub(super) fn own_cpu(
         });
     }
     ways.join("; or ")
+}
+
+/// The least busy CPU besides these.
+pub(super) fn least_busy<'s>(seen: &'s Observed, taken: &[usize]) -> Option<&'s CpuBusy> {
+    let others = seen.cpus.iter().filter(|one| !taken.contains(&one.cpu));
+    others.min_by(|a, b| a.busy.total_cmp(&b.busy))
+}
+
+/// True if a CPU has time for one more thread.
+pub(super) fn is_idle(cpu: &&CpuBusy) -> bool {
+    cpu.busy < IDLE_CPU
 }
 
 /// The CPUs that a thread may use, if these are not all, in words.

@@ -4,6 +4,7 @@ mod cards;
 mod counts;
 mod delivery;
 mod far_end;
+mod fixes;
 mod fragments;
 mod groups;
 mod out;

@@ -1,0 +1,164 @@
+//! What can be changed at a running program for the losses that were found, from outside.
+
+use super::overrun::{Overrun, may_share, overruns, place};
+use super::program_settings::{receive_buffer, threads};
+use super::reader::{FULL, Late, buffer_for_bursts, is_idle, least_busy, pinned};
+use super::{Observed, SeenSocket};
+use crate::CpuList;
+
+/// Programs that attach a program to their group themselves. No call reads it back, so that it could not be
+/// restored.
+const SPREAD_THEMSELVES: [&str; 3] = ["knotd", "envoy", "nginx"];
+
+/// A change to a running program that would help.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fix {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub program: String,
+    /// The change.
+    pub kind: FixKind,
+    /// Why.
+    pub why: String,
+    /// How the program's own configuration has it from the start; none if that is not known.
+    pub permanent: Option<String>,
+}
+
+/// The kinds of change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FixKind {
+    /// A stopped process goes on.
+    Continue,
+    /// The sockets with these inode numbers, one group of `SO_REUSEPORT`, get datagrams at random.
+    Spread(Vec<u32>),
+    /// The sockets with these inode numbers get receive buffers of at least as many bytes, with the kernel's
+    /// doubling.
+    ReceiveBuffer(Vec<u32>, u32),
+    /// A thread may run on these CPUs.
+    Affinity(u32, CpuList),
+}
+
+impl FixKind {
+    /// The order of making them: a process that is stopped has no other fault as yet.
+    fn order(&self) -> u8 {
+        match self {
+            Self::Continue => 0,
+            Self::Spread(_) => 1,
+            Self::ReceiveBuffer(..) => 2,
+            Self::Affinity(..) => 3,
+        }
+    }
+
+    /// True if both are the same, or one has become both: buffers of one process.
+    fn joins(&mut self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::ReceiveBuffer(sockets, bytes), Self::ReceiveBuffer(more, wanted)) => {
+                sockets.extend(more);
+                *bytes = (*bytes).max(*wanted);
+                true
+            }
+            (one, other) => *one == *other,
+        }
+    }
+}
+
+/// The changes that the losses between two looks call for, each once. None for a healthy program.
+pub fn fixes(seen: &Observed) -> Vec<Fix> {
+    let mut all: Vec<Fix> = Vec::new();
+    for fix in overruns(seen).iter().flat_map(|overrun| of(seen, overrun)) {
+        let mut others = all.iter_mut().filter(|one| one.pid == fix.pid);
+        if !others.any(|one| one.kind.joins(&fix.kind)) {
+            all.push(fix);
+        }
+    }
+    all.sort_by_key(|one| one.kind.order());
+    all
+}
+
+fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
+    let Overrun { socket, late, .. } = overrun;
+    let Some(owner) = socket.owner else {
+        return Vec::new();
+    };
+    let at = socket.entry.local;
+    let fix = |pid, kind, why: &str, permanent| Fix {
+        pid,
+        program: owner.name.clone(),
+        kind,
+        why: format!("{at}: {why}"),
+        permanent,
+    };
+    let buffer = |bytes: u64, why| {
+        let booked = bytes.saturating_mul(2).min(i32::MAX as u64) as u32;
+        let kind = FixKind::ReceiveBuffer(vec![socket.entry.inode], booked);
+        let is_larger = booked > socket.entry.buffer_bytes;
+        is_larger.then(|| fix(owner.pid, kind, why, receive_buffer(&owner.name, bytes)))
+    };
+    let bursts = |why| buffer(buffer_for_bursts(seen, socket), why);
+    let own = match late {
+        Late::NotRead | Late::Unseen => return Vec::new(),
+        Late::Stopped(pid) => {
+            let halted = socket.holders.iter().find(|(one, _)| one.pid == *pid);
+            let halted = halted.filter(|(one, _)| one.stopped);
+            let go_on =
+                halted.map(|_| fix(*pid, FixKind::Continue, "a signal has stopped it", None));
+            return Vec::from_iter(go_on);
+        }
+        Late::SmallerBuffer(largest) => {
+            let why = "its buffer is smaller than those of its group";
+            return Vec::from_iter(buffer(u64::from(*largest) / 2, why));
+        }
+        Late::NoCpu => {
+            let moved = affinity(seen, socket);
+            let moved = moved.map(|kind| fix(owner.pid, kind, "its reader waits for a CPU", None));
+            let bridges = socket.busy.is_some_and(|busy| busy.ready() < FULL);
+            let bridge = bridges.then(|| bursts("its buffer does not bridge the waits for a CPU"));
+            [moved, bridge.flatten()]
+        }
+        Late::Bursts | Late::Waits => [bursts("its buffer does not hold the bursts"), None],
+        // A larger buffer only delays the loss.
+        Late::Rate | Late::NeverSlept => [None, None],
+    };
+    let spread = spread(seen, socket).map(|kind| {
+        let why = "it loses, and another socket of its group does not";
+        fix(
+            owner.pid,
+            kind,
+            why,
+            threads(&owner.name).map(str::to_owned),
+        )
+    });
+    spread
+        .into_iter()
+        .chain(own.into_iter().flatten())
+        .collect()
+}
+
+/// The group of a socket, if one of it is read and lost nothing.
+fn spread(seen: &Observed, socket: &SeenSocket) -> Option<FixKind> {
+    let shares = |one: &&SeenSocket| {
+        let is_shared = seen.after.port_sharing.get(&one.entry.inode) == Some(&true);
+        is_shared && may_share(one) && place(one) == place(socket)
+    };
+    let group: Vec<&SeenSocket> = seen.sockets.iter().filter(shares).collect();
+    let own = &socket.owner?.name;
+    let spreads_itself = SPREAD_THEMSELVES.iter().any(|name| own.starts_with(name));
+    let has_room = group.iter().any(|one| {
+        let is_halted = one.holders.iter().any(|(process, _)| process.is_halted());
+        one.drops.grown() == 0 && !one.is_full() && !is_halted
+    });
+    let mut inodes: Vec<u32> = group.iter().map(|one| one.entry.inode).collect();
+    inodes.sort_unstable();
+    (inodes.len() > 1 && has_room && !spreads_itself).then_some(FixKind::Spread(inodes))
+}
+
+/// All CPUs for a pinned reader, or an idle one.
+fn affinity(seen: &Observed, socket: &SeenSocket) -> Option<FixKind> {
+    let busy = socket.busy?;
+    let cpus = match pinned(seen, socket, &busy) {
+        Some(_) => seen.cpus.iter().map(|one| one.cpu).collect(),
+        None => vec![least_busy(seen, busy.cpu.as_slice()).filter(is_idle)?.cpu],
+    };
+    Some(FixKind::Affinity(busy.runner, CpuList(cpus)))
+}

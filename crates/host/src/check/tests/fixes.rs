@@ -1,0 +1,79 @@
+//! Changes to a running program that losses call for.
+
+use super::*;
+use crate::check::{Fix, FixKind, fixes};
+
+/// Two sockets at one address, of a program each that ran this long in a second. The first lost as many.
+fn pair(lost: u32, run_ms: [u64; 2], shared: bool) -> (Observation, Observation) {
+    let at = |drops, run: [u64; 2]| {
+        let mut facts = host(&[("Udp.RcvbufErrors", u64::from(drops))]);
+        facts.sockets = vec![socket("0.0.0.0:53", 1, drops), socket("0.0.0.0:53", 2, 0)];
+        for (inode, run) in [1, 2].into_iter().zip(run) {
+            let process = owner(run * 1_000_000, 0);
+            has(
+                &mut facts,
+                inode,
+                Process {
+                    pid: 811 + inode,
+                    ..process
+                },
+            );
+        }
+        facts.port_sharing = [(1, shared), (2, shared)].into();
+        facts
+    };
+    (at(0, [0, 0]), later(at(lost, run_ms)))
+}
+
+fn kinds((before, after): &(Observation, Observation)) -> Vec<FixKind> {
+    let found = fixes(&Observed::new(before, after, None, asked(Some(53))));
+    found.into_iter().map(|one: Fix| one.kind).collect()
+}
+
+#[test]
+fn a_healthy_program_is_left_as_it_is() {
+    assert_eq!(kinds(&pair(0, [900, 3], true)), []);
+}
+
+#[test]
+fn one_full_socket_of_a_group_is_spread_over_it() {
+    let spread = FixKind::Spread(vec![1, 2]);
+    // A buffer would only delay it.
+    assert_eq!(kinds(&pair(5000, [950, 3], true)), [spread.clone()]);
+    // Without SO_REUSEPORT the kernel spreads nothing.
+    assert_eq!(kinds(&pair(5000, [950, 3], false)), []);
+    // A program that it attached cannot be brought back.
+    let (before, mut after) = pair(5000, [950, 3], true);
+    for process in after.processes.values_mut() {
+        process.name = "knotd".to_owned();
+    }
+    assert_eq!(kinds(&(before, after)), []);
+    // The other one is full, too, or stopped: it has no room.
+    let (before, mut after) = pair(5000, [950, 3], true);
+    after.sockets[1].queued_bytes = 212_000;
+    assert_eq!(kinds(&(before, after.clone())), []);
+    after.sockets[1].queued_bytes = 0;
+    after.processes.get_mut(&813).expect("it is there").stopped = true;
+    assert_eq!(kinds(&(before_of(), after)), []);
+}
+
+fn before_of() -> Observation {
+    pair(0, [0, 0], true).0
+}
+
+#[test]
+fn bursts_get_a_buffer_and_a_stopped_process_goes_on() {
+    let bursts = starved(660, 210);
+    assert_eq!(
+        kinds(&bursts),
+        [FixKind::ReceiveBuffer(vec![4711], 4 << 20)]
+    );
+    let (before, mut after) = starved(4, 0);
+    after.processes.get_mut(&812).expect("it is there").stopped = true;
+    assert_eq!(kinds(&(before, after)), [FixKind::Continue]);
+    // A frozen cgroup is not thawed by a signal; a queue without a reader is the program's fault.
+    let (before, mut after) = starved(4, 0);
+    assert_eq!(kinds(&(before.clone(), after.clone())), []);
+    after.processes.get_mut(&812).expect("it is there").frozen = Some(String::new());
+    assert_eq!(kinds(&(before, after)), []);
+}
