@@ -14,11 +14,13 @@ mod defer_lists;
 mod edit;
 #[cfg(test)]
 pub(crate) mod fake;
+pub mod fixing;
 pub mod hashing;
 mod host;
 pub(crate) mod journal;
 mod leftover;
 pub mod moderation;
+mod of_program;
 mod of_queue;
 mod outcome;
 mod owner;

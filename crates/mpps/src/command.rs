@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 pub mod doctor;
 mod engine;
+mod fix;
 mod generate;
 pub(crate) mod help;
 mod lab;
@@ -66,6 +67,8 @@ pub(crate) enum Subcommands {
     Placement(placement::PlacementArgs),
     /// Show where this host drops packets, why, and how to fix it
     Doctor(doctor::DoctorArgs),
+    /// Change a running program from outside so that it loses less, with proof
+    Fix(fix::FixArgs),
     /// Show queues, CPUs, sockets and losses of this host, live
     Top(top::TopArgs),
     /// Receive UDP and count it
@@ -119,6 +122,7 @@ fn run() -> ExitCode {
             Subcommands::Ndr(plan) => plan.run(),
             Subcommands::Placement(args) => placement::run(&args),
             Subcommands::Doctor(args) => args.run(),
+            Subcommands::Fix(args) => args.run(),
             Subcommands::Top(args) => args.run(),
             Subcommands::Recv(args) => recv::run(args),
             Subcommands::Send(args) => send::run(args),

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod common;
 mod doctor;
+mod fix;
 mod lab;
 mod lab_tcp;
 mod load;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         bench::trials(),
         cli::trials(),
         doctor::trials(),
+        fix::trials(),
         lab_tcp::trials(),
         load::trials(),
         programs::trials(),

@@ -137,8 +137,8 @@ impl BorrowedSocket {
     }
 
     /// Gives its group of `SO_REUSEPORT` a program that chooses the socket of each datagram by its
-    /// place in the group (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). It replaces one that was there, which
-    /// no call shows.
+    /// place in the group (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). It replaces the program
+    /// before it, which no call shows.
     ///
     /// # Errors
     /// `EINVAL` if it is in no group.

@@ -138,6 +138,18 @@ pub fn in_own_session(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(hook) }
 }
 
+/// Stops a process, or lets it go on (`SIGSTOP`, `SIGCONT`; signal(7)).
+///
+/// # Errors
+/// `EPERM` for a process of another user, `ESRCH` if there is none.
+pub fn stop(process: u32, is_stopped: bool) -> CallResult<()> {
+    let signal = [Signal::CONT, Signal::STOP][usize::from(is_stopped)];
+    let name = format!("process {process}");
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(rustix::io::Errno::SRCH).on("kill", &name)?;
+    kill_process(pid, signal).on("kill", name)
+}
+
 /// The process that started this one, held by a descriptor (`pidfd_open(2)`), so that no later
 /// one with its number is taken for it.
 #[derive(Debug)]

@@ -1,10 +1,11 @@
-//! What can be changed at a running program for the losses that were found, from outside.
+//! Changes to a running program, from outside, for the losses that were found.
 
 use super::overrun::{Overrun, may_share, overruns, place};
 use super::program_settings::{receive_buffer, threads};
-use super::reader::{FULL, Late, buffer_for_bursts, is_idle, least_busy, pinned};
+use super::reader::{FULL, Late, buffer_for_bursts, is_idle, least_busy, pinned, rates};
 use super::{Observed, SeenSocket};
 use crate::CpuList;
+use mpps_os::text::Foreign;
 
 /// Programs that attach a program to their group themselves. No call reads it back, so that it could not be
 /// restored.
@@ -39,7 +40,48 @@ pub enum FixKind {
     Affinity(u32, CpuList),
 }
 
+impl Fix {
+    /// How long it holds, and how it becomes permanent.
+    pub fn stays(&self) -> String {
+        let what = self.kind.name();
+        let until = format!(
+            "{what}: until {} ({}) ends",
+            Foreign(&self.program),
+            self.pid
+        );
+        match &self.permanent {
+            Some(line) => format!("{until}; for good: {line}"),
+            None => until,
+        }
+    }
+}
+
 impl FixKind {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::Spread(_) => "spread",
+            Self::ReceiveBuffer(..) => "buffer",
+            Self::Affinity(..) => "affinity",
+        }
+    }
+
+    /// The disadvantage, or the danger of it, if there is one.
+    pub fn risk(&self) -> Option<&'static str> {
+        match self {
+            Self::Continue => None,
+            Self::Spread(_) => Some(
+                "datagrams of one flow come to several sockets, and out of order; a program that the server \
+                 attached itself is replaced, and is not brought back",
+            ),
+            Self::ReceiveBuffer(..) => Some("the kernel may use that much memory for each socket"),
+            Self::Affinity(..) => {
+                Some("the thread may share its new CPU with interrupts or other threads")
+            }
+        }
+    }
+
     /// The order of making them: a process that is stopped has no other fault as yet.
     fn order(&self) -> u8 {
         match self {
@@ -97,7 +139,8 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
     };
     let bursts = |why| buffer(buffer_for_bursts(seen, socket), why);
     let own = match late {
-        Late::NotRead | Late::Unseen => return Vec::new(),
+        Late::Unseen => return Vec::new(),
+        Late::NotRead if !reads(seen, socket) => return Vec::new(),
         Late::Stopped(pid) => {
             let halted = socket.holders.iter().find(|(one, _)| one.pid == *pid);
             let halted = halted.filter(|(one, _)| one.stopped);
@@ -116,9 +159,13 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
             let bridge = bridges.then(|| bursts("its buffer does not bridge the waits for a CPU"));
             [moved, bridge.flatten()]
         }
-        Late::Bursts | Late::Waits => [bursts("its buffer does not hold the bursts"), None],
+        // Whether it reads enough between its waits, only a measurement shows.
+        Late::Bursts | Late::Waits | Late::Rate | Late::NotRead => [
+            bursts("its buffer may not hold what comes while it does not read"),
+            None,
+        ],
         // A larger buffer only delays the loss.
-        Late::Rate | Late::NeverSlept => [None, None],
+        Late::NeverSlept => [None, None],
     };
     let spread = spread(seen, socket).map(|kind| {
         let why = "it loses, and another socket of its group does not";
@@ -133,6 +180,14 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
         .into_iter()
         .chain(own.into_iter().flatten())
         .collect()
+}
+
+/// True if its program reads it, however seldom.
+fn reads(seen: &Observed, socket: &SeenSocket) -> bool {
+    let empties = socket
+        .course
+        .is_some_and(|course| course.full < course.looks);
+    empties || rates(seen, socket).is_some_and(|(read, _)| read >= 1.0)
 }
 
 /// The group of a socket, if one of it is read and lost nothing.

@@ -206,6 +206,17 @@ pub(super) fn port_sharing(
     ask(root, owners, inodes, BorrowedSocket::shares_port)
 }
 
+/// The descriptors of a process that are the socket with this inode number.
+pub(crate) fn socket_descriptors(root: &Root, pid: u32, inode: u32) -> impl Iterator<Item = i32> {
+    let folder = format!("proc/{pid}/fd");
+    let names = root.names(&folder).into_iter();
+    let own = names.filter(move |name| {
+        let link = root.link(&format!("{folder}/{name}"));
+        link.and_then(|link| socket(&link)) == Some(inode)
+    });
+    own.filter_map(|name| name.parse().ok())
+}
+
 /// The answers of these sockets to a question, by inode number, as far as this user may borrow them. Each
 /// process is searched once.
 pub(crate) fn ask<T>(

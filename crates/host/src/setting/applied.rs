@@ -145,7 +145,7 @@ impl Applied {
     ///
     /// # Errors
     /// The journal cannot be written; the change is put back then.
-    pub(crate) fn keep(mut self) -> HostResult<()> {
+    pub fn keep(mut self) -> HostResult<()> {
         self.record.kept = true;
         self.journal.write(&self.record)?;
         self.ended = true;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::edit::Edit;
+use super::of_program::PROCESS;
 use super::primitive::{SKB_DEFER_MAX, Setting};
 
 /// A list of settings to be changed, found by reading only.
@@ -46,17 +47,28 @@ impl SettingChange {
         }
         let is_known = match self.interface_index {
             Some(_) => is_interface(&self.object),
-            None => self.object == SKB_DEFER_MAX,
+            None => self.object == SKB_DEFER_MAX || of_process(&self.object).is_some(),
         };
         if !is_known {
             return Some(format!("`{}` is nothing that mpps changes", self.object));
         }
-        let is_of_machine = |edit: &&Edit| edit.setting == Setting::SkbDefer;
-        if self.interface_index.is_none() && !self.edits.iter().all(|edit| is_of_machine(&edit)) {
-            return Some("a setting of an interface without its number".to_owned());
+        let is_of_object = |edit: &Edit| match (&edit.setting, self.interface_index) {
+            (Setting::OfProgram(one), None) => Some(one.pid()) == of_process(&self.object),
+            (Setting::SkbDefer, None) => self.object == SKB_DEFER_MAX,
+            (setting, index) => index.is_some() && !matches!(setting, Setting::OfProgram(_)),
+        };
+        if !self.edits.iter().all(is_of_object) {
+            return Some(format!("a setting that is none of {}", self.object));
         }
         self.edits.iter().find_map(Edit::fault)
     }
+}
+
+/// The process in `process-4711`.
+fn of_process(object: &str) -> Option<u32> {
+    let number = object.strip_prefix(PROCESS)?;
+    let pid = number.parse().ok()?;
+    (format!("{pid}") == number).then_some(pid)
 }
 
 /// Whether the kernel takes such a name (`dev_valid_name`, net/core/dev.c). A byte that is no UTF-8

@@ -62,6 +62,10 @@ impl Edit {
             return self.prepare_rule(host, object);
         }
         let now = host.read(&self.setting, object)?;
+        if now.is_none() && matches!(self.setting, Setting::OfProgram(_)) {
+            let why = format!("its {} is gone", self.setting.noun());
+            return Err(HostError::impossible(object, why, "look again"));
+        }
         if !now.is_some_and(|now| self.setting.is(&self.old, &now)) {
             let why = format!("another program changed {} just now", self.setting.noun());
             return Err(HostError::impossible(object, why, "try again"));
@@ -264,6 +268,8 @@ impl Edit {
             // card rounded looks like another program's. Leaving the setting would be worse than
             // undoing another program's.
             (Setting::Coalescing { .. }, ..) if self.became.is_none() => true,
+            // The kernel does not show it.
+            (Setting::OfProgram(one), Value::Text(now), ..) if one.may_be(now) => true,
             // A value that takes several calls is half old and half new if its process died in
             // between. That may be on the way there or back.
             (

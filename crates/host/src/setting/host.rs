@@ -255,6 +255,7 @@ impl SettingHost for LiveKernel {
                 let value = self.0.read_if_present(&sysctl::path(name))?;
                 value.map(Value::Text)
             }
+            Setting::OfProgram(one) => one.read()?.map(Value::Text),
             Setting::SkbDefer => {
                 let limit = self.0.read_if_present(&sysctl::path(SKB_DEFER_MAX))?;
                 limit.map(Value::Text)
@@ -294,6 +295,7 @@ impl SettingHost for LiveKernel {
                 let port = *port;
                 PortPackets { protocol, port }.write(text == "on")
             }
+            (Setting::OfProgram(one), Value::Text(text)) => one.write(text),
             (Setting::Sysctl { name }, Value::Text(text)) => {
                 self.0.write(&sysctl::path(name), text)
             }

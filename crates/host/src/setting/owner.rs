@@ -5,13 +5,16 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::root::Root;
 use crate::{HostError, HostResult};
 
 /// A process, so described that a later one with the same number is not taken for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Owner {
     /// Its number.
     pub pid: u32,
@@ -48,11 +51,19 @@ impl Owner {
     /// # Errors
     /// No `/proc`.
     pub(crate) fn current() -> HostResult<Self> {
-        Self::current_from(&Root::machine())
+        Self::read_from(&Root::machine(), "self")
     }
 
-    fn current_from(root: &Root) -> HostResult<Self> {
-        let file = "proc/self/stat";
+    /// The process of this number.
+    ///
+    /// # Errors
+    /// There is none, or no `/proc`.
+    pub(crate) fn of(pid: u32) -> HostResult<Self> {
+        Self::read_from(&Root::machine(), &pid.to_string())
+    }
+
+    fn read_from(root: &Root, process: &str) -> HostResult<Self> {
+        let file = &format!("proc/{process}/stat");
         let stat = Stat::parse(&root.read(file)?)
             .ok_or_else(|| HostError::malformed(root.name(file), "no start time"))?;
         Ok(Self {
@@ -66,6 +77,12 @@ impl Owner {
     /// Whether that process is alive.
     pub fn life(&self) -> Life {
         self.life_from(&Root::machine())
+    }
+
+    /// True if a signal has stopped it. Of a process that has ended this says nothing.
+    pub(super) fn is_stopped(&self) -> bool {
+        let text = Root::machine().read(&format!("proc/{}/stat", self.pid));
+        text.is_ok_and(|text| Stat::parse(&text).is_some_and(|stat| stat.stopped))
     }
 
     fn life_from(&self, root: &Root) -> Life {
@@ -95,6 +112,7 @@ impl Owner {
 struct Stat {
     pid: u32,
     ended: bool,
+    stopped: bool,
     start_time_ticks: u64,
 }
 
@@ -108,6 +126,7 @@ impl Stat {
         Some(Self {
             pid,
             ended: matches!(state, "Z" | "X"),
+            stopped: state == "T",
             start_time_ticks: fields.nth(18)?.parse().ok()?,
         })
     }

@@ -1,5 +1,6 @@
 //! Settings, and the values that they can have.
 
+use super::of_program::OfProgram;
 use super::untracked::{ALTERED, PortPackets};
 use mpps_os::text::ShellWord;
 use std::borrow::Cow;
@@ -96,6 +97,8 @@ pub enum Setting {
         /// Its name: `net.core.netdev_max_backlog`.
         name: String,
     },
+    /// A setting of a running program.
+    OfProgram(OfProgram),
 }
 
 /// The value of a setting.
@@ -170,6 +173,7 @@ impl Setting {
             Self::SkbDefer | Self::Channels | Self::RxRing | Self::Sysctl { .. } => is_number(text),
             Self::RssKey => crate::facts::rss::key(text).is_ok(),
             Self::HashFields { .. } => hash_fields::fields(text).is_some(),
+            Self::OfProgram(one) => one.takes(text),
             Self::Affinity { .. } => text.is_empty() || text.parse::<CpuList>().is_ok(),
             Self::Untracked { .. } if text == ALTERED => true,
             Self::Filters | Self::Feature { .. } | Self::Untracked { .. } => {
@@ -191,7 +195,9 @@ impl Setting {
 
     /// True if it is set to this value now.
     pub(super) fn is(&self, value: &Value, now: &Value) -> bool {
-        self.but_chosen(now, value) == *value
+        let may_be =
+            matches!((self, now), (Self::OfProgram(one), Value::Text(now)) if one.may_be(now));
+        may_be || self.but_chosen(now, value) == *value
     }
 
     /// True if it is the machine's, and stays when an interface goes.
@@ -219,6 +225,7 @@ impl Setting {
             | Self::IrqSuspend
             | Self::HashFields { .. }
             | Self::Feature { .. } => "CAP_NET_ADMIN",
+            Self::OfProgram(one) => one.needs(),
             _ => "root",
         }
     }
@@ -244,6 +251,7 @@ impl Setting {
             Self::RssKey => "its RSS key",
             Self::Rule { .. } => "its rules",
             Self::SkbDefer => "it",
+            Self::OfProgram(one) => return one.noun(),
         })
     }
 
@@ -275,6 +283,7 @@ impl Setting {
             (Self::Sysctl { name }, Value::Text(text)) => {
                 format!("sysctl -w {name}={}", ShellWord::new(text))
             }
+            (Self::OfProgram(one), Value::Text(text)) => one.command(text),
             (Self::SkbDefer, Value::Text(text)) => format!("sysctl -w {SKB_DEFER_MAX}={text}"),
             (Self::RssKey, Value::Text(key)) => format!("ethtool -X {interface} hkey {key}"),
             (Self::RssTable, Value::Numbers(table)) => {
@@ -348,7 +357,7 @@ impl Setting {
                     "the kernel can wait instead of the card",
                 ))
             }
-            _ if matches!(wanted, Value::Text(_)) && became != wanted => {
+            _ if matches!(wanted, Value::Text(_)) && !self.is(wanted, became) => {
                 let (noun, told) = (self.noun(), self.told(became));
                 let why = format!("{noun} was set and has another value: {told}");
                 Some((why, "leave it as it is"))

@@ -27,7 +27,10 @@ pub(crate) struct CommandHelp {
 
 /// The commands in the order of `mpps --help`.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("My server", &["doctor", "top", "recv", "send", "ledger"]),
+    (
+        "My server",
+        &["doctor", "fix", "top", "recv", "send", "ledger"],
+    ),
     ("This host", &["backends", "steer", "tune", "undo"]),
     (
         "Experiments",

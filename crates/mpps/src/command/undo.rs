@@ -7,6 +7,7 @@ use crate::output::{self, OutputStream};
 use crate::program::undo_helper;
 use anyhow::{Context, Result};
 use clap::Args;
+use mpps_host::setting::fixing::is_of_fix;
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::text::ShellWord;
@@ -94,6 +95,9 @@ fn undo(leftover: &Leftover, here: u32, all: bool, teller: &mut Teller) -> u8 {
     let head = leftover.heading();
     let life = life(leftover);
     let (stream, why, status) = match leftover.life() {
+        _ if is_of_fix(leftover.name()) && leftover.is_kept() => {
+            return undo_dead(leftover, elsewhere, teller);
+        }
         _ if leftover.is_kept() => {
             let object = ShellWord::operand(leftover.object());
             let why = format!("to stay; `mpps tune undo {object}` puts it back");

@@ -71,6 +71,11 @@ impl HostArgs {
 }
 
 impl PartArgs {
+    /// True if a port, a process or a container was named.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.port.is_some() || self.pid.is_some() || self.container.is_some()
+    }
+
     /// The note on results from another namespace, if one was named.
     pub(crate) fn note(&self) -> Option<String> {
         let moved = self
@@ -86,7 +91,7 @@ impl PartArgs {
         is_elsewhere.then(|| ELSEWHERE.to_owned())
     }
 
-    fn enter(&self) -> Result<()> {
+    pub(crate) fn enter(&self) -> Result<()> {
         if let Some(pid) = self.pid {
             is_there("--pid", pid)?;
             let file = namespace_of_sockets(pid, self.port);
@@ -111,7 +116,7 @@ impl PartArgs {
     }
 
     /// The part of the host to look at.
-    fn asked(&self) -> DoctorRequest {
+    pub(crate) fn asked(&self) -> DoctorRequest {
         let mut again = "mpps doctor".to_owned();
         let pid = self.pid.map(|pid| pid.to_string());
         let port = self.port.map(|port| port.to_string());

@@ -55,10 +55,10 @@ pub(crate) struct Proof {
     /// Its effect on the packets, or connections, for each second of CPU time.
     pub(super) cost: Effect,
     /// True if it was better, and stays.
-    pub(super) kept: bool,
+    pub(crate) kept: bool,
     /// Why it was not measured, or not to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) stopped: Option<String>,
+    pub(crate) stopped: Option<String>,
 }
 
 /// The runs of one side.
@@ -99,7 +99,7 @@ impl EnvelopeBody for Proofs {
 
 impl Proof {
     /// A stage that was measured so far, after these others.
-    pub(super) fn new(
+    pub(crate) fn new(
         stage: &str,
         edits: Vec<String>,
         [without, with]: &[Vec<UdpRun>; 2],
@@ -131,7 +131,7 @@ impl Proof {
     }
 
     /// Why the host is better off with it; none where it is not.
-    pub(super) fn gain(&self) -> Option<&'static str> {
+    pub(crate) fn gain(&self) -> Option<&'static str> {
         let is = |effect: &Effect, verdict| effect.verdict == verdict;
         if self.edits.is_empty()
             || self.stopped.is_some()
@@ -148,6 +148,14 @@ impl Proof {
         }
     }
 
+    /// The median share of lost packets, without it and with it.
+    pub(crate) fn lost_shares(&self) -> [f64; 2] {
+        [&self.without, &self.with].map(|side| {
+            let share = median(&side.delivered_of_lost()).map_or(0.0, |inverse| 1.0 / inverse);
+            if share <= LOST_MIN { 0.0 } else { share }
+        })
+    }
+
     /// True if the host differs from itself.
     pub(super) fn is_noisy(&self) -> bool {
         let mut effects = [&self.rate, &self.lost, &self.cost].into_iter();
@@ -155,7 +163,7 @@ impl Proof {
     }
 
     /// The harm that it did, if any.
-    pub(super) fn harm(&self) -> Option<&'static str> {
+    pub(crate) fn harm(&self) -> Option<&'static str> {
         let is_worse = |effect: &Effect| effect.verdict == "worse";
         match () {
             () if is_worse(&self.rate) => Some("fewer packets"),

@@ -1,0 +1,373 @@
+//! Fixes a running program from outside: changes what the doctor's findings call for, one thing at a
+//! time, on the live traffic, and keeps what helps.
+
+use super::tune::proof::Proof;
+use crate::failure;
+use crate::measure::outcome::{CommandEnding, ended, put_back};
+use crate::output::{self, OutputStream};
+use crate::program::host::PartArgs;
+use crate::program::lines::{LOOK, OutputLines};
+use crate::signal::{EndSignal, Interrupted};
+use crate::udp::run::UdpRun;
+use crate::value;
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use mpps_host::check::{Fix, FixKind, fixes};
+use mpps_host::setting::fixing::{self, claim};
+use mpps_host::setting::{Applied, SettingChange, Value};
+use mpps_host::{Ledger, Loss, ProcStat, Scope, Snapshot, Station, Watch};
+use mpps_os::netlink::sock_diag;
+use mpps_os::text::Foreign;
+use mpps_report::Quantity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A program that reads empties its queue within this time.
+const SETTLES: Duration = Duration::from_secs(3);
+
+const LINES: OutputLines = OutputLines::PEOPLE;
+
+/// Arguments of `mpps fix`.
+#[derive(Debug, Args)]
+pub(crate) struct FixArgs {
+    #[command(flatten)]
+    part: PartArgs,
+    /// Look for losses for TIME first
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = value::seconds)]
+    duration: Duration,
+    /// Set the length of each run of a measurement
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = value::seconds)]
+    run: Duration,
+    /// Measure N times without and N times with each change, in turn
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=100))]
+    repeat: u16,
+    /// Change without asking
+    #[arg(long)]
+    yes: bool,
+    /// Show the changes and make none
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+}
+
+/// The losses of a program.
+struct Look {
+    /// The changes that they call for.
+    fixes: Vec<Fix>,
+    /// Its sockets.
+    inodes: BTreeSet<u32>,
+    /// How many datagrams were lost, and how many came.
+    losses: [u64; 2],
+}
+
+/// A change that is to be made, and measured.
+struct Step {
+    fix: Fix,
+    change: SettingChange,
+}
+
+impl FixArgs {
+    /// Does what is asked.
+    pub(crate) fn run(&self) -> Result<CommandEnding> {
+        ensure!(
+            self.part.is_narrow(),
+            "which program? name it: --port PORT, --pid PID or --container NAME"
+        );
+        // A change that has begun is completed before a signal can end the process.
+        let interrupt = EndSignal::listen_held()?;
+        let Look {
+            fixes,
+            inodes,
+            losses,
+        } = self.look(&interrupt)?;
+        let steps = fixes.into_iter().map(|fix| {
+            let change = fixing::change(&fix);
+            let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
+            Ok(Step { fix, change })
+        });
+        let mut steps: Vec<Step> = steps.collect::<Result<_>>()?;
+        steps.retain(|step| !step.change.edits.is_empty());
+        if steps.is_empty() {
+            return nothing(losses);
+        }
+        for (number, step) in (1..).zip(&steps) {
+            step.lines(number)
+                .iter()
+                .try_for_each(|line| LINES.say(line))?;
+        }
+        if self.dry_run {
+            return Ok(CommandEnding::Found);
+        }
+        if !self.yes && !agrees()? {
+            LINES.say("nothing was changed")?;
+            return Ok(CommandEnding::Found);
+        }
+        let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
+        let claims = pids.into_iter().map(|pid| Ok(Applied::new(&claim(pid)?)?));
+        let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
+        let mut made = Vec::new();
+        let fixed = self.fix(&steps, &inodes, &mut made, &interrupt);
+        for claim in claims {
+            // It changes nothing.
+            let _ = claim.undo();
+        }
+        match fixed {
+            Ok(ending) => {
+                made.into_iter().try_for_each(Applied::keep)?;
+                Ok(ending)
+            }
+            Err(error) => {
+                let back = made.into_iter().rev().map(back).fold(Ok(()), Result::and);
+                ended(Err(error), back)
+            }
+        }
+    }
+
+    /// Looks for losses for a while.
+    fn look(&self, interrupt: &EndSignal) -> Result<Look> {
+        interrupt.ends_during(|| self.part.enter())?;
+        let mut watch = interrupt.ends_during(|| Watch::begin(None, self.part.asked()))?;
+        let end = Instant::now() + self.duration;
+        let time = Quantity::Seconds(self.duration.as_secs_f64());
+        output::line(OutputStream::Err, &format!("looking for {time}"))?;
+        while Instant::now() < end {
+            ensure!(!interrupt.came(), Interrupted);
+            watch.look_at_queues();
+            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        watch.look_at_losses(&|| !interrupt.came())?;
+        let seen = watch.seen();
+        let lost = seen.sockets.iter().map(|one| one.drops.grown()).sum();
+        let read = seen.grown(&READ);
+        Ok(Look {
+            fixes: fixes(&seen),
+            inodes: seen.sockets.iter().map(|one| one.entry.inode).collect(),
+            losses: [lost, lost + read],
+        })
+    }
+
+    /// Makes and measures the changes; those that stay are added to `made`.
+    fn fix(
+        &self,
+        steps: &[Step],
+        inodes: &BTreeSet<u32>,
+        made: &mut Vec<Applied>,
+        interrupt: &EndSignal,
+    ) -> Result<CommandEnding> {
+        let mut rows: Vec<Proof> = Vec::new();
+        for (number, step) in (1..).zip(steps) {
+            let (row, applied) = self.prove(step, inodes, &rows, interrupt)?;
+            let verdict = match (&applied, &row.stopped, row.harm()) {
+                (Some(_), ..) => "kept".to_owned(),
+                (None, Some(why), _) => format!("put back: {why}"),
+                (None, None, Some(harm)) => format!("put back: {harm}"),
+                (None, None, None) => "put back: no difference beyond the noise".to_owned(),
+            };
+            made.extend(applied);
+            let [without, with] = row.lost_shares().map(percent);
+            LINES.say(&format!("{number}. lost {without} -> {with}: {verdict}"))?;
+            rows.push(row);
+        }
+        let kept = || steps.iter().zip(&rows).filter(|(_, row)| row.kept);
+        let first = rows.first().map(|row| row.lost_shares()[0]);
+        let last = kept().next_back().map(|(_, row)| row.lost_shares()[1]);
+        let Some((first, last)) = first.zip(last) else {
+            LINES.say("no change helps beyond the noise; all is as it was")?;
+            return Ok(CommandEnding::Found);
+        };
+        LINES.say(&format!("lost {} -> {}", percent(first), percent(last)))?;
+        for (step, _) in kept() {
+            LINES.say(&step.fix.stays())?;
+        }
+        LINES.say("`mpps undo` takes it back")?;
+        Ok(CommandEnding::Fine)
+    }
+
+    /// Measures one change, without it and with it in turn; the change, if it stays.
+    fn prove(
+        &self,
+        step: &Step,
+        inodes: &BTreeSet<u32>,
+        before: &[Proof],
+        interrupt: &EndSignal,
+    ) -> Result<(Proof, Option<Applied>)> {
+        let mut sides: [Vec<UdpRun>; 2] = Default::default();
+        let mut edits = Vec::new();
+        let mut applied = None;
+        let mut stopped = None;
+        // A process that was stopped is not stopped again.
+        let in_turn = step.fix.kind != FixKind::Continue;
+        let turns = if in_turn { self.repeat } else { 1 };
+        let measure = || (0..self.repeat / turns).map(|_| self.measure(inodes, interrupt));
+        for _ in 0..turns {
+            applied.take().map_or(Ok(()), back)?;
+            sides[0].extend(measure().collect::<Result<Vec<_>>>()?);
+            match Applied::new(&step.change) {
+                Ok(change) => edits = applied.insert(change).steps(),
+                Err(error) => {
+                    self.measure(inodes, interrupt)?;
+                    stopped = Some(failure::explain(&error.into()));
+                    break;
+                }
+            }
+            let with = step.settles(interrupt).and_then(|settles| match settles {
+                true => measure().collect::<Result<Vec<_>>>(),
+                false => Ok(Vec::new()),
+            });
+            match with {
+                Ok(with) if with.is_empty() => {
+                    stopped = Some("no queue empties, so that it only delays the loss".to_owned());
+                    break;
+                }
+                Ok(with) => sides[1].extend(with),
+                Err(error) => return ended(Err(error), applied.take().map_or(Ok(()), back)),
+            }
+        }
+        let mut row = Proof::new(step.fix.kind.name(), edits, &sides, before);
+        row.stopped = stopped;
+        row.kept = row.gain().is_some();
+        if !row.kept {
+            applied.take().map_or(Ok(()), back)?;
+        }
+        Ok((row, applied))
+    }
+
+    /// One run: what the sockets lost, and what programs of the namespace read.
+    fn measure(&self, inodes: &BTreeSet<u32>, interrupt: &EndSignal) -> Result<UdpRun> {
+        let took = || {
+            let sockets = sock_diag::udp()?;
+            let own = sockets.iter().filter(|one| inodes.contains(&one.inode));
+            let drops: BTreeMap<u32, u32> = own.map(|one| (one.inode, one.drops)).collect();
+            Ok::<_, anyhow::Error>((drops, Snapshot::take(&[] as &[&str])?, ProcStat::read()?))
+        };
+        let (drops, before, ticks) = took()?;
+        let end = Instant::now() + self.run;
+        while Instant::now() < end {
+            ensure!(!interrupt.came(), Interrupted);
+            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        let (now, after, ticks_after) = took()?;
+        ensure!(
+            inodes.len() == now.len() && drops.len() == now.len(),
+            "the program opened or closed sockets meanwhile"
+        );
+        let each = now.values().zip(drops.values());
+        let lost: u64 = each
+            .map(|(now, then)| u64::from(now.wrapping_sub(*then)))
+            .sum();
+        let delta = after.since(&before);
+        let read: i64 = READ.iter().filter_map(|name| delta.snmp(name)).sum();
+        let read = u64::try_from(read).unwrap_or(0);
+        let mut ledger = Ledger::new(read + lost, read, 0);
+        ledger.lose(Loss {
+            station: Station::Socket,
+            reason: "socket".to_owned(),
+            count: lost,
+            source: "sk_drops".to_owned(),
+            scope: Scope::Namespace,
+            by_difference: false,
+            exact: false,
+        });
+        let seconds = delta.duration_ns.max(1) as f64 / 1e9;
+        Ok(UdpRun {
+            mpps: read as f64 / seconds / 1e6,
+            offered_mpps: (read + lost) as f64 / seconds / 1e6,
+            ledger,
+            busy: ticks_after.busy_since(&ticks),
+            ..UdpRun::default()
+        })
+    }
+}
+
+/// Datagrams that programs of the namespace read (net/ipv4/udp.c).
+const READ: [&str; 2] = ["Udp.InDatagrams", "Udp6.InDatagrams"];
+
+impl Step {
+    /// Waits until each queue that got more room has once been below half of what it had before; false if
+    /// one never is. A larger buffer that fills up only delays the loss, and looks like a cure until then.
+    fn settles(&self, interrupt: &EndSignal) -> Result<bool> {
+        let FixKind::ReceiveBuffer(inodes, _) = &self.fix.kind else {
+            return Ok(true);
+        };
+        let old = self.change.edits.iter().map(|edit| &edit.old);
+        let old = old.filter_map(|value| match value {
+            Value::Text(text) => text.parse::<u32>().ok(),
+            _ => None,
+        });
+        let half = old.max().unwrap_or(0) / 2;
+        let mut full: BTreeSet<u32> = inodes.iter().copied().collect();
+        let end = Instant::now() + SETTLES;
+        while !full.is_empty() && Instant::now() < end {
+            ensure!(!interrupt.came(), Interrupted);
+            let sockets = sock_diag::udp()?;
+            full.retain(|inode| {
+                let mut own = sockets.iter().filter(|one| one.inode == *inode);
+                own.any(|one| one.queued_bytes > half)
+            });
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(full.is_empty())
+    }
+
+    fn lines(&self, number: usize) -> Vec<String> {
+        let Fix {
+            pid, program, why, ..
+        } = &self.fix;
+        let mut lines = vec![format!("{number}. {} ({pid}): {why}", Foreign(program))];
+        for edit in &self.change.edits {
+            lines.push(format!("   change  {edit}"));
+            let command = edit.setting.command("", &edit.new);
+            lines.extend((!command.is_empty()).then(|| format!("   as      {command}")));
+        }
+        lines.extend(
+            self.fix
+                .kind
+                .risk()
+                .map(|risk| format!("   risk    {risk}")),
+        );
+        lines
+    }
+}
+
+/// Where nothing can be changed from outside.
+fn nothing([lost, came]: [u64; 2]) -> Result<CommandEnding> {
+    if lost == 0 {
+        LINES.say("its sockets lost nothing; it is left as it is")?;
+        return Ok(CommandEnding::Fine);
+    }
+    let share = percent(lost as f64 / came.max(1) as f64);
+    LINES.say(&format!(
+        "its sockets lost {share}: {lost} of {came}; no change from outside would help: `mpps doctor` says why"
+    ))?;
+    Ok(CommandEnding::Found)
+}
+
+/// Puts a change back.
+fn back(applied: Applied) -> Result<()> {
+    let outcomes = applied.undo();
+    for outcome in outcomes.iter().filter(|outcome| !outcome.clean()) {
+        let _ = output::line(OutputStream::Err, &outcome.to_string());
+    }
+    put_back(&outcomes, "fix")
+}
+
+/// Whether the user agrees to the changes.
+fn agrees() -> Result<bool> {
+    if !io::stdin().is_terminal() {
+        bail!(
+            "no terminal to ask on; add --yes to make these changes, or --dry-run to only see them"
+        );
+    }
+    output::line(
+        OutputStream::Err,
+        "make these changes, one at a time, and keep those that help? [y/N]",
+    )?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn percent(share: f64) -> String {
+    Quantity::Share(share).to_string()
+}

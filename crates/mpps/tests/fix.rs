@@ -1,0 +1,303 @@
+//! `mpps fix`: programs that no one here wrote lose datagrams, and lose none after it; undo is identity.
+
+use crate::common::{Entered, Running, copy_for_all, directory, kill, mpps, quiet_namespace, run};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::sock_diag::{self, UdpEntry};
+use mpps_trial::{Need, Trial, trials};
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+const PYTHON: Need = Need::Program("python3", "python3");
+const PORT: u16 = 4400;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    trials![
+        measures(Need::Root, PYTHON): one_flow_over_four_sockets, a_buffer_for_bursts, a_stopped_program,
+            a_killed_fix_is_undone, a_user_fixes_a_program_of_his_own;
+        waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
+            a_program_that_ends_meanwhile;
+        waits: what_is_not_named_is_refused;
+    ]
+}
+
+/// Sockets of one group, a thread each, that reads one datagram, or all that wait, and sleeps.
+const SERVER: &str = r"
+import socket, sys, threading, time
+sockets, pause, reads_all = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == 'all'
+def serve(s):
+    while True:
+        s.recv(2048)
+        try:
+            while reads_all:
+                s.recv(2048, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        time.sleep(pause)
+for at in range(sockets):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    if sockets > 1:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind(('127.0.0.1', 4400))
+    threading.Thread(target=serve, args=(s,), daemon=True).start()
+print('ready', flush=True)
+threading.Event().wait()
+";
+
+/// A host, its server, and one flow to it.
+struct Served {
+    host: NetNamespace,
+    server: Running,
+}
+
+impl Served {
+    fn start(arguments: [&str; 3]) -> Self {
+        Self::start_as(arguments, 0)
+    }
+
+    fn start_as(arguments: [&str; 3], user: u32) -> Self {
+        let host = quiet_namespace();
+        let mut python = Command::new("python3");
+        python
+            .args(["-c", SERVER])
+            .args(arguments)
+            .uid(user)
+            .gid(user)
+            .process_group(0);
+        let mut server = host.within(|| Running::start(&mut python));
+        server.line("ready");
+        Self { host, server }
+    }
+
+    /// Does this while bursts of this size come, one each 2 ms.
+    fn under<R: Send>(&self, burst: usize, work: impl FnOnce() -> R + Send) -> R {
+        let client = self.host.within(|| UdpSocket::bind("127.0.0.1:0"));
+        let client = client.expect("a port is free");
+        let (end, over) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                // It also ends if the work panics.
+                while over.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout)
+                {
+                    for _ in 0..burst {
+                        let _ = client.send_to(&[0; 100], ("127.0.0.1", PORT));
+                    }
+                }
+            });
+            let _end = end;
+            self.host.within(work)
+        })
+    }
+
+    fn sockets(&self) -> Vec<UdpEntry> {
+        let mut all = self.host.within(sock_diag::udp).expect("it can be asked");
+        all.retain(|one| one.local.port() == PORT);
+        all.sort_by_key(|one| one.inode);
+        all
+    }
+
+    fn buffers(&self) -> Vec<u32> {
+        self.sockets().iter().map(|one| one.buffer_bytes).collect()
+    }
+
+    fn pid(&self) -> String {
+        self.server.id().to_string()
+    }
+
+    /// The bytes that a flow of 64 datagrams leaves in the queue of each socket while the server is stopped.
+    fn queues(&self) -> Vec<u32> {
+        let state = format!("/proc/{}/stat", self.server.id());
+        let is = |letters: [&str; 2]| {
+            let stat = fs::read_to_string(&state).expect("it lives");
+            letters
+                .iter()
+                .any(|letter| stat.contains(&format!(") {letter} ")))
+        };
+        self.server.signal("STOP");
+        while !is(["T", "T"]) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let before = self.sockets();
+        self.host.within(|| {
+            let client = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+            for _ in 0..64 {
+                client
+                    .send_to(&[0; 100], ("127.0.0.1", PORT))
+                    .expect("to loopback");
+            }
+        });
+        let after = self.sockets();
+        self.server.signal("CONT");
+        let grown = after
+            .iter()
+            .zip(&before)
+            .map(|(now, then)| now.queued_bytes - then.queued_bytes);
+        grown.collect()
+    }
+}
+
+/// The words of a fix with short looks and N runs: the differences of these trials are plain.
+fn words(repeat: &str) -> [&str; 10] {
+    [
+        "fix",
+        "--yes",
+        "--port",
+        "4400",
+        "--duration",
+        "1",
+        "--run",
+        "300ms",
+        "--repeat",
+        repeat,
+    ]
+}
+
+fn fix(repeat: &str) -> Command {
+    mpps(&words(repeat))
+}
+
+fn one_flow_over_four_sockets() {
+    // Each thread can read 2000 a second, and 5000 come.
+    let served = Served::start(["4", "0.0005", "one"]);
+    let (of_one, fixed) = (
+        served.queues(),
+        served.under(10, || run(&mut fix("3"))).fine(),
+    );
+    assert_eq!(
+        of_one.iter().filter(|bytes| **bytes > 0).count(),
+        1,
+        "{of_one:?}"
+    );
+    assert!(fixed.out.contains("by hash -> at random"), "{}", fixed.out);
+    assert!(fixed.out.contains(": kept"), "{}", fixed.out);
+    // Whatever it tried besides went back.
+    assert_eq!(served.buffers(), [212_992; 4], "{}", fixed.out);
+    let of_all = served.queues();
+    assert!(of_all.iter().all(|bytes| *bytes > 0), "{of_all:?}");
+    let undone = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert!(
+        undone.out.contains("at random -> by hash"),
+        "{}",
+        undone.out
+    );
+    let of_one = served.queues();
+    assert_eq!(
+        of_one.iter().filter(|bytes| **bytes > 0).count(),
+        1,
+        "{of_one:?}"
+    );
+}
+
+/// A program that reads every 60 ms: the default buffer has no room for what comes meanwhile.
+const BURSTS: [&str; 3] = ["1", "0.06", "all"];
+
+fn a_buffer_for_bursts() {
+    let served = Served::start(BURSTS);
+    let before = served.buffers();
+    let fixed = served.under(40, || run(&mut fix("3"))).fine();
+    assert!(
+        fixed.out.contains("receive buffer 212992 -> "),
+        "{}",
+        fixed.out
+    );
+    assert!(fixed.out.contains(": kept"), "{}", fixed.out);
+    assert!(served.buffers()[0] > before[0]);
+    served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert_eq!(served.buffers(), before);
+}
+
+fn a_stopped_program() {
+    let served = Served::start(["1", "0", "one"]);
+    kill("STOP", &served.pid());
+    let fixed = served.under(40, || run(&mut fix("3"))).fine();
+    assert!(fixed.out.contains("stopped -> running"), "{}", fixed.out);
+    let undone = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert!(undone.out.contains("running -> stopped"), "{}", undone.out);
+}
+
+fn a_killed_fix_is_undone() {
+    let served = Served::start(BURSTS);
+    let before = served.buffers();
+    let killed = served.under(40, || {
+        let mut running = Running::start(&mut fix("100"));
+        running.line("receive buffer");
+        while served.buffers() == before && !running.has_said("1. lost") {
+            thread::sleep(Duration::from_millis(1));
+        }
+        running.signal("KILL");
+        running.end();
+        run(&mut mpps(&["undo"]))
+    });
+    assert!(killed.fine().out.contains("undone: receive buffer"));
+    assert_eq!(served.buffers(), before);
+}
+
+fn a_user_fixes_a_program_of_his_own() {
+    // The user of `as_nobody`.
+    let served = Served::start_as(["4", "0.0005", "one"], 65534);
+    let place = directory();
+    let binary = copy_for_all(place.path());
+    let own = directory();
+    chown(own.path(), Some(65534), Some(65534)).expect("this is root");
+    let mut user = Command::new("setpriv");
+    user.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    user.arg(binary)
+        .args(words("3"))
+        .env("XDG_RUNTIME_DIR", own.path());
+    let fixed = served.under(10, || run(&mut user)).fine();
+    assert!(fixed.out.contains(": kept"), "{}", fixed.out);
+}
+
+fn a_healthy_program_is_left_alone() {
+    let served = Served::start(["4", "0", "one"]);
+    let found = served.under(1, || run(&mut fix("3"))).fine();
+    assert!(found.out.contains("left as it is"), "{}", found.out);
+    let list = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert!(!list.out.contains(&served.pid()), "{}", list.out);
+}
+
+fn two_fixes_lock_each_other_out() {
+    let served = Served::start(["1", "0", "one"]);
+    kill("STOP", &served.pid());
+    served.under(40, || {
+        let mut first = Running::start(&mut fix("100"));
+        first.line("stopped -> running");
+        let second = run(&mut fix("3"));
+        assert_eq!(second.code(), 2, "{second:?}");
+        let holder = format!("process {} has", first.id());
+        assert!(second.err.contains(&holder), "{second:?}");
+        first.signal("INT");
+        let ended = first.end();
+        assert_eq!(ended.code(), 130, "{ended:?}");
+    });
+    let stat = fs::read_to_string(format!("/proc/{}/stat", served.pid())).expect("it lives");
+    assert!(stat.contains(") T "), "{stat}");
+}
+
+fn a_program_that_ends_meanwhile() {
+    let served = Served::start(["1", "0", "one"]);
+    kill("STOP", &served.pid());
+    let ended = served.under(40, || {
+        let mut running = Running::start(&mut fix("100"));
+        running.line("stopped -> running");
+        served.server.signal("KILL");
+        running.end()
+    });
+    assert_eq!(ended.code(), 2, "{ended:?}");
+    assert!(ended.err.contains("sockets meanwhile"), "{ended:?}");
+    let undone = served
+        .host
+        .within(|| run(&mut mpps(&["undo", "--list"])))
+        .fine();
+    assert!(!undone.out.contains("fix"), "{}", undone.out);
+}
+
+fn what_is_not_named_is_refused() {
+    run(&mut mpps(&["fix"])).refused(&["--port PORT", "--pid PID"]);
+    run(&mut mpps(&["fix", "--port", "9", "--yes", "--dry-run"])).refused(&["--dry-run", "--yes"]);
+}
