@@ -16,7 +16,7 @@ use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Result, ensure};
 use clap::Args;
-use mpps_host::check::{findings, ledger, passed};
+use mpps_host::check::{findings, fixes, ledger, passed};
 use mpps_host::{Finding, Fingerprint, Ledger, Watch, WayOut};
 use mpps_report::Quantity;
 use schemars::JsonSchema;
@@ -76,6 +76,9 @@ pub struct Diagnosis {
     /// Packets of any kind that the namespace forwarded or bridged; they are not in the ledger.
     #[serde(default)]
     passed: u64,
+    /// The command that changes the program from outside; empty if no change would help.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    fix: String,
     /// Facts that could not be read, and why.
     notes: Vec<String>,
 }
@@ -115,7 +118,14 @@ impl DoctorArgs {
             ensure!(!is_fine(&findings), "undecided: {why}");
             notes.push(why);
         }
+        let fixes = fixes(&seen);
+        let fix = match fixes.first() {
+            None => String::new(),
+            Some(_) if part.is_narrow() => part.words("mpps fix"),
+            Some(first) => format!("mpps fix --pid {}", first.pid),
+        };
         let diagnosis = Diagnosis {
+            fix,
             port: self.host.part.port,
             pid: self.host.part.pid,
             seconds: seen.seconds(),

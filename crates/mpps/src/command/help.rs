@@ -89,6 +89,31 @@ pub(crate) const HELP: &[CommandHelp] = &[
         ],
     },
     CommandHelp {
+        command: "fix",
+        notes: &[
+            "Looks for losses as `mpps doctor` does, shows the changes that may help, and asks. Then each change is \
+             measured on the live traffic, without and with it in turn. It stays if it helps beyond noise.",
+            "Changes sockets, threads or the state of the program from outside. It needs the rights of ptrace(2) \
+             over the program, and CAP_NET_ADMIN for buffers: run it as root.",
+        ],
+        examples: &[
+            ("mpps fix --port 53 --dry-run", "show the changes"),
+            (
+                "mpps fix --port 53",
+                "ask, change, measure, keep what helps",
+            ),
+            ("mpps undo", "restore all"),
+        ],
+        status: &[
+            (
+                1,
+                "losses remain: --dry-run, not agreed to, or no change helps",
+            ),
+            INTERRUPTED,
+        ],
+        ..EMPTY
+    },
+    CommandHelp {
         command: "top",
         short: &[
             "interface",

@@ -117,7 +117,17 @@ impl PartArgs {
 
     /// The part of the host to look at.
     pub(crate) fn asked(&self) -> DoctorRequest {
-        let mut again = "mpps doctor".to_owned();
+        DoctorRequest {
+            port: self.port,
+            pid: self.pid,
+            again: self.words("mpps doctor"),
+            ..DoctorRequest::default()
+        }
+    }
+
+    /// A command about the same part of the host.
+    pub(crate) fn words(&self, command: &str) -> String {
+        let mut all = command.to_owned();
         let pid = self.pid.map(|pid| pid.to_string());
         let port = self.port.map(|port| port.to_string());
         let words = [
@@ -127,14 +137,9 @@ impl PartArgs {
             ("--port", port.as_ref()),
         ];
         for (option, value) in words {
-            again.extend(value.map(|value| format!(" {option} {}", ShellWord::new(value))));
+            all.extend(value.map(|value| format!(" {option} {}", ShellWord::new(value))));
         }
-        DoctorRequest {
-            port: self.port,
-            pid: self.pid,
-            again,
-            ..DoctorRequest::default()
-        }
+        all
     }
 }
 

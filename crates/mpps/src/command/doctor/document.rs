@@ -35,6 +35,10 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     blocks.extend(head.first([]));
     let numbered = result.findings.iter().enumerate();
     blocks.extend(numbered.flat_map(|(at, finding)| of_finding(at + 1, finding)));
+    if !result.fix.is_empty() {
+        let at_once = " changes it from outside, without a restart, and keeps what helps";
+        blocks.push(line("fix", Text::new().code(&*result.fix).plain(at_once)));
+    }
     if let (Some(port), true) = (result.port, is_fine(&result.findings)) {
         blocks.push(Block::note(heard(result, port)));
     }
@@ -188,11 +192,6 @@ pub(crate) fn of_finding(number: usize, finding: &Finding) -> Vec<Block> {
         .plain(format!("; {sure}"))
         .faint(format!(" ({}, {})", finding.check, finding.station));
     let proof: Vec<String> = finding.evidence.iter().map(told).collect();
-    let line = |name: &str, text: Text| {
-        let mut spans = Text::new().faint(format!("{name:<6} "));
-        spans.spans.extend(text.spans);
-        Block::Paragraph(spans)
-    };
     let mut blocks = vec![Block::Heading(what)];
     if !finding.why.is_empty() {
         blocks.push(line("why", (*finding.why).into()));
@@ -207,6 +206,12 @@ pub(crate) fn of_finding(number: usize, finding: &Finding) -> Vec<Block> {
     );
     blocks.push(line("check", Text::new().code(&*finding.verify)));
     blocks
+}
+
+fn line(name: &str, text: Text) -> Block {
+    let mut spans = Text::new().faint(format!("{name:<6} "));
+    spans.spans.extend(text.spans);
+    Block::Paragraph(spans)
 }
 
 fn told(evidence: &Evidence) -> String {
