@@ -142,19 +142,9 @@ impl Served {
 }
 
 /// The words of a fix with short looks and N runs: the differences of these trials are plain.
-fn words(repeat: &str) -> [&str; 10] {
-    [
-        "fix",
-        "--yes",
-        "--port",
-        "4400",
-        "--duration",
-        "1",
-        "--run",
-        "300ms",
-        "--repeat",
-        repeat,
-    ]
+fn words(repeat: &str) -> Vec<&str> {
+    let fixed = "fix --yes --port 4400 --duration 1 --run 300ms --repeat";
+    fixed.split(' ').chain([repeat]).collect()
 }
 
 fn fix(repeat: &str) -> Command {

@@ -158,11 +158,10 @@ impl FixArgs {
         let mut rows: Vec<Proof> = Vec::new();
         for (number, step) in (1..).zip(steps) {
             let (row, applied) = self.prove(step, inodes, &rows, interrupt)?;
-            let verdict = match (&applied, &row.stopped, row.harm()) {
-                (Some(_), ..) => "kept".to_owned(),
-                (None, Some(why), _) => format!("put back: {why}"),
-                (None, None, Some(harm)) => format!("put back: {harm}"),
-                (None, None, None) => "put back: no difference beyond the noise".to_owned(),
+            let verdict = match (&applied, &row.stopped) {
+                (Some(_), _) => "kept".to_owned(),
+                (None, Some(why)) => format!("put back: {why}"),
+                (None, None) => "put back: it does not lose less beyond the noise".to_owned(),
             };
             made.extend(applied);
             let [without, with] = row.lost_shares().map(percent);
@@ -226,7 +225,7 @@ impl FixArgs {
         }
         let mut row = Proof::new(step.fix.kind.name(), edits, &sides, before);
         row.stopped = stopped;
-        row.kept = row.gain().is_some();
+        row.kept = row.loses_less();
         if !row.kept {
             applied.take().map_or(Ok(()), back)?;
         }

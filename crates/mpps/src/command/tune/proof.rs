@@ -131,7 +131,7 @@ impl Proof {
     }
 
     /// Why the host is better off with it; none where it is not.
-    pub(crate) fn gain(&self) -> Option<&'static str> {
+    pub(super) fn gain(&self) -> Option<&'static str> {
         let is = |effect: &Effect, verdict| effect.verdict == verdict;
         if self.edits.is_empty()
             || self.stopped.is_some()
@@ -156,6 +156,11 @@ impl Proof {
         })
     }
 
+    /// True if a smaller share was lost with it. Rates of live traffic are its senders' matter.
+    pub(crate) fn loses_less(&self) -> bool {
+        self.stopped.is_none() && self.lost.verdict == "better"
+    }
+
     /// True if the host differs from itself.
     pub(super) fn is_noisy(&self) -> bool {
         let mut effects = [&self.rate, &self.lost, &self.cost].into_iter();
@@ -163,7 +168,7 @@ impl Proof {
     }
 
     /// The harm that it did, if any.
-    pub(crate) fn harm(&self) -> Option<&'static str> {
+    pub(super) fn harm(&self) -> Option<&'static str> {
         let is_worse = |effect: &Effect| effect.verdict == "worse";
         match () {
             () if is_worse(&self.rate) => Some("fewer packets"),
