@@ -15,7 +15,7 @@ mod reads;
 mod refusals;
 mod scenario;
 mod server_table;
-mod servers;
+pub(crate) mod servers;
 mod sockets;
 mod tunnels;
 

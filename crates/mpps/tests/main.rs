@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         cli::trials(),
         doctor::trials(),
         fix::trials(),
+        doctor::servers::fixes(),
         lab_tcp::trials(),
         load::trials(),
         programs::trials(),

@@ -119,10 +119,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             }
         });
         let healthy = Trial::waits(named("healthy"), move || is_healthy(server));
-        // Bursts that overflow the largest buffers of the kernel overflow the link first.
-        let has_room = server.name != "turnserver";
-        let fixed = has_room.then(|| Trial::waits(named("fixed"), move || is_fixed(server)));
-        let all = std::iter::once(healthy).chain(fixed).chain(starved);
+        let all = std::iter::once(healthy).chain(starved);
         all.map(|trial| {
             let program = Need::Program(server.name, server.package);
             trial.needs(Need::Root).needs(program).needs(TOOLS)
@@ -130,6 +127,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         .collect::<Vec<_>>()
     };
     SERVERS.iter().flat_map(of).collect()
+}
+
+/// Trials of `mpps fix`.
+pub(crate) fn fixes() -> Vec<Trial> {
+    // Bursts that overflow the largest buffers of the kernel overflow the link first.
+    let have_room = SERVERS.iter().filter(|server| server.name != "turnserver");
+    let trials = have_room.map(|server| {
+        let name = name(module_path!(), &format!("{}_fixed", server.name));
+        let program = Need::Program(server.name, server.package);
+        let trial = Trial::waits(name, move || is_fixed(server));
+        trial.needs(Need::Root).needs(program).needs(TOOLS)
+    });
+    trials.collect()
 }
 
 fn is_healthy(server: &'static Server) {
