@@ -82,13 +82,14 @@ impl FixKind {
         }
     }
 
-    /// The order of making them: a process that is stopped has no other fault as yet.
+    /// The order of making them: a process that is stopped has no other fault as yet, and spreading has the
+    /// greatest disadvantage.
     fn order(&self) -> u8 {
         match self {
             Self::Continue => 0,
-            Self::Spread(_) => 1,
-            Self::ReceiveBuffer(..) => 2,
-            Self::Affinity(..) => 3,
+            Self::ReceiveBuffer(..) => 1,
+            Self::Affinity(..) => 2,
+            Self::Spread(_) => 3,
         }
     }
 

@@ -166,7 +166,12 @@ impl FixArgs {
             made.extend(applied);
             let [without, with] = row.lost_shares().map(percent);
             LINES.say(&format!("{number}. lost {without} -> {with}: {verdict}"))?;
+            let is_cured = row.kept && row.lost_shares()[1] == 0.0;
             rows.push(row);
+            if is_cured && rows.len() < steps.len() {
+                LINES.say("nothing is lost any more; the other changes are not made")?;
+                break;
+            }
         }
         let kept = || steps.iter().zip(&rows).filter(|(_, row)| row.kept);
         let first = rows.first().map(|row| row.lost_shares()[0]);
