@@ -6,7 +6,7 @@ mod compare;
 mod completions;
 pub mod doctor;
 mod engine;
-mod fix;
+pub mod fix;
 mod generate;
 pub(crate) mod help;
 mod lab;

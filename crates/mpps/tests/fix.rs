@@ -4,6 +4,7 @@ use crate::common::{Entered, Running, copy_for_all, directory, kill, mpps, quiet
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
 use mpps_trial::{Need, Trial, trials};
+use serde_json::Value;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::chown;
@@ -189,7 +190,14 @@ const BURSTS: [&str; 3] = ["1", "0.06", "all"];
 fn a_buffer_for_bursts() {
     let served = Served::start(BURSTS);
     let before = served.buffers();
-    let fixed = served.under(40, || run(&mut fix("3"))).fine();
+    let folder = directory();
+    let json = folder.path().join("fix.json");
+    let mut command = fix("3");
+    command.arg(format!("--json={}", json.display()));
+    let fixed = served.under(40, || run(&mut command)).fine();
+    let text = fs::read_to_string(json).expect("it was written");
+    let object: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(object["steps"][0]["measured"]["kept"], true, "{object:#}");
     assert!(
         fixed.out.contains("receive buffer 212992 -> "),
         "{}",

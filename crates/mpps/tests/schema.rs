@@ -9,6 +9,7 @@ use mpps::experiment::receive_paths::ndr::result::NdrBody;
 use mpps::experiment::receive_paths::result::BenchBody;
 
 use mpps::command::doctor::Diagnosis;
+use mpps::command::fix::FixObject;
 use mpps::command::steer::SteerObject;
 use mpps::command::top::{self, TopObject};
 use mpps::command::tune::{Proofs, TuneObject};
@@ -206,6 +207,7 @@ fn what_is_published_is_made_from_the_structs() {
         ("recv", several::<RecvObject>(RECV_SCHEMA, "recv --json")),
         ("send", several::<SendObject>(SEND_SCHEMA, "send --json")),
         ("top", several::<TopObject>(top::SCHEMA, "top --json")),
+        ("fix", several::<FixObject>(FixObject::SCHEMA, "fix --json")),
         (
             "steer",
             several::<SteerObject>(SteerObject::SCHEMA, "steer --json"),
@@ -250,6 +252,13 @@ fn what_commands_write_is_valid() {
         ),
         ("top", "top lo --json --once"),
         ("doctor", "doctor lo --json --seconds 1"),
+        (
+            "fix",
+            &format!(
+                "fix --pid {} --json --dry-run --duration 1s",
+                std::process::id()
+            ),
+        ),
         ("steer", "steer --json --queues 4 --flows 3"),
         ("backends", "backends --json"),
         ("backends", "backends lo --json"),

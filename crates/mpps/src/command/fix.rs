@@ -6,7 +6,7 @@ use crate::failure;
 use crate::measure::outcome::{CommandEnding, ended, put_back};
 use crate::output::{self, OutputStream};
 use crate::program::host::PartArgs;
-use crate::program::lines::{LOOK, OutputLines};
+use crate::program::lines::{JsonArgs, LOOK, OutputLines};
 use crate::signal::{EndSignal, Interrupted};
 use crate::udp::run::UdpRun;
 use crate::value;
@@ -19,6 +19,8 @@ use mpps_host::{Ledger, Loss, ProcStat, Scope, Snapshot, Station, Watch};
 use mpps_os::netlink::sock_diag;
 use mpps_os::text::Foreign;
 use mpps_report::Quantity;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -49,6 +51,8 @@ pub(crate) struct FixArgs {
     /// Show the changes and make none
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
+    #[command(flatten)]
+    json: JsonArgs,
 }
 
 /// The losses of a program.
@@ -67,6 +71,66 @@ struct Step {
     change: SettingChange,
 }
 
+/// Result of `mpps fix --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FixObject {
+    /// [`FixObject::SCHEMA`].
+    schema: &'static str,
+    /// The version of mpps.
+    version: &'static str,
+    /// Datagrams that the program's sockets lost in the first look.
+    lost: u64,
+    /// Datagrams that came in it: those lost, and those that programs of the namespace read.
+    came: u64,
+    /// The changes that may help, in the order of making them.
+    steps: Vec<FixStep>,
+}
+
+/// A change.
+#[derive(Debug, Serialize, JsonSchema)]
+struct FixStep {
+    /// The process.
+    pid: u32,
+    /// Its name.
+    program: String,
+    /// The kind of change: `continue`, `buffer`, `affinity` or `spread`.
+    stage: &'static str,
+    /// Why it may help.
+    why: String,
+    /// From what to what, for each setting.
+    edits: Vec<String>,
+    /// Its effect; absent if it was not made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<Proof>,
+}
+
+impl FixObject {
+    /// The version of this form.
+    pub const SCHEMA: &'static str = "mpps.fix.v1";
+
+    fn new([lost, came]: [u64; 2], steps: &[Step], rows: Vec<Proof>) -> Self {
+        let rows = rows
+            .into_iter()
+            .map(Some)
+            .chain(std::iter::repeat_with(|| None));
+        let steps = steps.iter().zip(rows).map(|(step, measured)| FixStep {
+            pid: step.fix.pid,
+            program: step.fix.program.clone(),
+            stage: step.fix.kind.name(),
+            why: step.fix.why.clone(),
+            edits: step.change.steps(),
+            measured,
+        });
+        Self {
+            schema: Self::SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            lost,
+            came,
+            steps: steps.collect(),
+        }
+    }
+}
+
 impl FixArgs {
     /// Does what is asked.
     pub(crate) fn run(&self) -> Result<CommandEnding> {
@@ -76,6 +140,7 @@ impl FixArgs {
         );
         // A change that has begun is completed before a signal can end the process.
         let interrupt = EndSignal::listen_held()?;
+        let lines = self.json.begin()?;
         let Look {
             fixes,
             inodes,
@@ -89,6 +154,7 @@ impl FixArgs {
         let mut steps: Vec<Step> = steps.collect::<Result<_>>()?;
         steps.retain(|step| !step.change.edits.is_empty());
         if steps.is_empty() {
+            lines.object(&FixObject::new(losses, &[], Vec::new()))?;
             return nothing(losses);
         }
         for (number, step) in (1..).zip(&steps) {
@@ -97,6 +163,7 @@ impl FixArgs {
                 .try_for_each(|line| LINES.say(line))?;
         }
         if self.dry_run {
+            lines.object(&FixObject::new(losses, &steps, Vec::new()))?;
             return Ok(CommandEnding::Found);
         }
         if !self.yes && !agrees()? {
@@ -106,8 +173,10 @@ impl FixArgs {
         let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
         let claims = pids.into_iter().map(|pid| Ok(Applied::new(&claim(pid)?)?));
         let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
-        let mut made = Vec::new();
-        let fixed = self.fix(&steps, &inodes, &mut made, &interrupt);
+        let (mut rows, mut made) = (Vec::new(), Vec::new());
+        let fixed = self.fix(&steps, &inodes, &mut rows, &mut made, &interrupt);
+        let object = FixObject::new(losses, &steps, rows);
+        let fixed = fixed.and_then(|ending| lines.object(&object).map(|()| ending));
         for claim in claims {
             // It changes nothing.
             let _ = claim.undo();
@@ -152,12 +221,12 @@ impl FixArgs {
         &self,
         steps: &[Step],
         inodes: &BTreeSet<u32>,
+        rows: &mut Vec<Proof>,
         made: &mut Vec<Applied>,
         interrupt: &EndSignal,
     ) -> Result<CommandEnding> {
-        let mut rows: Vec<Proof> = Vec::new();
         for (number, step) in (1..).zip(steps) {
-            let (row, applied) = self.prove(step, inodes, &rows, interrupt)?;
+            let (row, applied) = self.prove(step, inodes, rows, interrupt)?;
             let verdict = match (&applied, &row.stopped) {
                 (Some(_), _) => "kept".to_owned(),
                 (None, Some(why)) => format!("put back: {why}"),
@@ -173,7 +242,7 @@ impl FixArgs {
                 break;
             }
         }
-        let kept = || steps.iter().zip(&rows).filter(|(_, row)| row.kept);
+        let kept = || steps.iter().zip(rows.iter()).filter(|(_, row)| row.kept);
         let first = rows.first().map(|row| row.lost_shares()[0]);
         let last = kept().next_back().map(|(_, row)| row.lost_shares()[1]);
         let Some((first, last)) = first.zip(last) else {
