@@ -2,6 +2,7 @@
 //! interruption, and an ordinary user's lab.
 
 mod commands;
+mod output;
 mod placement;
 mod points;
 
@@ -40,6 +41,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_result_that_cannot_be_written_is_named;
         waits(Need::probe(common::lab), Need::Program("python3", "python3")):
             commands::a_stopped_command_hears_ctrl_c;
+        waits(Need::Root, Need::Program("python3", "python3")):
+            output::ctrl_c_leaves_no_bar_and_skips_no_rung;
         waits(Need::Root, Need::Program("unshare", "util-linux")):
             without_its_sysctls_it_is_silent,
             a_pid_namespace_without_kernel_threads_has_a_lab;

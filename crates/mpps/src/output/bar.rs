@@ -11,6 +11,9 @@ use std::sync::{Mutex, PoisonError};
 const DRAWN_HZ: u8 = 20;
 /// The width of a terminal that does not report it.
 const COLUMNS: u16 = 80;
+/// Columns left free for the `^C` that a terminal echoes twice: a line that it fills goes on in the
+/// next one, and only that would be cleared.
+const ECHO: u16 = 5;
 
 /// Shows the progress of a run of `steps`. Shows nothing if standard error is no terminal, or a
 /// terminal that must not be steered.
@@ -65,7 +68,9 @@ impl BarFrame {
 
 impl TermLike for BarFrame {
     fn width(&self) -> u16 {
-        columns(io::stderr()).unwrap_or(COLUMNS)
+        columns(io::stderr())
+            .unwrap_or(COLUMNS)
+            .saturating_sub(ECHO)
     }
 
     fn move_cursor_up(&self, lines: usize) -> io::Result<()> {

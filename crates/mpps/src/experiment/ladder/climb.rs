@@ -79,11 +79,16 @@ impl Climb<'_> {
         lesson::judge(known.collect())
     }
 
-    /// The result of the fastest path of a rung, with a note on the others.
+    /// The result of the fastest path of a rung, with a note on the others. None if one of them was
+    /// not reached and no other was measured.
     fn fastest(&self, paths: &[RungRuns]) -> Option<RungResult> {
         let rate = |found: &RungResult| found.runs.mpps_median.unwrap_or(-1.0);
         let found = paths.iter().filter_map(|case| self.result(case));
         let mut best = found.rev().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+        let is_unreached = |case: &RungRuns| case.skipped.is_none() && case.samples.is_empty();
+        if best.runs.skipped.is_some() && paths.iter().any(is_unreached) {
+            return None;
+        }
         if paths.len() > 1 && best.runs.skipped.is_none() {
             let said = paths.iter().map(|case| {
                 let variant = case.plan.trial.path.variant;
