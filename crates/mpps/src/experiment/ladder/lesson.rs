@@ -240,7 +240,7 @@ mod tests {
             received: *received,
             socket_drops: Some(*dropped),
             packets_per_call: 1.0,
-            cpu_ns_per_packet: 1.0,
+            cpu_ns_per_packet: Some(1.0),
         };
         RungResult {
             threads: came.iter().map(thread).collect(),

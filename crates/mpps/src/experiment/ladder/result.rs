@@ -106,8 +106,8 @@ impl RungResult {
     /// repeat.
     pub(super) fn cpu_ns_per_packet(&self) -> Option<f64> {
         let received: u64 = self.threads.iter().map(|thread| thread.received).sum();
-        let ns = |thread: &ThreadShare| thread.cpu_ns_per_packet * thread.received as f64;
-        let ns: f64 = self.threads.iter().map(ns).sum();
+        let ns = |thread: &ThreadShare| Some(thread.cpu_ns_per_packet? * thread.received as f64);
+        let ns: f64 = self.threads.iter().filter_map(ns).sum();
         (received > 0)
             .then(|| ns / received as f64)
             .or(self.application_ns)
@@ -214,8 +214,10 @@ pub struct ThreadShare {
     pub socket_drops: Option<u64>,
     /// Datagrams per receive call.
     pub packets_per_call: f64,
-    /// Nanoseconds of CPU time per datagram, by the scheduler's account of the thread.
-    pub cpu_ns_per_packet: f64,
+    /// Nanoseconds of CPU time per datagram, by the scheduler's account of the thread; absent if it
+    /// received none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns_per_packet: Option<f64>,
 }
 
 /// How busy one CPU was.

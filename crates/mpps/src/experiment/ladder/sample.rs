@@ -148,7 +148,7 @@ fn thread_shares(rung: &Rung, reports: &[RxReport]) -> Vec<ThreadShare> {
             received,
             socket_drops: (thread == 0 || !shared).then_some(report.counters.dropped),
             packets_per_call: received as f64 / report.counters.calls.max(1) as f64,
-            cpu_ns_per_packet: report.cpu_ns as f64 / received.max(1) as f64,
+            cpu_ns_per_packet: (received > 0).then(|| report.cpu_ns as f64 / received as f64),
         }
     };
     reports.iter().enumerate().map(share).collect()

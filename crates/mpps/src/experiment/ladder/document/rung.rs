@@ -101,7 +101,9 @@ fn threads(rung: &RungResult) -> Block {
             .map_or("not pinned".to_owned(), |cpu| format!("CPU {cpu}"));
         let drops = thread.socket_drops.map_or("shared".to_owned(), count);
         let each = Quantity::Each(thread.packets_per_call).figure();
-        let cost = Quantity::Nanoseconds(thread.cpu_ns_per_packet).figure();
+        // Files of earlier versions have a cost here without a datagram.
+        let cost = thread.cpu_ns_per_packet.filter(|_| thread.received > 0);
+        let cost = cost.map_or("-".to_owned(), |ns| Quantity::Nanoseconds(ns).figure());
         Row::new([cpu, count(thread.received), drops, each, cost].map(Into::into))
     });
     Table::new(columns).rows(rows).into()
@@ -227,6 +229,8 @@ pub(in crate::experiment::ladder) fn who_sent(rungs: &[RungResult]) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::ladder::result::ThreadShare;
+    use mpps_report::Terminal;
 
     fn rung(number: &str, sender: RungSender) -> RungResult {
         RungResult {
@@ -246,6 +250,25 @@ mod tests {
             outran: ratio >= 1.05,
             offered_per_received: Some(ratio),
         }
+    }
+
+    #[test]
+    fn a_thread_without_a_datagram_has_no_cost_of_one() {
+        let thread = |received| ThreadShare {
+            cpu: Some(1),
+            received,
+            socket_drops: None,
+            packets_per_call: 0.0,
+            cpu_ns_per_packet: Some(850_142.0),
+        };
+        let cost = |received| {
+            let rung = RungResult {
+                threads: vec![thread(received)],
+                ..RungResult::default()
+            };
+            Terminal::new(80, false).blocks(&[threads(&rung)])
+        };
+        assert!(cost(1).contains("850142") && !cost(0).contains("850142"));
     }
 
     #[test]
