@@ -50,6 +50,11 @@ pub(crate) fn json_to(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// True if JSON has a place.
+pub(crate) fn has_json() -> bool {
+    JSON.get().is_some()
+}
+
 /// Opens the file for JSON, if there is one, for a process that is to give up the right to.
 ///
 /// # Errors

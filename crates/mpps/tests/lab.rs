@@ -30,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Root):
             placement::what_arrives_at_an_interface_is_accounted_for,
             the_generator_sends_where_it_reaches_the_queue,
+            output::an_unwritable_folder_costs_the_files_and_not_the_run,
             an_ordinary_user_has_a_lab;
         waits(Need::probe(common::lab)):
             a_group_that_one_flow_reaches_says_so,

@@ -8,6 +8,7 @@ mod args;
 use crate::experiment::ladder::run::{LadderPlan, lines, run as run_ladder, selected};
 use crate::experiment::ladder::{ClimbSchedule, document};
 use crate::machine::become_able;
+use crate::measure::outcome::ended;
 use crate::measure::series::Series;
 use crate::measure::session::Session;
 use crate::output::{self, OutputStream};
@@ -165,9 +166,10 @@ pub(super) fn climb(plan: &LadderPlan<'_>, session: &Session) -> Result<CommandE
         }
     })?;
     let files = session.files();
-    session.write(&result, &document::document(&result, &files))?;
-    printed
-        .and_then(|()| output::blocks(OutputStream::People, &document::closing(&result, &files)))?;
+    let written = session.write(&result, &document::document(&result, &files));
+    let printed = printed
+        .and_then(|()| output::blocks(OutputStream::People, &document::closing(&result, &files)));
+    ended(printed.map_err(Into::into), written)?;
     let balances = plan.live.is_some() || document::balanced(&result).is_good();
     Ok(CommandEnding::of(result.complete, balances))
 }

@@ -49,12 +49,8 @@ impl<const QUICK_MS: u64> Series<QUICK_MS> {
     /// # Errors
     /// If a file cannot be written.
     pub(crate) fn begin(&self, name: &str, interrupt: EndSignal) -> Result<Session> {
-        let or = |given: &Option<PathBuf>, kind: &str| {
-            let own = || PathBuf::from(format!("{name}.{kind}"));
-            given.clone().unwrap_or_else(own)
-        };
-        let (json, html) = (or(&self.json, "json"), or(&self.html, "html"));
-        let mut session = Session::begin(&json, &html, interrupt)?;
+        let (json, html) = (self.json.as_deref(), self.html.as_deref());
+        let mut session = Session::begin(name, json, html, interrupt)?;
         session.quick = self.quick;
         Ok(session)
     }

@@ -3,9 +3,10 @@
 use super::envelope::{Envelope, EnvelopeBody};
 use super::outcome::{CommandEnding, ended};
 use crate::machine;
-use crate::output::{self, OutputStream, PrintableBar, file::OutputFile};
+use crate::output::file::{OutputFile, UnwritablePlace};
+use crate::output::{self, OutputStream, PrintableBar};
 use crate::signal::EndSignal;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use mpps_host::Fingerprint;
 use mpps_report::Document;
 use serde::Serialize;
@@ -15,9 +16,11 @@ use std::time::Duration;
 /// An experiment under way.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// None if standard output has it.
+    /// None if standard output has it, or if it is among the missing.
     json: Option<OutputFile>,
-    page: OutputFile,
+    page: Option<OutputFile>,
+    /// Why files that no option names will be missing: their folder takes none.
+    missing: Vec<String>,
     /// True if its runs are too short to be compared with others.
     pub(crate) quick: bool,
     pub(crate) interrupt: EndSignal,
@@ -26,22 +29,40 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Tries both files before anything is measured.
+    /// Tries both files before anything is measured: those that options name, or else those of the
+    /// command. A folder that takes no file costs the latter and not the run.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(crate) fn begin(json: &Path, page: &Path, interrupt: EndSignal) -> Result<Self> {
-        let page = OutputFile::claim("--html", page)?;
-        let json = match json.as_os_str() == "-" {
-            true => {
+    pub(crate) fn begin(
+        name: &str,
+        json: Option<&Path>,
+        page: Option<&Path>,
+        interrupt: EndSignal,
+    ) -> Result<Self> {
+        let mut missing = Vec::new();
+        let mut claim = |option: &str, named: Option<&Path>| {
+            let own = format!("{name}.{}", option.trim_start_matches('-'));
+            match OutputFile::claim(option, named.unwrap_or(own.as_ref())) {
+                Err(error) if named.is_none() && error.is::<UnwritablePlace>() => {
+                    missing.push(error.to_string());
+                    Ok(None)
+                }
+                claimed => claimed.map(Some),
+            }
+        };
+        let page = claim("--html", page)?;
+        let json = match json {
+            Some(json) if json.as_os_str() == "-" => {
                 output::json_to(json)?;
                 None
             }
-            false => Some(OutputFile::claim("--json", json)?),
+            json => claim("--json", json)?,
         };
         Ok(Self {
             json,
             page,
+            missing,
             quick: false,
             interrupt,
             started: machine::now(),
@@ -50,9 +71,10 @@ impl Session {
 
     /// The files, as kinds and paths.
     pub(crate) fn files(&self) -> Vec<(&'static str, &Path)> {
-        let data = self.json.as_ref().map(|json| ("data", json.path()));
-        std::iter::once(("report", self.page.path()))
-            .chain(data)
+        let files = [("report", &self.page), ("data", &self.json)];
+        let files = files.into_iter();
+        files
+            .filter_map(|(kind, file)| Some((kind, file.as_ref()?.path())))
             .collect()
     }
 
@@ -79,10 +101,18 @@ impl Session {
         let data = json(result).map_err(Into::into);
         let data = data.and_then(|text| match &self.json {
             Some(file) => file.write(text.as_bytes()),
-            None => Ok(output::text(OutputStream::Json, &text)?),
+            None if output::has_json() => Ok(output::text(OutputStream::Json, &text)?),
+            None => Ok(()),
         });
-        let page = self.page.write(mpps_report::page(document).as_bytes());
-        ended(page, data)
+        let page = self.page.as_ref();
+        let page = page.map_or(Ok(()), |page| {
+            page.write(mpps_report::page(document).as_bytes())
+        });
+        let missing = match self.missing.is_empty() {
+            true => Ok(()),
+            false => Err(anyhow!(self.missing.join("; "))),
+        };
+        ended(ended(page, data), missing)
     }
 
     /// Writes both files, prints the report, and returns how the run ended.
@@ -95,8 +125,9 @@ impl Session {
         document: &Document,
         balances: bool,
     ) -> Result<CommandEnding> {
-        self.write(result, document)?;
-        output::blocks(OutputStream::People, &document.blocks)?;
+        let written = self.write(result, document);
+        let printed = output::blocks(OutputStream::People, &document.blocks);
+        ended(printed.map_err(Into::into), written)?;
         Ok(CommandEnding::of(result.complete, balances))
     }
 }

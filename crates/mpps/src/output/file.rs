@@ -40,6 +40,11 @@ pub(crate) fn ensure_kept(input: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A place that takes no file of this user.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UnwritablePlace(String);
+
 /// A file that can be written. Nothing of it is there, and what it held stays, until it is written.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
@@ -93,7 +98,15 @@ impl OutputFile {
             match error.raw_os_error() {
                 // EMFILE: no other file can be opened.
                 Some(24) => anyhow!("cannot write {path}: {text}"),
-                _ => anyhow!("cannot write {path}: {text}; name another file by {option}"),
+                number => {
+                    let said =
+                        format!("cannot write {path}: {text}; name another file by {option}");
+                    // EACCES, EROFS of the kernel; refusals of mpps have no number.
+                    match number {
+                        Some(13 | 30) => UnwritablePlace(said).into(),
+                        _ => anyhow!(said),
+                    }
+                }
             }
         };
         let (target, way) = tried.map_err(cannot)?;

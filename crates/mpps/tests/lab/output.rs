@@ -1,7 +1,9 @@
 //! The text that `mpps lab` prints, and what it does without a place for its files.
 
 use super::{directory, result};
-use crate::common::run;
+use crate::common::{copy_for_all, run};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// Ctrl-C at a terminal of 80 columns, while the first path of rung 16 is measured; its last path
@@ -35,4 +37,34 @@ pub(crate) fn ctrl_c_leaves_no_bar_and_skips_no_rung() {
     let rungs = result(&directory).body.rungs;
     let rungs: Vec<&str> = rungs.iter().map(|rung| &*rung.rung).collect();
     assert_eq!(rungs, ["1"], "{ended:#?}");
+}
+
+/// An ordinary user in root's folder.
+pub(crate) fn an_unwritable_folder_costs_the_files_and_not_the_run() {
+    let [directory, folder] = [(); 2].map(|()| directory());
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
+    let binary = copy_for_all(directory.path());
+    let page = directory.path().join("page.html");
+    let named = [
+        format!("--html={}", page.display()),
+        "--json=data.json".to_owned(),
+    ];
+    let missing = |kind: &str| format!("cannot write lab.{kind}: Permission denied");
+    for (options, is_run, said) in [
+        (&[][..], true, vec![missing("html"), missing("json")]),
+        (&named[..1], true, vec![missing("json")]),
+        (
+            &named[1..],
+            false,
+            vec!["cannot write data.json".to_owned()],
+        ),
+    ] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(&binary).args(["lab", "--quick", "--only", "1"]);
+        let ended = run(command.args(options).current_dir(&folder));
+        ended.refused(&said.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(ended.out.contains("ledger"), is_run, "{ended:#?}");
+    }
+    assert!(page.is_file());
 }
