@@ -54,6 +54,12 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
     output::printable(&line)
 }
 
+/// True if the kernel refused it for lack of rights.
+pub(crate) fn is_forbidden(error: &anyhow::Error) -> bool {
+    let refusal = error.chain().find_map(refusal);
+    refusal.is_some_and(|one| matches!(one.errno(), Some(1 | 13)))
+}
+
 /// The error of a sender that could not be opened. Its options differ from a receiver's.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot send to {0}")]

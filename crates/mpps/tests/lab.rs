@@ -370,12 +370,8 @@ fn only_rung_4a_has_the_queue_on_the_applications_cpu(result: &LabResult) {
         return;
     }
     // An ordinary user may not tie the queue's thread to a CPU, and the rung says so.
-    let is_tied = |rung: &&RungResult| {
-        let unplaced = "receive queues have no CPU of their own";
-        !rung.notes.iter().any(|note| note.contains(unplaced))
-    };
     let measured = result.rungs.iter().filter(|rung| rung.path.is_some());
-    for rung in measured.filter(is_tied) {
+    for rung in measured.filter(|rung| !rung.unplaced) {
         let application = |cpu: &&RungCpuBusy| cpu.roles.contains(&"application".into());
         let alone = rung
             .cpu_busy

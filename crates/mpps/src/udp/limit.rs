@@ -15,12 +15,18 @@ pub struct Limit {
     pub what: String,
     /// The counters that show it.
     pub evidence: String,
+    /// True if it is not the run's own: other programs on a CPU, or a CPU quota.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_others: bool,
 }
 
 impl Limit {
-    fn new(what: impl Into<String>, evidence: String) -> Self {
-        let what = what.into();
-        Self { what, evidence }
+    pub(crate) fn new(what: impl Into<String>, evidence: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            evidence: evidence.into(),
+            by_others: false,
+        }
     }
 }
 
@@ -105,7 +111,10 @@ pub(crate) fn unless_held_back(limit: Limit, quota: Option<&Quota>) -> Limit {
 pub(crate) fn held_back(quota: Option<&Quota>) -> Option<Limit> {
     let quota = quota.filter(|quota| quota.is_limit())?;
     let what = format!("CPU quota of cgroup {}", quota.group);
-    Some(Limit::new(what, quota.said()))
+    Some(Limit {
+        by_others: true,
+        ..Limit::new(what, quota.said())
+    })
 }
 
 /// The largest loss, if it is large enough to limit anything.
@@ -185,9 +194,10 @@ fn blame(
     );
     let roles = (places.roles)(cpu);
     let is_unpinned = places.layout.applications.is_empty();
+    let by_others = busy >= FULL && busy - ours > FOREIGN;
     let what = if busy < FULL {
         bursts.to_owned()
-    } else if busy - ours > FOREIGN {
+    } else if by_others {
         format!("CPU {cpu}, busy with others")
     } else if roles.len() > 1 || is_unpinned {
         let unpinned = is_unpinned.then(|| "unpinned application".to_owned());
@@ -196,7 +206,10 @@ fn blame(
     } else {
         alone
     };
-    Limit::new(what, said)
+    Limit {
+        by_others,
+        ..Limit::new(what, said)
+    }
 }
 
 /// The share of a CPU's time that threads of this run, confined to it, ran. Senders are confined
@@ -226,18 +239,17 @@ fn judge_sender(run: &UdpRun, places: &CpuTasks<'_>) -> Limit {
     cpus.sort_unstable();
     cpus.dedup();
     let cpus = CpuList(cpus);
-    Limit {
-        what: match places.layout.delivery {
-            Delivery::SoftInterrupt => "sender, with the receive queues on its CPU".to_owned(),
-            Delivery::ThreadedNapi | Delivery::Rps => "sender".to_owned(),
-        },
-        evidence: format!(
-            "lost {} of {}; sending threads ran {:.0} % of the time on CPU {cpus}",
-            Grouped(run.ledger.lost()),
-            Grouped(run.ledger.offered),
-            ran * 100.0
-        ),
-    }
+    let what = match places.layout.delivery {
+        Delivery::SoftInterrupt => "sender, with the receive queues on its CPU",
+        Delivery::ThreadedNapi | Delivery::Rps => "sender",
+    };
+    let evidence = format!(
+        "lost {} of {}; sending threads ran {:.0} % of the time on CPU {cpus}",
+        Grouped(run.ledger.lost()),
+        Grouped(run.ledger.offered),
+        ran * 100.0
+    );
+    Limit::new(what, evidence)
 }
 
 #[cfg(test)]
@@ -371,6 +383,7 @@ mod tests {
     fn a_cpu_that_others_fill_is_not_the_runs_own_limit() {
         let limit = judged(Station::Wire, 300_000_000, 0.97, BOTH);
         assert_eq!(limit.what, "CPU 1, busy with others");
+        assert!(limit.by_others && !judged(Station::Wire, 970_000_000, 0.97, BOTH).by_others);
         assert!(
             limit
                 .evidence

@@ -14,7 +14,7 @@ use crate::measure::rounds::Case;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_host::Ledger;
 use mpps_io::{Rx, Tx};
-use mpps_lab::{Lab, address, steering};
+use mpps_lab::{Lab, Tracking, address, steering};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -187,8 +187,7 @@ impl UdpTrial {
             let queues = queues.filter_map(|to| lab.queue_of(address::v4(*to).into()));
             lab.share_weight(&queues.collect::<Vec<_>>())?;
         }
-        let track = |it| lab.track(PORT, it == FlowTracking::On);
-        let tracking = self.tracking.map(track).transpose()?;
+        let tracking = self.tracked(lab)?;
         let run = self.deferred(lab, || self.send(hosts, time, purpose))?;
         if let Some(tracking) = tracking {
             let (packets, wanted) = (tracking.packets()?, run.ledger.delivered);
@@ -235,14 +234,25 @@ impl UdpTrial {
         done
     }
 
+    /// The tracking of connections, if there is to be any, until it is dropped.
+    fn tracked<'lab>(&self, lab: &'lab Lab) -> Result<Option<Tracking<'lab>>> {
+        let track = |it| lab.track(PORT, it == FlowTracking::On);
+        Ok(self.tracking.map(track).transpose()?)
+    }
+
     /// Why it cannot run here, if it cannot.
     pub(crate) fn obstacle(&self, labs: &Labs) -> Option<String> {
-        let tried = labs.of(&self.layout).and_then(|lab| self.try_out(lab));
+        let tried = self.tried(labs);
         tried.err().map(|error| failure::explain(&error))
     }
 
     /// Opens the receiver and closes it.
-    fn try_out(&self, lab: &Lab) -> Result<()> {
+    ///
+    /// # Errors
+    /// Why it cannot run here.
+    pub(crate) fn tried(&self, labs: &Labs) -> Result<()> {
+        let lab = labs.of(&self.layout)?;
+        self.tracked(lab)?;
         if let PathTaker::Rule(rule) = self.path.takes {
             let missing =
                 |missing: mpps_lab::Unavailable| anyhow!("{}; {}", missing.why, missing.remedy);

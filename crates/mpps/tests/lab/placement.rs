@@ -18,13 +18,9 @@ fn result(directory: &TempDir) -> LabResult {
 
 /// A measured rung names the CPUs of its queue and its receiver, which are one on rung 4a only.
 fn names_its_cpus(rung: &RungResult) {
-    let cpus = rung.notes.iter().find_map(|note| {
-        let (queue, receiver) = note
-            .strip_prefix("queue on CPU ")?
-            .split_once(", receiver on CPU ")?;
-        Some(queue == receiver)
-    });
-    assert_eq!(cpus, Some(rung.rung == "4a"), "{rung:?}");
+    let cpus = rung.queue_cpu.zip(rung.receiver_cpu);
+    let is_one = cpus.map(|(queue, receiver)| queue == receiver);
+    assert_eq!(is_one, Some(rung.rung == "4a"), "{rung:?}");
 }
 
 pub(crate) fn the_receiver_is_measured_in_each_place_that_there_is() {

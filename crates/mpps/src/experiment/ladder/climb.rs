@@ -2,8 +2,7 @@
 
 use super::lesson;
 use super::live::{self, LiveTraffic};
-use super::placements::placed;
-use super::result::RungResult;
+use super::result::{RungPath, RungResult};
 use super::rung::Rung;
 use super::sample::{enter, notes, other_than_polled, rung_sender};
 use crate::measure::rounds::Case;
@@ -14,7 +13,6 @@ use crate::udp::runs::Runs;
 use crate::udp::sender::SenderChoice;
 use anyhow::{Result, ensure};
 use mpps_host::Grouped;
-use mpps_report::Quantity;
 use std::time::Duration;
 
 /// How long and how often.
@@ -79,7 +77,7 @@ impl Climb<'_> {
         lesson::judge(known.collect())
     }
 
-    /// The result of the fastest path of a rung, with a note on the others. None if one of them was
+    /// The result of the fastest path of a rung, with the others beside it. None if one of them was
     /// not reached and no other was measured.
     fn fastest(&self, paths: &[RungRuns]) -> Option<RungResult> {
         let rate = |found: &RungResult| found.runs.mpps_median.unwrap_or(-1.0);
@@ -89,20 +87,8 @@ impl Climb<'_> {
         if best.runs.skipped.is_some() && paths.iter().any(is_unreached) {
             return None;
         }
-        if paths.len() > 1 && best.runs.skipped.is_none() {
-            let said = paths.iter().map(|case| {
-                let variant = case.plan.trial.path.variant;
-                match (case.unmeasured(), Runs::of(&case.samples).mpps_median) {
-                    (None, Some(rate)) => format!("{variant} {}", Quantity::Mpps(rate)),
-                    (why, _) => {
-                        let why = why.as_deref().unwrap_or("not run");
-                        format!("{variant} skipped: {why}")
-                    }
-                }
-            });
-            let said = said.collect::<Vec<_>>().join("; ");
-            best.notes
-                .push(format!("ways to wait, the fastest is shown: {said}"));
+        if best.runs.skipped.is_none() {
+            best.paths = paths.iter().map(rung_path).collect();
         }
         Some(best)
     }
@@ -121,6 +107,7 @@ impl Climb<'_> {
             ..RungResult::default()
         };
         if result.runs.skipped.is_some() {
+            result.needs = rung.needs;
             return Some(result);
         }
         let last = case.samples.last()?;
@@ -137,16 +124,14 @@ impl Climb<'_> {
             }
         }
         let layout = &trial.layout;
-        let [queue, receiver] = [&layout.queues, &layout.applications].map(|cpus| cpus.first());
-        let placed = rung
-            .place
-            .and_then(|_| placed(queue.copied(), receiver.copied()));
+        result.unplaced = !layout.is_placed;
+        if rung.place.is_some() {
+            let [queue, receiver] = [&layout.queues, &layout.applications];
+            result.queue_cpu = queue.first().copied();
+            result.receiver_cpu = receiver.first().copied();
+        }
         let of_samples = case.samples.iter().flat_map(|run| notes(rung, run));
-        let all: Vec<String> = placed
-            .into_iter()
-            .chain(rung.sharing())
-            .chain(of_samples)
-            .collect();
+        let all: Vec<String> = rung.sharing().into_iter().chain(of_samples).collect();
         note_each(&mut result.notes, &all);
         result.notes.extend(case.stopped());
         Some(result)
@@ -158,6 +143,16 @@ impl Climb<'_> {
             |case: &RungRuns| case.skipped.is_some() || case.samples.len() == self.schedule.repeats;
         let settled = of_rungs(cases).take_while(|one| one.iter().all(is_done));
         settled.filter(|one| !one[0].plan.again).count()
+    }
+}
+
+fn rung_path(case: &RungRuns) -> RungPath {
+    let path = &case.plan.trial.path;
+    RungPath {
+        name: path.name.to_owned(),
+        variant: path.variant.to_owned(),
+        mpps_median: Runs::of(&case.samples).mpps_median,
+        skipped: case.unmeasured(),
     }
 }
 

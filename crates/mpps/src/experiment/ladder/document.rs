@@ -112,7 +112,9 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
     let answer = result.answer.iter();
     last.extend(answer.map(|answer| Block::Sentences(vec![sentence(answer).into()])));
     let rungs = result.rungs.iter();
-    let rungs = rungs.map(|rung| (rung.rung.clone(), &*rung.notes));
+    let remarks = rungs.map(|rung| (rung.rung.clone(), rung::remarks(rung)));
+    let remarks: Vec<_> = remarks.collect();
+    let rungs = remarks.iter().map(|(rung, all)| (rung.clone(), &**all));
     vec![
         Block::on_text(text),
         about(result).last(),

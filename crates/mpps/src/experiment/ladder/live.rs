@@ -82,8 +82,6 @@ impl LiveTraffic<'_> {
 pub(super) fn enter(result: &mut RungResult, run: &UdpRun) {
     result.application_ns = run.app_ns();
     let lost = loss_that_counts(&run.ledger).map(named);
-    result.limited_by = Some(lost.unwrap_or_else(|| Limit {
-        what: "sender".to_owned(),
-        evidence: "nearly nothing was lost on this host".to_owned(),
-    }));
+    let sender = || Limit::new("sender", "nearly nothing was lost on this host");
+    result.limited_by = Some(lost.unwrap_or_else(sender));
 }

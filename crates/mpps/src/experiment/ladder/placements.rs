@@ -44,9 +44,8 @@ impl From<Envelope<Placements>> for LabResult {
             rung: number.to_owned(),
             name: row.place,
             article_mpps: Some(row.article_mpps),
-            notes: placed(row.queue_cpu, row.receiver_cpu)
-                .into_iter()
-                .collect(),
+            queue_cpu: row.queue_cpu,
+            receiver_cpu: row.receiver_cpu,
             runs: row.runs,
             ..RungResult::default()
         };
@@ -72,12 +71,4 @@ impl From<Envelope<Placements>> for LabResult {
             body,
         }
     }
-}
-
-/// A note on the CPUs of a placement.
-pub(super) fn placed(queue: Option<usize>, receiver: Option<usize>) -> Option<String> {
-    Some(format!(
-        "queue on CPU {}, receiver on CPU {}",
-        queue?, receiver?
-    ))
 }

@@ -147,6 +147,21 @@ pub struct RungResult {
     /// The results of its runs.
     #[serde(flatten)]
     pub runs: Runs,
+    /// What this host lacks for it, if one word says why it was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<RungNeed>,
+    /// The ways to receive that were tried; the results are of the fastest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<RungPath>,
+    /// The CPU of the first receive queue, of a rung about placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_cpu: Option<usize>,
+    /// The CPU of the receiver, of a rung about placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver_cpu: Option<usize>,
+    /// True if the receive queues have no CPU of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unplaced: bool,
     /// The sender of this rung, and whether it outran the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<RungSender>,
@@ -168,6 +183,33 @@ pub struct RungResult {
     /// Notes on this rung on this machine: shared CPUs, missing options.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// What a host lacks for a rung.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RungNeed {
+    /// More CPUs.
+    Cpus,
+    /// The program nft(8).
+    Nft,
+    /// The rights of root.
+    Root,
+}
+
+/// One way to receive on a rung.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RungPath {
+    /// As `mpps bench` names it: `af_xdp`.
+    pub name: String,
+    /// The way of it: `spin`.
+    pub variant: String,
+    /// Median, in million datagrams per second; absent if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpps_median: Option<f64>,
+    /// Why it did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
 }
 
 /// Whether a run shows what its rung teaches.

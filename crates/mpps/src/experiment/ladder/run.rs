@@ -3,9 +3,10 @@
 use super::climb::{Climb, ClimbSchedule, RungRuns};
 use super::live::LiveTraffic;
 use super::probe_cost::drop_probe_ns;
-use super::result::{LabBody, LabResult, LadderAnswer, RungResult};
+use super::result::{LabBody, LabResult, LadderAnswer, RungNeed, RungResult};
 use super::rung::{Rung, with_references};
 use super::rungs::rungs;
+use crate::failure;
 use crate::machine;
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
@@ -17,7 +18,8 @@ use crate::udp::run::attach;
 use crate::udp::sender::SenderChoice;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::{Fingerprint, Topology};
-use mpps_lab::Delivery;
+use mpps_lab::{Delivery, LabError};
+use mpps_os::capability::Rights;
 
 /// The plan of a climb.
 #[derive(Debug)]
@@ -218,11 +220,30 @@ fn place(rungs: &mut [Rung], labs: &mut Labs) -> Result<()> {
     for rung in rungs.iter_mut().filter(|rung| rung.skipped.is_none()) {
         rung.trial.layout = labs.add(rung.trial.layout.clone())?;
         rung.skipped = labs.lacks_threads(&rung.trial.layout).map(str::to_owned);
-        if rung.is_beyond() {
-            rung.skipped = rung.skipped.take().or_else(|| rung.trial.obstacle(labs));
+        let is_tried = rung.is_beyond() || rung.trial.tracking.is_some();
+        let tried = match rung.skipped {
+            None if is_tried => rung.trial.tried(labs),
+            _ => Ok(()),
+        };
+        if let Err(error) = tried {
+            rung.needs = RungNeed::of(&error, rung.trial.path.is_rule());
+            rung.skipped = Some(failure::explain(&error));
         }
     }
     Ok(())
+}
+
+impl RungNeed {
+    /// The lack that is behind an obstacle, if one word says it.
+    fn of(obstacle: &anyhow::Error, is_rule: bool) -> Option<Self> {
+        let is_missing = |error: &LabError| matches!(error, LabError::NoProgram(_));
+        // The obstacle of a rule has its words only.
+        let is_forbidden = is_rule && !Rights::own().is_initial;
+        match obstacle.downcast_ref() {
+            Some(error) if is_missing(error) => Some(Self::Nft),
+            _ => (is_forbidden || failure::is_forbidden(obstacle)).then_some(Self::Root),
+        }
+    }
 }
 
 /// The rungs as `--list` has them: number, name, and lesson or why it is skipped.

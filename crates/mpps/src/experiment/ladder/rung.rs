@@ -1,5 +1,6 @@
 //! One experiment of the ladder: who sends, who receives and where, and who shares a CPU in it.
 
+use super::result::RungNeed;
 use crate::measure::document::counted;
 use crate::udp::path::SOCKET;
 use crate::udp::roles::distinct;
@@ -46,6 +47,8 @@ pub(crate) struct Rung {
     pub(crate) own_sender: Option<&'static str>,
     /// Why it cannot run on this host.
     pub(crate) skipped: Option<String>,
+    /// What it lacks for that, if one word says it.
+    pub(super) needs: Option<RungNeed>,
     /// Notes on it on this host.
     pub(crate) notes: Vec<String>,
     /// True of a further trial of a rung, for comparison, with another rung's sender and delivery.
@@ -123,9 +126,6 @@ impl Rung {
     pub(super) fn sharing(&self) -> Vec<String> {
         let layout = &self.trial.layout;
         let mut notes = Vec::new();
-        if !layout.is_placed {
-            notes.push("receive queues have no CPU of their own".to_owned());
-        }
         let senders = self.trial.sender_cpus().unwrap_or_default();
         notes.extend(self.crowded("sending", senders.len(), &distinct(senders.clone())));
         let applications = self.trial.applications();

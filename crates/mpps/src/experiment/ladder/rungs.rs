@@ -1,5 +1,6 @@
 //! The table of the rungs: what each one sets up, what the article measured, and what it teaches.
 
+use super::result::RungNeed;
 use super::rung::{Point, Rung};
 use crate::udp::path::{BUSY_POLLING, PATHS, Path, SOCKET, TRAINS};
 use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
@@ -70,6 +71,7 @@ impl Rung {
             place: None,
             own_sender: None,
             skipped: None,
+            needs: None,
             notes: Vec::new(),
             again: false,
         }
@@ -137,7 +139,10 @@ impl Rung {
         let place = trial.layout.with_cpus(trial.queues().len(), threads);
         match place {
             Err(_) if all => self,
-            place => self.at(place),
+            place => Self {
+                needs: place.is_err().then_some(RungNeed::Cpus),
+                ..self.at(place)
+            },
         }
     }
 }
@@ -210,10 +215,9 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
         .spread()
         .by(TrialSockets::Addressed(4))
         .on_own_cpus(4, all);
-    let elsewhere = match &aligned.skipped {
-        Some(why) => Err(why.clone()),
-        None => aligned.trial.layout.on_another_node(4),
-    };
+    let elsewhere = aligned.trial.layout.on_another_node(4);
+    let elsewhere = aligned.skipped.clone().map_or(elsewhere, Err);
+    let needs = aligned.needs;
     let mut one_port = rung("8a", "four sockets, one source port")
         .teaches(
             "a group on the wildcard address is looked up without the destination: senders that \
@@ -262,12 +266,15 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
             .by(TrialSockets::ReusePort(4))
             .on_own_cpus(4, all),
         aligned,
-        rung("9b", "four sockets, other node")
-            .teaches("the way to another NUMA node costs", Point::Below("9a"))
-            .article([1.0, 1.0])
-            .spread()
-            .by(TrialSockets::Addressed(4))
-            .at(elsewhere),
+        Rung {
+            needs,
+            ..rung("9b", "four sockets, other node")
+                .teaches("the way to another NUMA node costs", Point::Below("9a"))
+                .article([1.0, 1.0])
+                .spread()
+                .by(TrialSockets::Addressed(4))
+                .at(elsewhere)
+        },
     ]
 }
 

@@ -1,7 +1,7 @@
 //! One rung's section on a page, and who sent on it.
 
 use super::article;
-use crate::experiment::ladder::result::{PathTaken, RungResult, RungSender, TakenBy};
+use crate::experiment::ladder::result::{PathTaken, RungPath, RungResult, RungSender, TakenBy};
 use crate::measure::document::{count, counted};
 use mpps_report::{Block, Column, Quantity, Row, Section, Table, Text};
 
@@ -50,7 +50,7 @@ fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
             said.plain(format!(": {}.", limit.evidence)),
         ));
     }
-    blocks.extend(rung.notes.iter().map(Block::note));
+    blocks.extend(remarks(rung).iter().map(Block::note));
     blocks.extend(rung.runs.whole());
     if let Some(path) = &rung.path {
         let said = Text::from(format!("Path: {}, proved by ", path.name)).code(&*path.counter);
@@ -59,6 +59,30 @@ fn measured(rung: &RungResult, blocks: &mut Vec<Block>) {
         ));
     }
     blocks.extend(details(rung));
+}
+
+/// The notes on a rung: those of its figures, and its own.
+pub(super) fn remarks(rung: &RungResult) -> Vec<String> {
+    let placed = rung.queue_cpu.zip(rung.receiver_cpu);
+    let placed =
+        placed.map(|(queue, receiver)| format!("queue on CPU {queue}, receiver on CPU {receiver}"));
+    let unplaced = "receive queues have no CPU of their own".to_owned();
+    let way = |path: &RungPath| {
+        let rate = path
+            .mpps_median
+            .map(|rate| Quantity::Mpps(rate).to_string());
+        let why = || format!("skipped: {}", path.skipped.as_deref().unwrap_or("not run"));
+        format!("{} {}", path.variant, rate.unwrap_or_else(why))
+    };
+    let ways: Vec<String> = rung.paths.iter().map(way).collect();
+    let ways = format!("ways to wait, the fastest is shown: {}", ways.join("; "));
+    let computed = [
+        placed,
+        rung.unplaced.then_some(unplaced),
+        (rung.paths.len() > 1).then_some(ways),
+    ];
+    let notes = rung.notes.iter().cloned();
+    computed.into_iter().flatten().chain(notes).collect()
 }
 
 /// Details that few readers need: threads, queues, CPUs, the ledgers of the repeats.
