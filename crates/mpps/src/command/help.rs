@@ -388,7 +388,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
     CommandHelp {
         command: "lab",
         short: &[
-            "quick", "only", "list", "repeat", "json", "html", "shell", "command",
+            "quick", "only", "list", "repeat", "json", "html", "verbose", "shell", "command",
         ],
         notes: &[
             TWO_HOSTS,

@@ -5,8 +5,9 @@ mod tcp;
 use super::CommandEnding;
 mod args;
 
+use crate::experiment::ladder::ClimbSchedule;
+use crate::experiment::ladder::document::{self, answer};
 use crate::experiment::ladder::run::{LadderPlan, lines, run as run_ladder, selected};
-use crate::experiment::ladder::{ClimbSchedule, document};
 use crate::machine::become_able;
 use crate::measure::outcome::ended;
 use crate::measure::series::Series;
@@ -23,6 +24,7 @@ use args::{Ladder, UdpLadderArgs};
 use mpps_host::Topology;
 use mpps_lab::{Delivery, Lab};
 use mpps_os::process::ContainedChild;
+use mpps_report::Block;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -67,7 +69,13 @@ pub(super) fn run(args: LabArgs) -> Result<CommandEnding> {
         schedule: schedule(&args.series),
         has_screens: args.verbose,
     };
-    climb(&plan, &session)
+    let shown = match args.verbose {
+        true => LadderText::Whole,
+        false => LadderText::Answer {
+            has_reasons: args.why,
+        },
+    };
+    climb(&plan, &session, shown)
 }
 
 /// Runs a shell or a command on the receiver host, and ends with its status.
@@ -150,25 +158,55 @@ fn status_of(code: i32) -> CommandEnding {
 /// How long a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// How much is printed of a climb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LadderText {
+    /// The answer; true with the reason for each skipped rung.
+    Answer { has_reasons: bool },
+    /// All of it.
+    Whole,
+}
+
 /// Climbs, prints each rung when it is known, and says whether every ledger balances. Of live traffic
 /// they need not: losses before this host have no counter here.
-pub(super) fn climb(plan: &LadderPlan<'_>, session: &Session) -> Result<CommandEnding> {
-    let columns = document::columns();
+pub(super) fn climb(
+    plan: &LadderPlan<'_>,
+    session: &Session,
+    shown: LadderText,
+) -> Result<CommandEnding> {
+    let is_whole = shown == LadderText::Whole;
+    let columns = match is_whole {
+        true => document::columns(),
+        false => answer::columns(),
+    };
+    let blocks = |blocks: &[Block]| output::blocks(OutputStream::People, blocks);
     // A closed output ends the printing, not the measurement.
     let mut printed = Ok(());
     let result = run_ladder(plan, session, |result, rung| {
+        let row = match rung {
+            Some(rung) if is_whole => Some(document::row(rung)),
+            Some(rung) => answer::row(rung),
+            None => None,
+        };
         if printed.is_ok() {
-            printed = match rung {
-                None => output::blocks(OutputStream::People, &document::head(result))
-                    .and_then(|()| output::head(OutputStream::People, &columns)),
-                Some(rung) => output::row(OutputStream::People, &columns, &document::row(rung)),
+            printed = match (rung, row) {
+                (_, Some(row)) => output::row(OutputStream::People, &columns, &row),
+                (Some(_), None) => Ok(()),
+                (None, None) => {
+                    let head = is_whole.then(|| blocks(&document::head(result)));
+                    head.unwrap_or(Ok(()))
+                        .and_then(|()| output::head(OutputStream::People, &columns))
+                }
             };
         }
     })?;
     let files = session.files();
     let written = session.write(&result, &document::document(&result, &files));
-    let printed = printed
-        .and_then(|()| output::blocks(OutputStream::People, &document::closing(&result, &files)));
+    let closing = match shown {
+        LadderText::Answer { has_reasons } => answer::closing(&result, &files, has_reasons),
+        LadderText::Whole => document::closing(&result, &files),
+    };
+    let printed = printed.and_then(|()| blocks(&closing));
     ended(printed.map_err(Into::into), written)?;
     let balances = plan.live.is_some() || document::balanced(&result).is_good();
     Ok(CommandEnding::of(result.complete, balances))

@@ -1,7 +1,7 @@
 //! `mpps placement`: the best CPU for the receiver, by the rungs of the ladder about it.
 
 use super::CommandEnding;
-use super::lab::{climb, schedule};
+use super::lab::{LadderText, climb, schedule};
 use crate::experiment::ladder::run::LadderPlan;
 use crate::machine::become_able;
 use crate::measure::series::Series;
@@ -50,5 +50,5 @@ pub(super) fn run(args: &PlacementArgs) -> Result<CommandEnding> {
         schedule: schedule(&args.series),
         has_screens: false,
     };
-    climb(&plan, &session)
+    climb(&plan, &session, LadderText::Whole)
 }

@@ -65,7 +65,8 @@ impl<'a, T> RunHead<'a, T> {
         Block::on_text(self.notes.iter().map(Block::note).chain(self.flags()))
     }
 
-    fn flags(&self) -> Vec<Block> {
+    /// That the run was quick, or ended early.
+    pub(crate) fn flags(&self) -> Vec<Block> {
         let flag = |text: String| Block::Paragraph(Text::styled(Style::Bad, text));
         let quick = "a quick run: too short to be compared with another".to_owned();
         let unit = self.unit;
@@ -234,12 +235,14 @@ impl Balanced {
         self.balanced == self.exact
     }
 
+    /// `79 of 80 exact ledgers balance`
+    pub(crate) fn exact_said(&self) -> String {
+        format!("{} of {} exact ledgers balance", self.balanced, self.exact)
+    }
+
     /// `79 of 80 exact ledgers balance to zero; 1 other is inexact, since ...`
     pub(crate) fn said(&self) -> Text {
-        let said = format!(
-            "{} of {} exact ledgers balance to zero",
-            self.balanced, self.exact
-        );
+        let said = self.exact_said() + " to zero";
         let others = match self.all - self.exact {
             0 => return Text::new().flag(self.is_good(), said),
             1 => "1 other is".to_owned(),
@@ -399,6 +402,25 @@ impl RowTotals {
     pub(crate) fn lost(&self) -> Quantity {
         let lost = self.losses.iter().map(|loss| loss.count).sum();
         Quantity::Share(self.share(lost))
+    }
+
+    /// The share that did not arrive, and where most of it was lost: `18.3 % socket`.
+    pub(crate) fn lost_most(&self) -> String {
+        let rest = self.unaccounted.unsigned_abs();
+        let lost: u128 = self.losses.iter().map(|loss| loss.count).sum();
+        let share = Quantity::Share(self.share(lost + rest));
+        match self.losses.first() {
+            _ if lost + rest == 0 => "nothing".to_owned(),
+            Some(most) if most.count >= rest => {
+                // The ring of an interface is its queue; a program has the other rings.
+                let place = match most.station {
+                    Station::Wire => "queue",
+                    other => other.name(),
+                };
+                unbroken(&format!("{share} {place}"))
+            }
+            _ => unbroken(&format!("{share} UNACCOUNTED")),
+        }
     }
 
     /// The two largest losses with their shares, and the number of further ones. A loss is unbroken

@@ -29,7 +29,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Tries both files before anything is measured: those that options name, or else those of the
+    /// Tries both files before anything is measured: those that options name, otherwise those of the
     /// command. A folder that takes no file costs the latter and not the run.
     ///
     /// # Errors

@@ -186,7 +186,7 @@ fn a_result_is_kept_if_its_place_is_taken_during_the_run() {
     let directory = directory.path();
     let mut lab = mpps(&["lab", "--quick", "--only", "1"]);
     let mut running = Running::start(lab.current_dir(directory));
-    running.line("lost where");
+    running.line("lost at");
     named_pipe(&directory.join("lab.html"));
     let ended = running.end();
     expect_refusal(&ended, &["could not write lab.html", "no program reads"]);

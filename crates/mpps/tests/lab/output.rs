@@ -1,10 +1,36 @@
 //! The text that `mpps lab` prints, and what it does without a place for its files.
 
 use super::{directory, result};
-use crate::common::{copy_for_all, run};
+use crate::common::{copy_for_all, mpps, run};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+
+/// The notes are those of `-v`, the reasons those of `--why`.
+pub(crate) fn the_answer_comes_first_and_the_rest_if_asked_for() {
+    const NOTES: [&str; 4] = ["sender: ", "limited by", "all rungs together", "\n note"];
+    const REASON: &str = "skipped 17: a veth has no zero-copy";
+    for (option, lines, here, not) in [
+        ("--all", 5..=12, &["17 (--why)"][..], &NOTES[..]),
+        ("--why", 5..=13, &[REASON], &NOTES),
+        ("-v", 15..=99, &NOTES, &["next: mpps doctor"]),
+    ] {
+        let directory = directory();
+        let mut command = mpps(&["lab", "--only", "1,17,18", "--seconds", "0.1"]);
+        command.args(["--repeat=2", option]);
+        let ended = run(command.current_dir(&directory)).fine();
+        assert!(
+            lines.contains(&ended.out.lines().count()),
+            "{option}: {ended:#?}"
+        );
+        for part in here {
+            assert!(ended.out.contains(part), "{option}, {part}: {ended:#?}");
+        }
+        for part in not {
+            assert!(!ended.out.contains(part), "{option}, {part}: {ended:#?}");
+        }
+    }
+}
 
 /// Ctrl-C at a terminal of 80 columns, while the first path of rung 16 is measured; its last path
 /// cannot run.

@@ -60,8 +60,11 @@ pub(crate) struct UdpLadderArgs {
     /// [default: threaded-napi; soft-interrupt with exactly 2 CPUs]
     #[arg(long, value_name = "HOW", value_parser = one_of(DELIVERY))]
     pub(crate) delivery: Option<Delivery>,
-    /// Print each second what the receiving host does: packets per receive queue, UDP rates, CPU use.
-    /// Goes to standard error
+    /// Print why each skipped rung was skipped
+    #[arg(long)]
+    pub(crate) why: bool,
+    /// Print all notes, limits and lessons instead of the answer. Print each second to standard error
+    /// what the receiving host does: packets per receive queue, UDP rates, CPU use
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// Open a shell on the receiving host; nothing is sent or measured

@@ -1,6 +1,7 @@
 //! The ladder as a document: what a terminal, a page and Markdown show of its result, and nothing
 //! that is not in the result file.
 
+pub(crate) mod answer;
 pub(super) mod rung;
 
 use super::result::{LabBody, LabResult, LadderAnswer, RungRate, RungResult, TakenBy};
@@ -56,6 +57,7 @@ pub(crate) fn columns() -> Table {
         Column::figure("", 3),
         Column::words("rung", 25).grow(12),
         Column::figure("received", 10),
+        Column::figure("min-max", 11).priority(4),
         Column::figure("of offered", 10),
         Column::words("lost where", LOST).grow(20).priority(1),
         Column::words("article 2015", 12).priority(3),
@@ -82,6 +84,7 @@ pub(crate) fn row(rung: &RungResult) -> Row {
         (*rung.rung).into(),
         (*rung.name).into(),
         Text::new().strong(received).into(),
+        rung.runs.spread().unwrap_or_default().into(),
         of_offered.into(),
         lost.into(),
         faint(&article(rung).unwrap_or_default()).into(),

@@ -147,7 +147,7 @@ pub struct RungResult {
     /// The results of its runs.
     #[serde(flatten)]
     pub runs: Runs,
-    /// What this host lacks for it, if one word says why it was skipped.
+    /// The lack of this host, if one word says why it was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<RungNeed>,
     /// The ways to receive that were tried; the results are of the fastest.
@@ -185,7 +185,7 @@ pub struct RungResult {
     pub notes: Vec<String>,
 }
 
-/// What a host lacks for a rung.
+/// The lack of a host for a rung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RungNeed {

@@ -265,6 +265,7 @@ pub(crate) fn lines(rungs: &[Rung]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::udp::roles::tests::two_cpus;
+    use mpps_os::CallError;
 
     fn numbers(only: &[&str]) -> Result<Vec<String>> {
         let only: Vec<String> = only.iter().map(ToString::to_string).collect();
@@ -272,6 +273,20 @@ mod tests {
         let chosen = selected(&two_cpus(), &choice, &only, false)?;
         let first = |line: String| line.split_whitespace().next().map(ToOwned::to_owned);
         Ok(lines(&chosen).into_iter().filter_map(first).collect())
+    }
+
+    #[test]
+    fn a_lack_has_a_kind_if_one_word_says_it() {
+        let program = || LabError::NoProgram("nft".to_owned()).into();
+        let errno = std::io::Error::from_raw_os_error;
+        let refused = |number| CallError::new("bpf", "map", errno(number)).into();
+        for (obstacle, needs) in [
+            (program(), Some(RungNeed::Nft)),
+            (refused(1), Some(RungNeed::Root)),
+            (refused(22), None),
+        ] {
+            assert_eq!(RungNeed::of(&obstacle, false), needs, "{obstacle:#}");
+        }
     }
 
     #[test]

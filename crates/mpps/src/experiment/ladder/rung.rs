@@ -47,7 +47,7 @@ pub(crate) struct Rung {
     pub(crate) own_sender: Option<&'static str>,
     /// Why it cannot run on this host.
     pub(crate) skipped: Option<String>,
-    /// What it lacks for that, if one word says it.
+    /// The lack behind that, if one word says it.
     pub(super) needs: Option<RungNeed>,
     /// Notes on it on this host.
     pub(crate) notes: Vec<String>,
