@@ -44,7 +44,8 @@ const UNITS: &str = "TIME: 50us, 500ms, 90s or 1m; a plain number means seconds,
                      names another unit. BYTES: k, M, G are powers of 1024. RATE (per second) and N: k, \
                      M, G are powers of 1000.";
 const FILES: &str = "Writes a JSON file and an HTML page into the current directory, unless --json and \
-                     --html name others. `mpps report` shows the JSON file again.";
+                     --html name others. In a directory that takes no files, it measures without them \
+                     and ends with status 2. `mpps report` shows the JSON file again.";
 const LIVE: &str = "With --sender it receives at --address on this host. Paths such as af_xdp attach to the \
                     interface, and detach at the end.";
 const TWO_HOSTS: &str = "The lab is two network namespaces on this machine. They vanish with the program, \
