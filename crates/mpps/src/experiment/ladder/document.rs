@@ -100,7 +100,8 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
         best.map(|(rung, ledger)| equation(format!("ledger of rung {}", rung.rung), ledger).into()),
     );
     text.push(Block::Paragraph(summary(result)));
-    let sentences = rung::who_sent(&result.rungs);
+    text.extend(answer::doubts(result));
+    let sentences = rung::other_senders(&result.rungs);
     text.extend(sentences.into_iter().map(Block::paragraph));
     text.extend(
         rung::lessons(&result.rungs)

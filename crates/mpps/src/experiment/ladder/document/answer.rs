@@ -39,8 +39,7 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>, has_reasons: bool)
     let mut blocks: Vec<Block> = skipped.into_iter().map(Block::paragraph).collect();
     let has_ledgers = ledgers(result).next().is_some();
     blocks.extend(has_ledgers.then(|| Block::Paragraph(ledgers_line(result))));
-    let doubts = doubts(result).into_iter();
-    blocks.extend(doubts.map(|text| Block::Paragraph(Text::styled(Style::Bad, text))));
+    blocks.extend(doubts(result));
     blocks.extend(about(result).flags());
     blocks.extend(here(result).map(|text| Block::Sentences(vec![text.into()])));
     blocks.push(Block::paragraph(next(written)));
@@ -95,7 +94,7 @@ fn ledgers_line(result: &LabResult) -> Text {
 }
 
 /// Facts without which the figures would mislead, a line each.
-fn doubts(result: &LabResult) -> Vec<String> {
+pub(super) fn doubts(result: &LabResult) -> Vec<Block> {
     let repeats = |rung: &RungResult| rung.runs.mpps_samples.len();
     let most = result.rungs.iter().map(repeats).max();
     let disagrees = |rung: &RungResult| {
@@ -130,6 +129,7 @@ fn doubts(result: &LabResult) -> Vec<String> {
     let kinds = kinds.into_iter();
     kinds
         .filter_map(|(is_it, words)| Some(format!("{words} {}", numbers(result, is_it)?)))
+        .map(|text| Block::Paragraph(Text::styled(Style::Bad, text)))
         .collect()
 }
 

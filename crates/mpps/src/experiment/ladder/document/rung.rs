@@ -213,41 +213,20 @@ pub(super) fn lessons(rungs: &[RungResult]) -> Vec<String> {
     said.chain(rest).collect()
 }
 
-/// Whether the sender was enough, a sentence each: of the usual one, and of each other one.
-pub(in crate::experiment::ladder) fn who_sent(rungs: &[RungResult]) -> Vec<String> {
+/// The rungs that had another sender than the usual one, a sentence each.
+pub(super) fn other_senders(rungs: &[RungResult]) -> Vec<String> {
     let receiving = rungs.iter().filter(|rung| rung.taken_by != TakenBy::Rule);
-    let known: Vec<(&str, &RungSender)> = receiving
-        .filter_map(|rung| Some((&*rung.rung, rung.sender.as_ref()?)))
-        .collect();
-    let mut sentences = Vec::new();
-    for outran in [true, false] {
-        let usual = known.iter();
-        let usual = usual.filter(|(_, sender)| sender.usual && sender.outran == outran);
-        let (numbers, senders): (Vec<&str>, Vec<&RungSender>) = usual.copied().unzip();
-        let Some(first) = senders.first() else {
-            continue;
-        };
-        let plural = if numbers.len() == 1 { "" } else { "s" };
-        let (did, rest) = match outran {
-            true => ("outran", ""),
-            false => ("did not outrun", ": what was received is what was offered"),
-        };
-        sentences.push(format!(
-            "sender {} {did} the receiver of rung{plural} {}{rest}",
-            first.name,
-            numbers.join(", ")
-        ));
-    }
-    let others = known.iter().filter(|(_, sender)| !sender.usual);
-    sentences.extend(others.map(|(rung, sender)| {
-        format!(
-            "rung {rung} was sent by {} ({}): {}",
-            sender.name,
-            sender.why,
-            verdict(sender)
-        )
-    }));
-    sentences
+    let known = receiving.filter_map(|rung| Some((&rung.rung, rung.sender.as_ref()?)));
+    let others = known.filter(|(_, sender)| !sender.usual);
+    others
+        .map(|(rung, sender)| {
+            let (name, why) = (&sender.name, &sender.why);
+            format!(
+                "rung {rung} was sent by {name} ({why}): {}",
+                verdict(sender)
+            )
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -296,25 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_sender_is_told_once_and_each_other_one_by_itself() {
+    fn each_other_sender_has_a_sentence() {
         let xdp = RungSender {
             name: "xdp".to_owned(),
             usual: false,
             why: "the generator does not reach the queues".to_owned(),
             ..fours(2.0)
         };
-        let rungs = [
-            rung("1", fours(3.0)),
-            rung("2", fours(2.5)),
-            rung("3", fours(1.01)),
-            rung("11", xdp),
-        ];
         assert_eq!(
-            who_sent(&rungs),
+            other_senders(&[rung("1", fours(3.0)), rung("11", xdp)]),
             [
-                "sender sendmmsg, trains of 4 outran the receiver of rungs 1, 2",
-                "sender sendmmsg, trains of 4 did not outrun the receiver of rung 3: what was \
-                 received is what was offered",
                 "rung 11 was sent by xdp (the generator does not reach the queues): it offered \
                  2.00 times what was received and outran the receiver",
             ]
