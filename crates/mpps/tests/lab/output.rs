@@ -49,7 +49,8 @@ pub(crate) fn ctrl_c_leaves_no_bar_and_skips_no_rung() {
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
     let mut python = Command::new("python3");
     python.args(["-c", terminal, env!("CARGO_BIN_EXE_mpps"), "lab"]);
-    python.args(["--only", "1,16", "--json=data.json"]);
+    // The path takes two seconds, time enough for the key.
+    python.args(["--only", "1,16", "--duration=1.5", "--json=data.json"]);
     let ended = run(python.env("TERM", "xterm").current_dir(&directory));
     assert_eq!(ended.code(), 130, "{ended:#?}");
     // A frame and the echo of the key fit into a line, which is then cleared.
