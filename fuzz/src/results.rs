@@ -55,7 +55,7 @@ pub(crate) fn journal(data: &[u8]) -> Option<()> {
             _ => {}
         }
         for value in [&edit.old, &edit.new] {
-            let _ = edit.setting.command(&change.object, value);
+            let _ = edit.setting.command(change.place.name(), value);
         }
     }
     assert_eq!(change.steps().len(), change.edits.len());

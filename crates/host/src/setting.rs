@@ -18,31 +18,34 @@ pub mod fixing;
 pub mod hashing;
 mod host;
 pub(crate) mod journal;
+mod kind;
 mod leftover;
 pub mod moderation;
-mod of_program;
-mod of_queue;
 mod outcome;
 mod owner;
+mod place;
 pub mod preflight;
-mod primitive;
 mod queues;
 pub mod skb_defer;
 pub mod tune;
-mod untracked;
+mod value;
 
 pub use applied::Applied;
 pub use change::SettingChange;
 pub use edit::Edit;
-pub(crate) use host::{LiveKernel, SettingHost, coalescings_of};
+pub(crate) use host::LiveKernel;
 pub use journal::read_journal;
 pub(crate) use journal::{Journal, directory};
+#[cfg(test)]
+pub(crate) use kind::OfQueue;
+pub use kind::Setting;
+pub(crate) use kind::{
+    ALTERED, FEATURES, SettingHost, coalescings, coalescings_of, interface_file,
+};
 pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
-#[cfg(test)]
-pub(crate) use of_queue::OfQueue;
 pub use outcome::{Undone, UndoneStep};
 pub use owner::{Life, Owner};
-pub(crate) use primitive::{FEATURES, SKB_DEFER_MAX, coalescings};
-pub use primitive::{Setting, Value};
-pub(crate) use untracked::ALTERED;
+pub use place::Place;
+pub(crate) use place::SKB_DEFER_MAX;
+pub use value::Value;

@@ -457,7 +457,7 @@ fn a_foreign_file_is_an_error() {
         ("{}", "missing field"),
         (
             r#"{"schema": 1}"#,
-            "a journal of form 1; this mpps knows form 2",
+            "a journal of form 1; this mpps knows forms 2 and 3",
         ),
     ] {
         fs::write(&path, text).expect("written");

@@ -346,8 +346,8 @@ fn what_somebody_changed_is_left() {
             .find(|(setting, _)| format!("{setting:?}").contains(name));
         format!("{:?}", found.expect("it is there").1)
     };
-    assert_eq!(value("gro_flush_timeout"), "Text(\"1234\")");
-    assert_eq!(value("napi_defer_hard_irqs"), "Text(\"0\")");
+    assert_eq!(value("gro_flush_timeout"), "Number(1234)");
+    assert_eq!(value("napi_defer_hard_irqs"), "Number(0)");
 }
 
 fn an_interface_with_another_name_stays_tuned() {

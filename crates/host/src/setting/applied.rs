@@ -4,10 +4,12 @@ use std::path::Path;
 
 use super::change::SettingChange;
 use super::edit::Backward;
-use super::host::{LiveKernel, SettingHost};
+use super::host::LiveKernel;
 use super::journal::{self, Journal, Record};
+use super::kind::SettingHost;
 use super::outcome::{Undone, UndoneStep};
 use super::owner::Owner;
+use super::place::{Place, PlaceKind};
 use crate::{HostError, HostResult};
 
 /// A change that is made. Dropping it puts the settings back.
@@ -53,8 +55,8 @@ impl Applied {
             let edit = change.edits[at].to_string();
             // The driver may have made a part of it. Where it was not begun, what is there is not ours.
             if made.record.begun > at {
-                let object = change.object.clone();
-                let undone = edit_undone(&mut made.record, &made.journal, at, &*made.host, &object);
+                let place = change.place.clone();
+                let undone = edit_undone(&mut made.record, &made.journal, at, &*made.host, &place);
                 if !undone.clean() {
                     return Err(refusal);
                 }
@@ -73,12 +75,12 @@ impl Applied {
         change: &SettingChange,
         directory: &Path,
     ) -> HostResult<Self> {
+        let mut record = Record::new(Owner::current()?, change.clone());
         // A change that undo would refuse must not be written.
-        if let Some(why) = change.fault() {
+        if let Some(why) = record.change.fault() {
             let remedy = "this is a fault of mpps: please report it";
-            return Err(HostError::impossible(&change.object, why, remedy));
+            return Err(HostError::impossible(change.place.name(), why, remedy));
         }
-        let record = Record::new(Owner::current()?, change.clone());
         Ok(Self {
             journal: Journal::create(directory, &record)?,
             record,
@@ -114,12 +116,12 @@ impl Applied {
     }
 
     fn make_edit(&mut self, at: usize) -> HostResult<()> {
-        let SettingChange { edits, object, .. } = &mut self.record.change;
-        edits[at].prepare(&*self.host, object)?;
+        let SettingChange { edits, place, .. } = &mut self.record.change;
+        edits[at].prepare(&*self.host, place)?;
         self.record.begun = at + 1;
         self.journal.write(&self.record)?;
-        let SettingChange { edits, object, .. } = &mut self.record.change;
-        let made = edits[at].make(&*self.host, object);
+        let SettingChange { edits, place, .. } = &mut self.record.change;
+        let made = edits[at].make(&*self.host, place);
         // Only now it is known what the driver made of it, even if that is not the wanted value.
         self.journal.write(&self.record)?;
         made
@@ -194,22 +196,22 @@ fn edit_undone(
     journal: &Journal,
     at: usize,
     host: &dyn SettingHost,
-    object: &str,
+    place: &Place,
 ) -> UndoneStep {
     let failed = |why: String| Undone::Failed(why);
-    let written = match record.change.edits[at].prepare_undo(host, object) {
+    let written = match record.change.edits[at].prepare_undo(host, place) {
         Ok(true) => journal.write(record).map_err(|error| error.to_string()),
         Ok(false) => Ok(()),
         Err(why) => Err(why),
     };
     let edit = &mut record.change.edits[at];
-    let undone = written.and_then(|()| edit.undo(host, object).map_err(|error| error.to_string()));
+    let undone = written.and_then(|()| edit.undo(host, place).map_err(|error| error.to_string()));
     let result = undone.unwrap_or_else(failed);
     let outcome = match result {
         Undone::Restored | Undone::Partly(_) => UndoneStep::new(&Backward(edit), result),
         _ => UndoneStep::new(edit, result),
     };
-    if edit.end_undo(host, object) {
+    if edit.end_undo(host, place) {
         // The next undo must not put back a setting that is changed in between.
         let _ = journal.write(record);
     }
@@ -230,10 +232,7 @@ pub(crate) fn undo_edits(
         begun.map(outcome).collect()
     };
     let present = match host.namespace() {
-        Ok(here) if here == change.namespace => match change.interface_index {
-            Some(index) => host.name(index),
-            None => Ok(Some(change.object.clone())),
-        },
+        Ok(here) if here == change.namespace => host.present(&change.place),
         Ok(_) => {
             let there = change.namespace;
             return all(Undone::Failed(format!(
@@ -242,17 +241,17 @@ pub(crate) fn undo_edits(
         }
         Err(error) => Err(error),
     };
-    let (is_gone, object) = match present {
-        Ok(present) => (
-            present.is_none(),
-            present.unwrap_or_else(|| change.object.clone()),
-        ),
+    let present = match present {
+        Ok(present) => present,
         Err(error) => return all(Undone::Failed(error.to_string())),
     };
-    let of_gone = match is_gone.then(|| host.elsewhere(&object)).flatten() {
+    let is_gone = present.is_none();
+    let place = present.unwrap_or_else(|| change.place.clone());
+    let name = place.name();
+    let of_gone = match is_gone.then(|| host.elsewhere(name)).flatten() {
         None => Undone::Nothing,
         Some(there) => Undone::Failed(format!(
-            "{object} is not in this network namespace; if it is that of net:[{there}], move it back, \
+            "{name} is not in this network namespace; if it is that of net:[{there}], move it back, \
              otherwise remove the journal"
         )),
     };
@@ -260,10 +259,12 @@ pub(crate) fn undo_edits(
     for at in (0..begun).rev() {
         let edit = &record.change.edits[at];
         // Its settings went with it; those of the machine did not.
-        outcomes.push(match is_gone && !edit.setting.is_of_machine() {
-            true => UndoneStep::new(edit, of_gone.clone()),
-            false => edit_undone(record, journal, at, host, &object),
-        });
+        outcomes.push(
+            match is_gone && edit.setting.row().place != PlaceKind::Machine {
+                true => UndoneStep::new(edit, of_gone.clone()),
+                false => edit_undone(record, journal, at, host, &place),
+            },
+        );
     }
     outcomes
 }

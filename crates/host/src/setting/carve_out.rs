@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::facts::rss::RssFlow;
-use crate::setting::{Edit, LiveKernel, Setting, SettingChange, SettingHost, Value};
+use crate::setting::{Edit, LiveKernel, Place, Setting, SettingChange, SettingHost, Value};
 use crate::{Hashing, HostError, HostResult};
 
 pub use slots::{InSlot, RssSlots};
@@ -67,11 +67,12 @@ impl CarveOut {
         }
         let queue = queue_of(host, interface, queue)?;
         let mut edits = Vec::new();
-        edits.extend(filters(host, interface)?);
+        let place = host.interface(interface)?;
+        edits.extend(filters(host, &place)?);
         edits.extend(edit(
             interface,
             queue,
-            table(host, interface)?,
+            table(host, &place)?,
             &BTreeSet::new(),
         )?);
         let destination = SocketAddr::new(flow.ip().to_canonical(), flow.port());
@@ -84,7 +85,7 @@ impl CarveOut {
             Value::Numbers(Vec::new()),
             rule,
         ));
-        Self::of(host, interface, queue, edits, None)
+        Self::of(host, place, queue, edits, None)
     }
 
     fn by_slots_on(
@@ -95,27 +96,22 @@ impl CarveOut {
         hashing: impl FnOnce() -> HostResult<Hashing>,
     ) -> HostResult<Self> {
         let queue = queue_of(host, interface, queue)?;
-        let old = table(host, interface)?;
+        let place = host.interface(interface)?;
+        let old = table(host, &place)?;
         let slots = RssSlots::new(interface, flows, old.len(), &hashing()?)?;
         let edits = edit(interface, queue, old, &slots.taken())?;
-        Self::of(host, interface, queue, Vec::from_iter(edits), Some(slots))
+        Self::of(host, place, queue, Vec::from_iter(edits), Some(slots))
     }
 
     fn of(
         host: &dyn SettingHost,
-        interface: &str,
+        place: Place,
         queue: u32,
         edits: Vec<Edit>,
         slots: Option<RssSlots>,
     ) -> HostResult<Self> {
-        let change = SettingChange {
-            name: "carve-out".to_owned(),
-            object: interface.to_owned(),
-            interface_index: Some(host.index(interface)?),
-            namespace: host.namespace()?,
-            heading: format!("{interface}, queue {queue}"),
-            edits,
-        };
+        let heading = format!("{}, queue {queue}", place.name());
+        let change = SettingChange::new(host, place, "carve-out", heading, edits)?;
         Ok(Self {
             queue,
             change,
@@ -155,13 +151,13 @@ fn queue_of(host: &dyn SettingHost, interface: &str, queue: Option<u32>) -> Host
 }
 
 /// Rules must be switched on, unless they are.
-fn filters(host: &dyn SettingHost, interface: &str) -> HostResult<Option<Edit>> {
-    let on = Value::text("on");
-    match host.read(&Setting::Filters, interface)? {
+fn filters(host: &dyn SettingHost, place: &Place) -> HostResult<Option<Edit>> {
+    let on = Value::Switch(true);
+    match host.read(&Setting::Filters, place)? {
         Some(now) if now == on => Ok(None),
         Some(off) => Ok(Some(Edit::new(Setting::Filters, off, on))),
         None => Err(HostError::impossible(
-            interface,
+            place.name(),
             "its driver has no steering rules (ntuple-filters: off [fixed])",
             "this needs a card whose driver has them",
         )),
@@ -169,15 +165,15 @@ fn filters(host: &dyn SettingHost, interface: &str) -> HostResult<Option<Edit>> 
 }
 
 /// The queue of each entry of the RSS table.
-fn table(host: &dyn SettingHost, interface: &str) -> HostResult<Vec<u32>> {
+fn table(host: &dyn SettingHost, place: &Place) -> HostResult<Vec<u32>> {
     const WHY: &str = "its driver shows no RSS table from which a queue could be taken";
     const REMEDY: &str = "this needs a card whose driver has one";
     let table = host
-        .read(&Setting::RssTable, interface)
-        .map_err(|error| unless_unsupported(error, interface, WHY, REMEDY))?;
+        .read(&Setting::RssTable, place)
+        .map_err(|error| unless_unsupported(error, place.name(), WHY, REMEDY))?;
     match table {
         Some(Value::Numbers(table)) if !table.is_empty() => Ok(table),
-        _ => Err(HostError::impossible(interface, WHY, REMEDY)),
+        _ => Err(HostError::impossible(place.name(), WHY, REMEDY)),
     }
 }
 

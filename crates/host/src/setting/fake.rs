@@ -12,13 +12,13 @@ use tempfile::TempDir;
 
 use super::applied::Applied;
 use super::change::SettingChange;
-use super::host::SettingHost;
 use super::journal::Journal;
+use super::kind::{OfQueue, Setting, SettingHost};
 use super::leftover::{Leftover, leftovers_in};
-use super::of_queue::OfQueue;
 use super::outcome::{Undone, UndoneStep};
 use super::owner::Life;
-use super::primitive::{Setting, Value};
+use super::place::{Place, PlaceKind};
+use super::value::Value;
 
 /// `EOPNOTSUPP`, `EIO`, `ENODEV`, `ENOENT` and `EACCES` of include/uapi/asm-generic/errno*.h.
 const UNSUPPORTED: i32 = 95;
@@ -93,7 +93,7 @@ pub(crate) fn plain() -> FakeMachine {
         rings: 4,
         polled: Some(2),
         values: BTreeMap::from([
-            (Setting::Filters, Value::text("off")),
+            (Setting::Filters, Value::Switch(false)),
             (Setting::RssTable, table([0, 1, 2, 3, 0, 1, 2, 3])),
         ]),
         stuck: None,
@@ -113,11 +113,22 @@ pub(crate) fn plain() -> FakeMachine {
     }
 }
 
+/// The place of all changes.
+pub(crate) fn eth9() -> Place {
+    let name = "eth9".to_owned();
+    Place::Interface { name, index: 5 }
+}
+
 pub(crate) fn table<const N: usize>(queues: [u32; N]) -> Value {
     Value::Numbers(queues.to_vec())
 }
 
 impl FakeMachine {
+    /// True if the setting is of an interface that is not there.
+    fn lacks(&self, setting: &Setting, place: &Place) -> bool {
+        setting.row().place == PlaceKind::Interface && self.name != place.name()
+    }
+
     /// The same, set otherwise.
     pub(crate) fn with(mut self, setting: Setting, value: impl Into<Option<Value>>) -> Self {
         match value.into() {
@@ -244,25 +255,25 @@ impl SettingHost for Fake {
         })
     }
 
-    fn polled_queues(&self, _: u32) -> Option<usize> {
+    fn polled_queues(&self, _: &Place) -> Option<usize> {
         self.state().machine.polled
     }
 
-    fn read(&self, setting: &Setting, interface: &str) -> CallResult<Option<Value>> {
+    fn read(&self, setting: &Setting, place: &Place) -> CallResult<Option<Value>> {
         self.look(|machine| match (setting, machine.values.get(setting)) {
-            _ if !setting.is_of_machine() && machine.name != interface => refuse(NO_DEVICE),
+            _ if machine.lacks(setting, place) => refuse(NO_DEVICE),
             (Setting::Coalescing { queue: Some(1..) }, None) => Ok(None),
             (Setting::RssTable | Setting::Coalescing { .. }, None) => refuse(UNSUPPORTED),
             (_, value) => Ok(value.cloned()),
         })
     }
 
-    fn write(&self, setting: &Setting, interface: &str, value: &Value) -> CallResult<()> {
+    fn write(&self, setting: &Setting, place: &Place, value: &Value) -> CallResult<()> {
         if self.state().machine.stuck.as_ref() == Some(setting) {
             return refuse(FORBIDDEN);
         }
         self.change(|machine| {
-            if !setting.is_of_machine() && machine.name != interface {
+            if machine.lacks(setting, place) {
                 return refuse(NO_DEVICE);
             }
             if *setting == Setting::RssTable && machine.forgets_tables > 0 {
@@ -286,9 +297,9 @@ impl SettingHost for Fake {
                     let unit = machine.unit_us;
                     words[0] = words[0].checked_div(unit).unwrap_or(0) * unit;
                 }
-                (Setting::Filters, Value::Text(now)) if now == "off" => machine.rules.clear(),
+                (Setting::Filters, Value::Switch(false)) => machine.rules.clear(),
                 // Packets of other programs come at any time.
-                (Setting::SkbDefer, Value::Text(now)) => machine.asleep |= now == "0",
+                (Setting::SkbDefer, Value::Number(0)) => machine.asleep = true,
                 _ => {}
             }
             if *setting == (Setting::Coalescing { queue: None }) {
@@ -297,9 +308,9 @@ impl SettingHost for Fake {
                     queues.filter(|(one, _)| matches!(one, Setting::Coalescing { queue: Some(_) }));
                 queues.for_each(|(_, of_queue)| *of_queue = value.clone());
             }
-            if let (true, Value::Text(told)) = (setting.remakes_queues(), &value) {
+            if let (true, Value::Number(told)) = (setting.row().remakes_queues, &value) {
                 let channels = match setting {
-                    Setting::Channels => told.parse().expect("a number"),
+                    Setting::Channels => (*told).try_into().expect("a number"),
                     _ => machine.rings,
                 };
                 machine.remake_queues(channels);
@@ -309,7 +320,7 @@ impl SettingHost for Fake {
         })
     }
 
-    fn of_queues(&self, interface: &str) -> CallResult<Vec<OfQueue>> {
+    fn of_queues(&self, place: &Place) -> CallResult<Vec<OfQueue>> {
         let fresh = self.look(|machine| Ok(machine.fresh.clone()))?;
         let table = OfQueue {
             interrupt: None,
@@ -318,7 +329,7 @@ impl SettingHost for Fake {
         };
         let all = fresh.into_iter().map(|(_, one)| one).chain([table]);
         let known = all.filter_map(|mut one| {
-            one.value = self.read(&one.setting, interface).ok().flatten()?;
+            one.value = self.read(&one.setting, place).ok().flatten()?;
             Some(one)
         });
         Ok(known.collect())
@@ -369,7 +380,7 @@ impl SettingHost for Fake {
             return Err(CallError::new("connect", "127.0.0.1", source));
         }
         // Under a limit below its count a list stays as it is.
-        if machine.values.get(&Setting::SkbDefer) == Some(&Value::text(i32::MAX)) {
+        if machine.values.get(&Setting::SkbDefer) == Some(&Value::number(i32::MAX)) {
             machine.asleep = false;
         }
         Ok(())

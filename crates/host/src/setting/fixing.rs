@@ -1,14 +1,16 @@
 //! The change of settings that fixes a running program.
 
 use mpps_os::CallResult;
-use mpps_os::netlink::sock_diag::{self, UdpEntry};
+use mpps_os::netlink::sock_diag;
 
 use super::change::SettingChange;
 use super::edit::Edit;
-use super::host::{LiveKernel, SettingHost};
-use super::of_program::{AT_RANDOM, BY_HASH, OfProgram, PROCESS, ProgramSocket, RUNNING};
+use super::host::LiveKernel;
+use super::kind::program::{AT_RANDOM, BY_HASH, RUNNING};
+use super::kind::{ProgramSocket, Setting, SettingHost};
 use super::owner::Owner;
-use super::primitive::{Setting, Value};
+use super::place::Place;
+use super::value::Value;
 use crate::HostResult;
 use crate::check::{Fix, FixKind};
 
@@ -20,60 +22,57 @@ const CLAIM: &str = "fix";
 /// # Errors
 /// [`HostError::Kernel`](crate::HostError) if the process, its sockets or its threads cannot be read.
 pub fn change(fix: &Fix) -> HostResult<SettingChange> {
-    let process = Owner::of(fix.pid)?;
-    let wanted: Vec<(OfProgram, String)> = match &fix.kind {
-        FixKind::Continue => vec![(OfProgram::Stopped { process }, RUNNING.to_owned())],
+    let wanted: Vec<(Setting, Value)> = match &fix.kind {
+        FixKind::Continue => vec![(Setting::Stopped, Value::Word(RUNNING.to_owned()))],
         FixKind::Spread(inodes) => {
             let sockets = inodes.len() as u32;
-            let first = places(process, inodes)?.into_iter().take(1);
-            let spread = first.map(|socket| OfProgram::Spreading { socket, sockets });
-            spread.map(|one| (one, AT_RANDOM.to_owned())).collect()
+            let first = sockets_of(inodes)?.into_iter().take(1);
+            let spread = first.map(|socket| Setting::Spreading { socket, sockets });
+            spread
+                .map(|one| (one, Value::Word(AT_RANDOM.to_owned())))
+                .collect()
         }
         FixKind::ReceiveBuffer(inodes, bytes) => {
-            let buffers = places(process, inodes)?.into_iter();
-            let buffers = buffers.map(|socket| OfProgram::ReceiveBuffer { socket });
-            buffers.map(|one| (one, bytes.to_string())).collect()
+            let buffers = sockets_of(inodes)?.into_iter();
+            let buffers = buffers.map(|socket| Setting::ReceiveBuffer { socket });
+            buffers.map(|one| (one, Value::number(*bytes))).collect()
         }
         FixKind::Affinity(thread, cpus) => {
             let thread = *thread;
-            vec![(OfProgram::ThreadCpus { process, thread }, cpus.to_string())]
+            vec![(Setting::ThreadCpus { thread }, Value::set(cpus.0.clone()))]
         }
     };
-    let mut edits = Vec::new();
-    for (one, new) in wanted {
-        let old = match &one {
-            OfProgram::Spreading { .. } => Some(BY_HASH.to_owned()),
-            other => other.read()?,
+    let mut change = claim(fix.pid)?;
+    for (setting, new) in wanted {
+        let old = match &setting {
+            Setting::Spreading { .. } => Some(Value::Word(BY_HASH.to_owned())),
+            other => LiveKernel::default().read(other, &change.place)?,
         };
-        let old = old.map(Value::Text);
-        let new = Value::Text(new);
-        let setting = Setting::OfProgram(one);
-        edits.extend(
-            old.filter(|old| *old != new)
-                .map(|old| Edit::new(setting, old, new)),
-        );
+        let old = old.filter(|old| *old != new);
+        change
+            .edits
+            .extend(old.map(|old| Edit::new(setting, old, new)));
     }
-    Ok(SettingChange {
-        name: format!("fix-{}", fix.kind.name()),
-        heading: format!("{} ({}), {}", fix.program, fix.pid, fix.kind.name()),
-        edits,
-        ..claim(fix.pid)?
-    })
+    let kind = fix.kind.name();
+    change.name = format!("{CLAIM}-{kind}");
+    change.heading = format!("{} ({}), {kind}", fix.program, fix.pid);
+    Ok(change)
 }
 
 /// The change that keeps a second fix away from a process: it changes nothing.
 ///
 /// # Errors
-/// [`HostError::Kernel`](crate::HostError) if the network namespace cannot be read.
+/// [`HostError::Kernel`](crate::HostError) if there is no such process.
 pub fn claim(pid: u32) -> HostResult<SettingChange> {
-    Ok(SettingChange {
-        name: CLAIM.to_owned(),
-        object: format!("{PROCESS}{pid}"),
-        interface_index: None,
-        namespace: LiveKernel::default().namespace()?,
-        heading: format!("process {pid}, being fixed"),
-        edits: Vec::new(),
-    })
+    let place = Place::process(Owner::of(pid)?);
+    let heading = format!("process {pid}, being fixed");
+    Ok(SettingChange::new(
+        &LiveKernel::default(),
+        place,
+        CLAIM,
+        heading,
+        Vec::new(),
+    )?)
 }
 
 /// True if a [`SettingChange`] of this name is a fix of a program.
@@ -83,13 +82,11 @@ pub fn is_of_fix(name: &str) -> bool {
 }
 
 /// The sockets with these inode numbers that are still there.
-fn places(process: Owner, inodes: &[u32]) -> CallResult<Vec<ProgramSocket>> {
-    let all = sock_diag::udp()?.into_iter();
-    let own = all.filter(|one| inodes.contains(&one.inode));
-    let place = |one: UdpEntry| ProgramSocket {
-        process,
-        inode: one.inode,
-        cookie: one.cookie,
-    };
-    Ok(own.map(place).collect())
+fn sockets_of(inodes: &[u32]) -> CallResult<Vec<ProgramSocket>> {
+    let mut all = sock_diag::udp()?;
+    all.retain(|one| inodes.contains(&one.inode));
+    let sockets = all.into_iter().map(|one| (one.inode, one.cookie));
+    Ok(sockets
+        .map(|(inode, cookie)| ProgramSocket { inode, cookie })
+        .collect())
 }

@@ -15,13 +15,18 @@ use mpps_os::private_directory::PrivateDirectory;
 use mpps_os::user::is_root;
 use mpps_os::{CallError as Refusal, On};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::change::SettingChange;
 use super::owner::{Life, Owner};
+use super::place::Place;
 use crate::{HostError, HostResult};
 
 /// The version of a journal's form. Version 1 had a form for each kind of change.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
+
+/// Version 2 had texts for values, and knew interfaces and one setting of the machine as places.
+const SCHEMA_OF_TEXTS: u32 = 2;
 
 /// Where a system keeps what is true until it restarts (`hier(7)`).
 const SYSTEM_DIRECTORY: &str = "/run/mpps";
@@ -106,17 +111,25 @@ pub fn read_journal(file: &str, text: &[u8]) -> HostResult<SettingChange> {
 impl Record {
     fn parse(file: &str, text: &[u8]) -> HostResult<Self> {
         let malformed = |error: serde_json::Error| HostError::malformed(file, error.to_string());
-        let said: serde_json::Value = serde_json::from_slice(text).map_err(malformed)?;
+        let mut said: serde_json::Value = serde_json::from_slice(text).map_err(malformed)?;
         let schema = said.get("schema").and_then(serde_json::Value::as_u64);
-        if schema.is_some_and(|schema| schema != u64::from(SCHEMA)) {
+        let is_of_texts = schema == Some(SCHEMA_OF_TEXTS.into());
+        if !is_of_texts && schema.is_some_and(|schema| schema != u64::from(SCHEMA)) {
             let why = format!(
-                "a journal of form {}; this mpps knows form {SCHEMA}",
+                "a journal of form {}; this mpps knows forms {SCHEMA_OF_TEXTS} and {SCHEMA}",
                 said["schema"]
             );
             let remedy = "`mpps undo` of the version that wrote it puts its settings back";
             return Err(HostError::impossible(file, why, remedy));
         }
-        let record: Self = serde_json::from_value(said).map_err(malformed)?;
+        if is_of_texts {
+            name_place(&mut said);
+        }
+        let mut record: Self = serde_json::from_value(said).map_err(malformed)?;
+        if is_of_texts {
+            record.schema = SCHEMA;
+            record.change.type_texts();
+        }
         match record.change.fault() {
             None => Ok(record),
             Some(why) => Err(HostError::impossible(
@@ -126,6 +139,18 @@ impl Record {
             )),
         }
     }
+}
+
+/// Gives the change of a version 2 its place.
+fn name_place(said: &mut serde_json::Value) -> Option<()> {
+    let change = said.get_mut("change")?.as_object_mut()?;
+    let name = change.remove("object")?;
+    let place = match change.remove("interface_index") {
+        None | Some(serde_json::Value::Null) => json!({"machine": {"setting": name}}),
+        Some(index) => json!({"interface": {"name": name, "index": index}}),
+    };
+    change.insert("place".to_owned(), place);
+    Some(())
 }
 
 impl Journal {
@@ -139,7 +164,7 @@ impl Journal {
             let why =
                 "only root keeps what it changes in /run/mpps, and XDG_RUNTIME_DIR is not set";
             return Err(HostError::impossible(
-                &record.change.object,
+                record.change.place.name(),
                 why,
                 "run as root",
             ));
@@ -175,11 +200,15 @@ impl Journal {
     }
 
     fn taken(&self, change: &SettingChange) -> HostError {
-        let what = match change.interface_index {
-            Some(_) => &change.name,
-            None => "change",
+        let what = match change.place {
+            Place::Interface { .. } => &change.name,
+            Place::Process { .. } | Place::Machine { .. } => "change",
         };
         let (why, remedy) = match self.read() {
+            Ok(Some(other)) if other.kept && matches!(change.place, Place::Process { .. }) => (
+                format!("it was fixed already ({})", other.change.heading),
+                "`mpps undo` puts that back".to_owned(),
+            ),
             Ok(Some(other)) if other.kept => (
                 format!("it was tuned already ({})", other.change.heading),
                 "`mpps tune undo` puts that back".to_owned(),
@@ -197,7 +226,7 @@ impl Journal {
                 "`mpps undo --list` shows more".to_owned(),
             ),
         };
-        HostError::impossible(&change.object, why, remedy)
+        HostError::impossible(change.place.name(), why, remedy)
     }
 
     /// Replaces what the file says.
@@ -332,11 +361,15 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    fn interface(name: &str, index: u32) -> Place {
+        let name = name.to_owned();
+        Place::Interface { name, index }
+    }
+
     fn record(index: u32) -> Record {
         let change = SettingChange {
             name: "carve-out".to_owned(),
-            object: "eth9".to_owned(),
-            interface_index: Some(index),
+            place: interface("eth9", index),
             namespace: 7,
             heading: "eth9, queue 1".to_owned(),
             edits: Vec::new(),
@@ -446,20 +479,57 @@ mod tests {
             let error = error.to_string();
             assert!(error.contains("x.json"), "{error}");
             let versioned = [&*earlier, &later].contains(&text);
-            assert_eq!(
-                error.contains("this mpps knows form 2"),
-                versioned,
-                "{error}"
-            );
+            let known = "this mpps knows forms 2 and 3";
+            assert_eq!(error.contains(known), versioned, "{error}");
         }
     }
 
-    /// The text of a journal with one edit.
+    /// The text of a journal with one edit, in the form of values.
+    fn typed(setting: &serde_json::Value, old: &serde_json::Value) -> serde_json::Value {
+        let mut typed = serde_json::to_value(record(1)).expect("plain data");
+        let edit = json!({"setting": setting, "old": old, "new": old, "became": null});
+        typed["change"]["edits"] = json!([edit]);
+        typed
+    }
+
+    /// The same in the form of texts.
     fn text(setting: &serde_json::Value, old: &serde_json::Value) -> Vec<u8> {
-        let mut record = serde_json::to_value(record(1)).expect("plain data");
-        record["change"]["edits"] =
-            json!([{"setting": setting, "old": old, "new": old, "became": null}]);
-        record.to_string().into_bytes()
+        let mut said = typed(setting, old);
+        said["schema"] = SCHEMA_OF_TEXTS.into();
+        said["change"]["place"].take();
+        said["change"]["object"] = "eth9".into();
+        said["change"]["interface_index"] = 1.into();
+        said.to_string().into_bytes()
+    }
+
+    #[test]
+    fn a_journal_of_texts_is_one_of_values() {
+        let mask = json!({"kind": "file", "name": "queues/rx-0/rps_cpus"});
+        let affinity = json!({"kind": "affinity", "interrupt": 40});
+        let parse = |text: &[u8]| Record::parse("x", text);
+        for (setting, said, value) in [
+            (&json!({"kind": "channels"}), json!("4"), json!(4)),
+            (&json!({"kind": "filters"}), json!("off"), json!(false)),
+            (
+                &mask,
+                json!("00000001,0000000c"),
+                json!({"set": [2, 3, 32]}),
+            ),
+            (&affinity, json!("0-2,7"), json!({"set": [0, 1, 2, 7]})),
+        ] {
+            let record = parse(typed(setting, &value).to_string().as_bytes()).expect("a value");
+            let of_texts = parse(&text(setting, &said)).expect("a text");
+            assert_eq!((of_texts.schema, of_texts.change), (SCHEMA, record.change));
+            parse(typed(setting, &said).to_string().as_bytes()).expect_err("a text is no value");
+        }
+        for set in [
+            json!({"set": [2, 1]}),
+            json!({"set": [1_u64 << 40]}),
+            json!([1]),
+            json!({}),
+        ] {
+            parse(typed(&affinity, &set).to_string().as_bytes()).expect_err("no set of CPUs");
+        }
     }
 
     #[test]
@@ -534,8 +604,12 @@ mod tests {
         let judged = |name: &str, object: &str, index: Option<u32>| {
             let mut record = record(1);
             record.change.name = name.to_owned();
-            record.change.object = object.to_owned();
-            record.change.interface_index = index;
+            record.change.place = match index {
+                Some(index) => interface(object, index),
+                None => Place::Machine {
+                    setting: object.to_owned(),
+                },
+            };
             let text = serde_json::to_vec(&record).expect("plain data");
             read_journal("x", &text).is_ok()
         };

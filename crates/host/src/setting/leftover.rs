@@ -7,10 +7,12 @@ use mpps_os::namespace::NetNamespace;
 
 use super::applied::undo_edits;
 use super::change::SettingChange;
-use super::host::{LiveKernel, SettingHost};
+use super::host::LiveKernel;
 use super::journal::{self, Journal, Record};
+use super::kind::SettingHost;
 use super::outcome::{Undone, UndoneStep};
 use super::owner::Life;
+use super::place::Place;
 use crate::HostError;
 use crate::facts::namespace_paths;
 
@@ -113,7 +115,7 @@ impl Leftover {
 
     /// The interface, or the setting of the machine, that was changed.
     pub fn object(&self) -> &str {
-        &self.record.change.object
+        self.record.change.place.name()
     }
 
     /// The state of each edit that was begun, in the calling thread's network namespace. None if
@@ -121,21 +123,18 @@ impl Leftover {
     pub fn standing(&self) -> Vec<(String, Option<String>)> {
         let host = LiveKernel::default();
         let change = &self.record.change;
-        let name = present_name(change, &host);
+        let place = present(change, &host);
         let begun = change.edits.iter().take(self.record.begun);
         begun
-            .map(|edit| (edit.to_string(), edit.otherwise(&host, &name)))
+            .map(|edit| (edit.to_string(), edit.otherwise(&host, &place)))
             .collect()
     }
 
     /// True if it is of the interface with this name, also if that had another name when it was changed. Call it in the
     /// change's network namespace.
     pub fn is_of(&self, interface: &str) -> bool {
-        [
-            self.object(),
-            &present_name(&self.record.change, &LiveKernel::default()),
-        ]
-        .contains(&interface)
+        let now = present(&self.record.change, &LiveKernel::default());
+        [self.object(), now.name()].contains(&interface)
     }
 
     /// Where its file is.
@@ -208,17 +207,16 @@ impl Leftover {
 /// Records each present value as the result of its edit. Undo then does not take it for a foreign
 /// change.
 fn take_as_made(record: &mut Record, host: &dyn SettingHost) {
-    let name = present_name(&record.change, host);
+    let place = present(&record.change, host);
     for edit in record.change.edits.iter_mut().take(record.begun) {
-        edit.take_as_made(host, &name);
+        edit.take_as_made(host, &place);
     }
 }
 
-/// The name that the interface of a change has by now; its own for a setting of the machine.
-fn present_name(change: &SettingChange, host: &dyn SettingHost) -> String {
-    let index = change.interface_index;
-    let name = index.and_then(|index| host.name(index).ok()?);
-    name.unwrap_or_else(|| change.object.clone())
+/// The place of a change by its present name; as it was where it is gone.
+fn present(change: &SettingChange, host: &dyn SettingHost) -> Place {
+    let present = host.present(&change.place).ok().flatten();
+    present.unwrap_or_else(|| change.place.clone())
 }
 
 /// A file that stands for the network namespace: of a process in it, or the mount that

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::setting::{
-    Edit, LiveKernel, Setting, SettingChange, SettingHost, Value, coalescings_of,
+    Edit, LiveKernel, Place, Setting, SettingChange, SettingHost, Value, coalescings_of,
 };
 use crate::{HostError, HostResult};
 
@@ -67,19 +67,19 @@ impl Moderation {
         time: Duration,
         throttle: Throttle,
     ) -> HostResult<Self> {
-        let interface_index = host.index(interface)?;
+        let place = host.interface(interface)?;
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        if throttle == Throttle::Kernel && host.polled_queues(interface_index) == Some(0) {
+        if throttle == Throttle::Kernel && host.polled_queues(&place) == Some(0) {
             return Err(no_queue(interface));
         }
         let edits = match throttle {
-            Throttle::Nic => coalescing(host, interface, time_ns)?,
+            Throttle::Nic => coalescing(host, &place, time_ns)?,
             Throttle::Kernel => {
                 let polls = if time_ns == 0 { 0 } else { DEFERRED_POLLS };
-                deferral(host, interface, time_ns, polls)?
+                deferral(host, &place, time_ns, polls)?
             }
         };
-        let change = change(host, interface, "moderation", edits)?;
+        let change = change(host, place, "moderation", edits)?;
         Ok(Self {
             throttle,
             time_ns,
@@ -103,8 +103,8 @@ fn irq_suspension_on(
     interface: &str,
     time: Duration,
 ) -> HostResult<SettingChange> {
-    let old = host.read(&Setting::IrqSuspend, interface);
-    let old = match old {
+    let place = host.interface(interface)?;
+    let old = match host.read(&Setting::IrqSuspend, &place) {
         Err(error) if error.is_shortage() => return Err(error.into()),
         old => old,
     };
@@ -123,30 +123,24 @@ fn irq_suspension_on(
         return Err(HostError::impossible(interface, why, "name a shorter time"));
     };
     // Without these the interrupts are on again after each poll. Values that are set already stay.
-    let mut edits = deferral(host, interface, SUSPENDED_POLL_NS, SUSPENDED_POLLS)?;
-    edits.retain(|edit| edit.old == Value::text(0));
+    let mut edits = deferral(host, &place, SUSPENDED_POLL_NS, SUSPENDED_POLLS)?;
+    edits.retain(|edit| edit.old == Value::Number(0));
     let new = Value::Numbers(vec![time_ns; times.len()]);
     let old = Value::Numbers(times);
     if old != new {
         edits.push(Edit::new(Setting::IrqSuspend, old, new));
     }
-    Ok(change(host, interface, "irq-suspension", edits)?)
+    Ok(change(host, place, "irq-suspension", edits)?)
 }
 
 fn change(
     host: &dyn SettingHost,
-    interface: &str,
+    place: Place,
     name: &str,
     edits: Vec<Edit>,
 ) -> mpps_os::CallResult<SettingChange> {
-    Ok(SettingChange {
-        name: name.to_owned(),
-        object: interface.to_owned(),
-        interface_index: Some(host.index(interface)?),
-        namespace: host.namespace()?,
-        heading: format!("{interface}, {}", name.replace('-', " ")),
-        edits,
-    })
+    let heading = format!("{}, {}", place.name(), name.replace('-', " "));
+    SettingChange::new(host, place, name, heading, edits)
 }
 
 fn no_queue(interface: &str) -> HostError {
@@ -160,21 +154,23 @@ fn no_queue(interface: &str) -> HostError {
 /// How the kernel defers its polls.
 fn deferral(
     host: &dyn SettingHost,
-    interface: &str,
+    place: &Place,
     time_ns: u64,
     polls: u32,
 ) -> HostResult<Vec<Edit>> {
     // The time first: deferral without it would leave a queue to itself.
     let wanted = [
-        ("gro_flush_timeout", time_ns),
+        (
+            "gro_flush_timeout",
+            i64::try_from(time_ns).unwrap_or(i64::MAX),
+        ),
         ("napi_defer_hard_irqs", polls.into()),
     ];
     let mut edits = Vec::new();
     for (name, new) in wanted {
-        let (name, new) = (name.to_owned(), Value::text(new));
-        let setting = Setting::File { name };
+        let (setting, new) = (Setting::file(name), Value::Number(new));
         // A file that is not there is a refusal, and so an error.
-        if let Some(old) = host.read(&setting, interface)?
+        if let Some(old) = host.read(&setting, place)?
             && old != new
         {
             edits.push(Edit::new(setting, old, new));
@@ -184,13 +180,17 @@ fn deferral(
 }
 
 /// How a card waits.
-fn coalescing(host: &dyn SettingHost, interface: &str, time_ns: u64) -> HostResult<Vec<Edit>> {
+fn coalescing(host: &dyn SettingHost, place: &Place, time_ns: u64) -> HostResult<Vec<Edit>> {
+    let interface = place.name();
     let Ok(time_us) = u32::try_from(time_ns.div_ceil(1000)) else {
         let why = "no card waits so long";
         return Err(HostError::impossible(interface, why, "name a shorter time"));
     };
-    let all = coalescings_of(host, interface)
-        .map_err(|error| Setting::Coalescing { queue: None }.refused(error, interface))?;
+    let all = coalescings_of(host, place).map_err(|error| {
+        Setting::Coalescing { queue: None }
+            .row()
+            .refused(error, interface)
+    })?;
     if all.is_empty() {
         return Err(HostError::malformed(interface, "it tells no coalescing"));
     }
@@ -208,7 +208,7 @@ impl fmt::Display for Moderation {
         let Self {
             change, time_ns, ..
         } = self;
-        let interface = &change.object;
+        let interface = change.place.name();
         let time_us = *time_ns as f64 / 1e3;
         match (self.throttle, *time_ns) {
             (Throttle::Nic, 0) => write!(f, "{interface}: the card interrupts without waiting"),

@@ -1,13 +1,10 @@
 //! The settings of each queue. A driver may forget them when it makes the queues anew.
 
-use std::io::ErrorKind;
-
 use serde::{Deserialize, Serialize};
 
-use super::host::SettingHost;
-use super::of_queue::OfQueue;
+use super::kind::{OfQueue, Setting, SettingHost, is_unknown};
 use super::outcome::Undone;
-use super::primitive::Setting;
+use super::place::Place;
 
 /// The settings of all queues around a change that may make the queues anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,27 +18,27 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(host: &dyn SettingHost, interface: &str) -> mpps_os::CallResult<Self> {
+    pub(super) fn new(host: &dyn SettingHost, place: &Place) -> mpps_os::CallResult<Self> {
         Ok(Self {
-            before: host.of_queues(interface)?,
+            before: host.of_queues(place)?,
             after: None,
             wanted: None,
         })
     }
 
     /// All settings that it names.
-    pub(super) fn all(&self) -> impl Iterator<Item = &OfQueue> {
-        let later = [&self.after, &self.wanted].into_iter().flatten();
-        [&self.before].into_iter().chain(later).flatten()
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut OfQueue> {
+        let later = [&mut self.after, &mut self.wanted].into_iter().flatten();
+        [&mut self.before].into_iter().chain(later).flatten()
     }
 
     /// Takes what they are set to now for what the driver made of them.
     pub(super) fn changed(
         &mut self,
         host: &dyn SettingHost,
-        interface: &str,
+        place: &Place,
     ) -> mpps_os::CallResult<()> {
-        self.after = Some(host.of_queues(interface)?);
+        self.after = Some(host.of_queues(place)?);
         Ok(())
     }
 
@@ -50,10 +47,8 @@ impl Queues {
     ///
     /// # Errors
     /// The message for the user.
-    pub(super) fn want(&mut self, host: &dyn SettingHost, interface: &str) -> Result<(), String> {
-        let now = host
-            .of_queues(interface)
-            .map_err(|error| error.to_string())?;
+    pub(super) fn want(&mut self, host: &dyn SettingHost, place: &Place) -> Result<(), String> {
+        let now = host.of_queues(place).map_err(|error| error.to_string())?;
         let is_interrupt = |one: &OfQueue| one.interrupt.is_some();
         // Some drivers have interrupts only while they are up.
         if self.before.iter().any(is_interrupt) && !now.iter().any(is_interrupt) {
@@ -95,9 +90,9 @@ impl Queues {
     pub(super) fn restore(
         &mut self,
         host: &dyn SettingHost,
-        interface: &str,
+        place: &Place,
     ) -> mpps_os::CallResult<Undone> {
-        let there = host.of_queues(interface)?;
+        let there = host.of_queues(place)?;
         let (mut told, mut failed, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for one in self.wanted.take().into_iter().flatten() {
             let setting = match (&one.setting, one.find_in(&there)) {
@@ -106,24 +101,24 @@ impl Queues {
                 (Setting::Affinity { .. }, None) => continue,
                 (setting, None) => setting,
             };
-            let noun = setting.noun();
+            let noun = setting.row().noun;
             let old = one.find_in(&self.before);
             if old.is_none_or(|old| old.value != one.value) {
                 told.push(format!(
                     "{noun}: changed since, {}",
-                    setting.told(&one.value)
+                    setting.row().told(&one.value)
                 ));
             }
-            let set = host.read(setting, interface).and_then(|now| match now {
+            let set = host.read(setting, place).and_then(|now| match now {
                 Some(now) if !setting.is(&one.value, &now) => {
-                    host.write(setting, interface, &one.value)
+                    host.write(setting, place, &one.value)
                 }
                 _ => Ok(()),
             });
             match set {
                 Ok(()) => {}
                 // It will never take it.
-                Err(error) if is_unfit(&error) => {
+                Err(error) if is_unknown(&error) => {
                     told.push(format!("{noun} does not take it back: {error}"));
                 }
                 Err(error) => {
@@ -139,11 +134,4 @@ impl Queues {
             (false, _) => Undone::Failed(failed.join("; ")),
         })
     }
-}
-
-fn is_unfit(error: &mpps_os::CallError) -> bool {
-    matches!(
-        error.source.kind(),
-        ErrorKind::Unsupported | ErrorKind::InvalidInput
-    )
 }

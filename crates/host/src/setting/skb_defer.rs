@@ -12,7 +12,8 @@ mod tests;
 use std::path::Path;
 
 use crate::setting::{
-    Edit, Journal, LiveKernel, SKB_DEFER_MAX, Setting, SettingChange, SettingHost, Value, directory,
+    Edit, Journal, LiveKernel, Place, SKB_DEFER_MAX, Setting, SettingChange, SettingHost, Value,
+    directory,
 };
 use crate::{HostError, HostResult};
 
@@ -38,24 +39,20 @@ impl SkbDefer {
     fn plan_on(host: &dyn SettingHost, directory: &Path) -> HostResult<Self> {
         let impossible =
             |why: &str, remedy: &str| HostError::impossible(SKB_DEFER_MAX, why, remedy);
-        let Some(Value::Text(found)) = host.read(&Setting::SkbDefer, SKB_DEFER_MAX)? else {
+        let setting = SKB_DEFER_MAX.to_owned();
+        let place = Place::Machine { setting };
+        let Some(Value::Number(found)) = host.read(&Setting::SkbDefer, &place)? else {
             return Err(impossible(
                 "there is none here",
                 "this needs Linux 5.19 and the initial network namespace",
             ));
         };
-        let was = found
-            .parse()
-            .map_err(|_| HostError::malformed(SKB_DEFER_MAX, format!("`{found}` is no number")))?;
-        let [old, new] = [was, 0].map(Value::text::<u32>);
-        let change = SettingChange {
-            name: "setting".to_owned(),
-            object: SKB_DEFER_MAX.to_owned(),
-            interface_index: None,
-            namespace: host.namespace()?,
-            heading: "this machine".to_owned(),
-            edits: vec![Edit::new(Setting::SkbDefer, old, new)],
-        };
+        let was = u32::try_from(found)
+            .map_err(|_| HostError::malformed(SKB_DEFER_MAX, format!("{found} is no length")))?;
+        let [old, new] = [found, 0].map(Value::Number);
+        let edits = vec![Edit::new(Setting::SkbDefer, old, new)];
+        let heading = "this machine".to_owned();
+        let change = SettingChange::new(host, place, "setting", heading, edits)?;
         // Before the value is judged: the 0 may be what a killed run left.
         if let Some(obstacle) = Journal::obstacle(directory, &change) {
             return Err(obstacle);

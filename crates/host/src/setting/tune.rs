@@ -238,18 +238,15 @@ impl TunePlan {
                 (format!("{CLAIM}-{stage}"), format!("{interface}, {stage}"))
             }
         };
-        Ok(SettingChange {
+        let place = host.interface(interface)?;
+        let edits = step.into_iter().flat_map(PlannedStep::edits).cloned();
+        Ok(SettingChange::new(
+            host,
+            place,
             name,
-            object: interface.clone(),
-            interface_index: Some(host.index(interface)?),
-            namespace: host.namespace()?,
             heading,
-            edits: step
-                .into_iter()
-                .flat_map(PlannedStep::edits)
-                .cloned()
-                .collect(),
-        })
+            edits.collect(),
+        )?)
     }
 
     /// The risks of making it.

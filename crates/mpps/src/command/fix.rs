@@ -365,7 +365,7 @@ impl Step {
         };
         let old = self.change.edits.iter().map(|edit| &edit.old);
         let old = old.filter_map(|value| match value {
-            Value::Text(text) => text.parse::<u32>().ok(),
+            Value::Number(bytes) => u32::try_from(*bytes).ok(),
             _ => None,
         });
         let half = old.max().unwrap_or(0) / 2;
@@ -390,7 +390,7 @@ impl Step {
         let mut lines = vec![format!("{number}. {} ({pid}): {why}", Foreign(program))];
         for edit in &self.change.edits {
             lines.push(format!("   change  {edit}"));
-            let command = edit.setting.command("", &edit.new);
+            let command = edit.setting.command(&pid.to_string(), &edit.new);
             lines.extend((!command.is_empty()).then(|| format!("   as      {command}")));
         }
         lines.extend(

@@ -48,7 +48,7 @@ fn a_queue_is_taken_and_given_back() {
         ]
     );
     let during = fake.machine();
-    assert_eq!(during.values[&Setting::Filters], Value::text("on"));
+    assert_eq!(during.values[&Setting::Filters], Value::Switch(true));
     let without = table([0, 1, 2, 0, 0, 1, 2, 1]);
     assert_eq!(during.values[&Setting::RssTable], without);
     let rule = ntuple::NtupleRule {
@@ -80,7 +80,7 @@ fn what_is_already_so_is_left_so() {
         ..plain()
     };
     let card = card
-        .with(Setting::Filters, Value::text("on"))
+        .with(Setting::Filters, Value::Switch(true))
         .with(Setting::RssTable, table([0, 1, 2, 0]));
     let fake = Fake::new(card.clone());
     let carve_out = apply(&fake, &directory).expect("applied");
@@ -196,7 +196,7 @@ fn a_change_that_nobody_was_told_of_keeps_its_journal() {
 #[test]
 fn a_failure_does_not_stop_the_rest() {
     let (_guard, directory) = directory();
-    let card = plain().with(Setting::Filters, Value::text("on"));
+    let card = plain().with(Setting::Filters, Value::Switch(true));
     let fake = Fake::new(card.clone());
     std::mem::forget(apply(&fake, &directory).expect("applied"));
     let left = died(&directory);
@@ -305,7 +305,7 @@ fn a_rule_that_cannot_be_read_back_is_none() {
 #[test]
 fn what_changed_since_the_plan_stops_it() {
     let disturb: [fn(&mut FakeMachine); 4] = [
-        |card| drop(card.values.insert(Setting::Filters, Value::text("on"))),
+        |card| drop(card.values.insert(Setting::Filters, Value::Switch(true))),
         |card| drop(card.values.insert(Setting::RssTable, table([1; 8]))),
         |card| {
             let rule = ntuple::NtupleRule {
@@ -319,8 +319,8 @@ fn what_changed_since_the_plan_stops_it() {
     for (number, disturb) in disturb.into_iter().enumerate() {
         let (_guard, directory) = directory();
         // Otherwise switching the rules off takes them away.
-        let filters = if number > 0 { "on" } else { "off" };
-        let fake = Fake::new(plain().with(Setting::Filters, Value::text(filters)));
+        let filters = Value::Switch(number > 0);
+        let fake = Fake::new(plain().with(Setting::Filters, filters));
         let plan = plan(&fake);
         disturb(&mut fake.state().machine);
         let before = fake.machine();
@@ -349,7 +349,7 @@ prop_compose! {
             shows_otherwise,
             ..plain()
         };
-        card.with(Setting::Filters, Value::text(if on { "on" } else { "off" }))
+        card.with(Setting::Filters, Value::Switch(on))
             .with(Setting::RssTable, Value::Numbers(own_table.unwrap_or(default)))
     }
 }

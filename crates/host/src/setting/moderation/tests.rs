@@ -10,13 +10,11 @@ use crate::setting::{Owner, Undone};
 use mpps_os::ethtool::coalesce::Coalescing;
 
 fn flush() -> Setting {
-    let name = "gro_flush_timeout".to_owned();
-    Setting::File { name }
+    Setting::file("gro_flush_timeout")
 }
 
 fn defer() -> Setting {
-    let name = "napi_defer_hard_irqs".to_owned();
-    Setting::File { name }
+    Setting::file("napi_defer_hard_irqs")
 }
 
 const WHOLE: Setting = Setting::Coalescing { queue: None };
@@ -36,8 +34,8 @@ fn told(fake: &Fake) -> Coalescing {
 
 fn plain() -> FakeMachine {
     machine()
-        .with(flush(), Value::text(0))
-        .with(defer(), Value::text(0))
+        .with(flush(), Value::Number(0))
+        .with(defer(), Value::Number(0))
         .with(WHOLE, coalescing(3, 1))
 }
 
@@ -62,8 +60,8 @@ fn the_kernel_defers_and_stops_to() {
     assert!(plan.to_string().contains("20000 times a second"), "{plan}");
     let moderation = fake.apply(&plan.change, &directory).expect("applied");
     assert_eq!(moderation.steps(), plan.change.steps());
-    assert_eq!(fake.machine().values[&flush()], Value::text(50000));
-    assert_eq!(fake.machine().values[&defer()], Value::text(2));
+    assert_eq!(fake.machine().values[&flush()], Value::Number(50000));
+    assert_eq!(fake.machine().values[&defer()], Value::Number(2));
     assert_eq!(results(moderation.undo()), [const { Undone::Restored }; 2]);
     assert_eq!(fake.machine(), plain());
     assert_eq!(journals(&directory), 0);
@@ -171,13 +169,13 @@ fn a_foreign_change_is_told_and_left() {
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
     let moderation = fake.apply(&plan.change, &directory).expect("applied");
-    fake.set(flush(), Value::text(9));
+    fake.set(flush(), Value::Number(9));
     let told = results(moderation.undo());
     assert_eq!(
         told,
         [Undone::Restored, Undone::Changed("it is 9".to_owned())]
     );
-    assert_eq!(fake.machine().values[&flush()], Value::text(9));
+    assert_eq!(fake.machine().values[&flush()], Value::Number(9));
 
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     let moderation = fake.apply(&plan.change, &directory).expect("applied");
@@ -248,7 +246,7 @@ fn a_damaged_journal_is_refused() {
     let (_guard, directory) = directory();
     let journal = Journal::create(&directory, &record).expect("written");
     let error = journal.read().expect_err("three words, of one").to_string();
-    assert!(error.contains("its coalescing has no value"), "{error}");
+    assert!(error.contains("rx-usecs has no value"), "{error}");
 }
 
 /// The one call gives the old time back, and the next lets the driver choose it again.
@@ -306,7 +304,10 @@ fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     for other in [coalescing(9, 0), coalescing(50, 0)] {
         fake.set(of(0), sending(other, 8));
         let error = fake.apply(&plan.change, &directory).expect_err("changed");
-        assert!(error.to_string().contains("queue 0 just now"), "{error}");
+        assert!(
+            error.to_string().contains("queue 0 rx-usecs just now"),
+            "{error}"
+        );
     }
 }
 
@@ -351,7 +352,7 @@ fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
         [
             "gro_flush_timeout 0 -> 50000",
             "napi_defer_hard_irqs 0 -> 100",
-            "irq-suspend-timeout 5 -> 20000 µs"
+            "irq-suspend-timeout 5 µs -> 20000 µs"
         ]
     );
     let applied = fake.apply(&change, &directory).expect("applied");
@@ -360,7 +361,7 @@ fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
     assert_eq!(results(applied.undo()), [const { Undone::Restored }; 3]);
     assert_eq!(fake.machine(), machine);
 
-    let deferred = machine.with(flush(), Value::text(200_000));
+    let deferred = machine.with(flush(), Value::Number(200_000));
     let change = suspended(&Fake::new(deferred)).expect("it can");
     assert!(change.steps().iter().all(|step| !step.starts_with("gro")));
 }

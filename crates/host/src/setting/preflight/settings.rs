@@ -1,6 +1,6 @@
 //! Settings that drivers are known to set anew when an XDP program comes, before and after.
 
-use crate::setting::{Edit, LiveKernel, Setting, SettingHost, Value};
+use crate::setting::{Edit, FEATURES, LiveKernel, Setting, SettingHost, Value};
 
 /// The settings of an interface: channels, rings, hashing, coalescing and merging, as the driver
 /// shows them.
@@ -14,25 +14,17 @@ impl Settings {
     }
 
     fn of(host: &dyn SettingHost, interface: &str) -> Self {
-        let fields = |flow: &str| Setting::HashFields {
-            flow: flow.to_owned(),
-        };
-        let feature = |name: &str| Setting::Feature {
-            name: name.to_owned(),
-        };
-        let settings = [
+        let mut settings = vec![
             Setting::Channels,
             Setting::RxRing,
             Setting::RssTable,
             Setting::Coalescing { queue: None },
-            fields("udp4"),
-            fields("udp6"),
-            feature("rx-lro"),
-            feature("rx-gro-hw"),
-            feature("rx-gro"),
         ];
+        settings.extend(Setting::fields_of_udp());
+        settings.extend(FEATURES.map(Setting::feature));
+        let place = host.interface(interface).ok();
         let read = settings.into_iter().filter_map(|setting| {
-            let value = host.read(&setting, interface).ok().flatten()?;
+            let value = host.read(&setting, place.as_ref()?).ok().flatten()?;
             Some((setting, value))
         });
         Self(read.collect())
@@ -56,15 +48,12 @@ mod tests {
 
     #[test]
     fn what_differs_is_told_and_what_only_one_has_is_not() {
-        let value = |name: &str, value: &str| {
-            let name = name.to_owned();
-            (Setting::Feature { name }, Value::text(value))
-        };
+        let value = |name: &str, is_on| (Setting::feature(name), Value::Switch(is_on));
         let of = |values: &[(Setting, Value)]| Settings(values.to_vec());
-        let ring = |size: &str| (Setting::RxRing, Value::text(size));
-        let earlier = of(&[value("rx-gro", "off"), ring("512")]);
+        let ring = |size| (Setting::RxRing, Value::Number(size));
+        let earlier = of(&[value("rx-gro", false), ring(512)]);
         assert_eq!(earlier.since(&earlier), Vec::<String>::new());
-        let later = of(&[value("rx-gro", "on"), ring("256"), value("rx-lro", "off")]);
+        let later = of(&[value("rx-gro", true), ring(256), value("rx-lro", false)]);
         let told = ["rx-gro off -> on", "rx ring 512 -> 256"];
         assert_eq!(later.since(&earlier), told);
         assert_eq!(of(&[]).since(&earlier), Vec::<String>::new());

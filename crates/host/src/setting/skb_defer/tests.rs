@@ -6,10 +6,10 @@ use crate::setting::{Applied, Undone};
 use std::path::Path;
 
 /// The value while sleeping lists are woken.
-const UNLIMITED: u32 = i32::MAX as u32;
+const UNLIMITED: i32 = i32::MAX;
 
-fn host(limit: Option<&str>) -> Fake {
-    Fake::new(plain().with(Setting::SkbDefer, limit.map(Value::text)))
+fn host(limit: Option<i64>) -> Fake {
+    Fake::new(plain().with(Setting::SkbDefer, limit.map(Value::Number)))
 }
 
 fn limit(fake: &Fake) -> Value {
@@ -23,10 +23,10 @@ fn apply(fake: &Fake, directory: &Path) -> HostResult<Applied> {
 #[test]
 fn the_lists_are_off_and_on_again_and_awake() {
     let (_guard, directory) = directory();
-    let fake = host(Some("64"));
+    let fake = host(Some(64));
     let before = fake.machine();
     let off = apply(&fake, &directory).expect("applied");
-    assert_eq!(limit(&fake), Value::text(0));
+    assert_eq!(limit(&fake), Value::Number(0));
     assert_eq!(results(off.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), before);
     drop(apply(&fake, &directory).expect("applied"));
@@ -39,8 +39,8 @@ fn what_cannot_be_switched_off_is_told_in_a_sentence() {
     let (_guard, directory) = directory();
     for (limit, why) in [
         (None, "Linux 5.19"),
-        (Some("0"), "already"),
-        (Some("x"), "no number"),
+        (Some(0), "already"),
+        (Some(-1), "no length"),
     ] {
         let error = SkbDefer::plan_on(&host(limit), &directory).expect_err(why);
         let text = error.to_string();
@@ -51,7 +51,7 @@ fn what_cannot_be_switched_off_is_told_in_a_sentence() {
 #[test]
 fn one_at_a_time_and_a_dead_one_is_named_before_its_zero_is() {
     let (_guard, directory) = directory();
-    let fake = host(Some("64"));
+    let fake = host(Some(64));
     let off = apply(&fake, &directory).expect("applied");
     let text = SkbDefer::plan_on(&fake, &directory)
         .expect_err("taken")
@@ -67,7 +67,7 @@ fn one_at_a_time_and_a_dead_one_is_named_before_its_zero_is() {
     assert!(text.contains("`mpps undo` puts back"), "{text}");
     assert_eq!(left.steps(), (vec![format!("{SKB_DEFER_MAX} 64 -> 0")], 1));
     assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
-    assert_eq!(fake.machine(), host(Some("64")).machine());
+    assert_eq!(fake.machine(), host(Some(64)).machine());
     assert_eq!(journals(&directory), 0);
 }
 
@@ -75,36 +75,36 @@ fn one_at_a_time_and_a_dead_one_is_named_before_its_zero_is() {
 fn one_that_died_while_waking_and_one_whose_value_somebody_wrote_are_woken() {
     for limit in [UNLIMITED, 64] {
         let (_guard, directory) = directory();
-        let fake = host(Some("64"));
+        let fake = host(Some(64));
         std::mem::forget(apply(&fake, &directory).expect("applied"));
         let left = died(&directory);
-        fake.set(Setting::SkbDefer, Value::text(limit));
+        fake.set(Setting::SkbDefer, Value::number(limit));
         assert!(fake.machine().asleep);
         assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
-        assert_eq!(fake.machine(), host(Some("64")).machine());
+        assert_eq!(fake.machine(), host(Some(64)).machine());
     }
 }
 
 #[test]
 fn a_foreign_value_is_told_and_left() {
     let (_guard, directory) = directory();
-    let fake = host(Some("64"));
+    let fake = host(Some(64));
     let off = apply(&fake, &directory).expect("applied");
-    fake.set(Setting::SkbDefer, Value::text(99));
+    fake.set(Setting::SkbDefer, Value::Number(99));
     let told = results(off.undo());
     assert_eq!(told, [Undone::Changed("it is 99".to_owned())]);
-    assert_eq!(limit(&fake), Value::text(99));
+    assert_eq!(limit(&fake), Value::Number(99));
 }
 
 #[test]
 fn lists_that_do_not_wake_keep_the_journal_and_not_the_zero() {
     let (_guard, directory) = directory();
-    let fake = host(Some("64"));
+    let fake = host(Some(64));
     let off = apply(&fake, &directory).expect("applied");
     fake.state().machine.mute = true;
     let told = results(off.undo());
     assert!(matches!(&told[..], [Undone::Failed(_)]), "{told:?}");
-    assert_eq!(limit(&fake), Value::text(64));
+    assert_eq!(limit(&fake), Value::Number(64));
     assert_eq!(journals(&directory), 1);
 }
 
@@ -112,14 +112,14 @@ fn lists_that_do_not_wake_keep_the_journal_and_not_the_zero() {
 fn what_could_not_be_put_back_is_not_switched_off() {
     for (read_only, mute, why) in [(true, false, "fake eth9"), (false, true, "no cpuset")] {
         let (_guard, directory) = directory();
-        let fake = host(Some("64"));
+        let fake = host(Some(64));
         fake.state().machine.stuck = read_only.then_some(Setting::SkbDefer);
         fake.state().machine.mute = mute;
         let error = apply(&fake, &directory).expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
         assert_eq!(
             (limit(&fake), fake.machine().asleep),
-            (Value::text(64), false)
+            (Value::Number(64), false)
         );
         assert_eq!(journals(&directory), 0);
     }

@@ -90,17 +90,14 @@ fn coalescing(tunables: &Tunables, _: Aim) -> (Wanted, String) {
 fn deferral(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let is_polled = aim.goal == TuneGoal::AfXdp;
     let (time_ns, rounds) = match is_polled {
-        true => ("200000", "2"),
-        false => ("20000", "1"),
+        true => (200_000, 2),
+        false => (20_000, 1),
     };
     let files = [
         ("gro_flush_timeout", time_ns),
         ("napi_defer_hard_irqs", rounds),
     ];
-    let settings = files.map(|(name, value)| {
-        let name = name.to_owned();
-        (Setting::File { name }, Value::text(value))
-    });
+    let settings = files.map(|(name, value)| (Setting::file(name), Value::Number(value)));
     if settings
         .iter()
         .any(|(setting, _)| tunables.value(setting).is_none())
@@ -149,9 +146,7 @@ fn suspension(_: &Tunables, aim: Aim) -> (Wanted, String) {
 
 /// A kernel thread of each queue is scheduled as programs are, and soft interrupts are not.
 fn threads(tunables: &Tunables, _: Aim) -> (Wanted, String) {
-    let setting = Setting::File {
-        name: "threaded".to_owned(),
-    };
+    let setting = Setting::file("threaded");
     match tunables.number(&setting) {
         None => (
             Wanted::Impossible,
@@ -160,7 +155,10 @@ fn threads(tunables: &Tunables, _: Aim) -> (Wanted, String) {
         Some(0) => {
             let why = "soft interrupts come before every program of their CPU: with more packets than \
                        it can take, the reader gets none; a thread shares the CPU, and costs wake-ups";
-            (Wanted::Try(vec![(setting, Value::text(1))]), why.to_owned())
+            (
+                Wanted::Try(vec![(setting, Value::Number(1))]),
+                why.to_owned(),
+            )
         }
         Some(_) => (
             Wanted::Settings(Vec::new()),

@@ -47,19 +47,17 @@ pub(super) const TRACKING: TuneStage = TuneStage {
 fn offloads(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let (wanted, why): (&[_], _) = match aim.goal {
         TuneGoal::AfXdp => (
-            &[("rx-lro", "off"), ("rx-gro-hw", "off")],
+            &[("rx-lro", false), ("rx-gro-hw", false)],
             "a card that joins packets hands XDP none of them",
         ),
         TuneGoal::Udp | TuneGoal::Tcp => (
-            &[("rx-gro", "on")],
+            &[("rx-gro", true)],
             "packets that are joined pass the stack once",
         ),
     };
-    let known = wanted.iter().map(|(name, value)| {
-        let name = (*name).to_owned();
-        (Setting::Feature { name }, Value::text(value))
-    });
-    let known: Vec<_> = known
+    let wanted = wanted.iter();
+    let wanted = wanted.map(|(name, is_on)| (Setting::feature(*name), Value::Switch(*is_on)));
+    let known: Vec<_> = wanted
         .filter(|(setting, _)| tunables.value(setting).is_some())
         .collect();
     if known.is_empty() {
@@ -74,10 +72,9 @@ fn offloads(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
 /// Raises a limit of the machine; what is higher stays.
 fn at_least(tunables: &Tunables, wanted: &[(&str, u32)], why: String) -> (Wanted, String) {
     let limits = wanted.iter().filter_map(|(name, least)| {
-        let name = (*name).to_owned();
-        let setting = Setting::Sysctl { name };
+        let setting = Setting::sysctl(*name);
         let now = tunables.number(&setting)?;
-        Some((setting, Value::text(now.max(*least))))
+        Some((setting, Value::number(now.max(*least))))
     });
     let limits: Vec<_> = limits.collect();
     if limits.is_empty() {
@@ -148,10 +145,13 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let setting = Setting::Untracked { protocol, port };
     let fault = match tunables.value(&setting) {
         None => "nft(8) is not here, whose rules leave packets out",
-        Some(value) if *value == Value::text(ALTERED) => {
+        Some(value) if value.word() == ALTERED => {
             "another program made or changed the nft table of the port; `nft list tables` shows it"
         }
-        Some(_) => return (Wanted::Try(vec![(setting, Value::text("on"))]), why),
+        Some(_) => {
+            let on = Value::Word("on".to_owned());
+            return (Wanted::Try(vec![(setting, on)]), why);
+        }
     };
     (Wanted::Impossible, fault.to_owned())
 }

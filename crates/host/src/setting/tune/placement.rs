@@ -54,7 +54,7 @@ fn affinity(tunables: &Tunables, _: Aim) -> (Wanted, String) {
             interrupt: one.interrupt,
         };
         if let Some(cpu) = cores.get(one.queue % cores.len().max(1)) {
-            wanted.push((setting, Value::text(cpu)));
+            wanted.push((setting, Value::set([*cpu])));
         }
     }
     let balanced = match tunables.irqbalance {
@@ -75,24 +75,22 @@ fn affinity(tunables: &Tunables, _: Aim) -> (Wanted, String) {
 /// queue can take the work behind the driver.
 fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let queues = tunables.queues();
-    let files = (0..tunables.rx_queues).map(|queue| Setting::File {
-        name: rps_file(queue),
-    });
+    let files = (0..tunables.rx_queues).map(|queue| Setting::file(rps_file(queue)));
     let files: Vec<Setting> = files
         .filter(|file| tunables.value(file).is_some())
         .collect();
-    let Some(Value::Text(mask)) = files.first().and_then(|file| tunables.value(file)) else {
+    if files.is_empty() {
         return (Wanted::Impossible, "this kernel has no RPS".to_owned());
-    };
+    }
     let cores = tunables.near_cores();
     let is_between = aim.goal != TuneGoal::AfXdp && queues > 1 && (queues as usize) < cores.len();
     let spreads = aim.goal != TuneGoal::AfXdp && queues == 1 && cores.len() > 1;
     let wanted = match spreads || is_between {
         // All near cores of the machine except the core that the queue keeps busy.
-        true => mask_of(cores.iter().skip(1), mask),
-        false => mask_of([].iter(), mask),
+        true => Value::set(cores.iter().skip(1).copied()),
+        false => Value::set([]),
     };
-    let wanted = files.into_iter().map(|file| (file, Value::text(&wanted)));
+    let wanted = files.into_iter().map(|file| (file, wanted.clone()));
     if is_between {
         let why = format!(
             "{queues} queues and {} cores: those without a queue could share the work, and each \
@@ -122,9 +120,7 @@ fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
             "AF_XDP takes frames before it".to_owned(),
         );
     }
-    let all = Setting::Sysctl {
-        name: FLOWS.to_owned(),
-    };
+    let all = Setting::sysctl(FLOWS);
     if tunables.number(&all).is_none() {
         let why =
             "the table of flows is the machine's, and cannot be set in this network namespace";
@@ -132,11 +128,9 @@ fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     }
     // The kernel rounds to it, and shows what it made.
     let each = (FLOWS_ALL / tunables.queues()).next_power_of_two();
-    let queues = (0..tunables.rx_queues).map(|queue| {
-        let name = flows_file(queue);
-        (Setting::File { name }, Value::text(each))
-    });
-    let wanted = queues.chain([(all, Value::text(FLOWS_ALL))]);
+    let queues = (0..tunables.rx_queues).map(|queue| Setting::file(flows_file(queue)));
+    let queues = queues.map(|file| (file, Value::number(each)));
+    let wanted = queues.chain([(all, Value::number(FLOWS_ALL))]);
     let why = "packets of a socket with one reader find its cache warm; readers that move take the \
                packets with them";
     (Wanted::Try(wanted.collect()), why.to_owned())
@@ -150,9 +144,7 @@ fn xps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
             "AF_XDP sends by the queue of its socket".to_owned(),
         );
     }
-    let file = |queue| Setting::File {
-        name: xps_file(queue),
-    };
+    let file = |queue| Setting::file(xps_file(queue));
     let queues =
         (0..tunables.tx_queues).take_while(|queue| tunables.value(&file(*queue)).is_some());
     let queues = queues.count();
@@ -170,54 +162,10 @@ fn xps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         );
         return (Wanted::NotNeeded, why);
     }
-    let wanted = (0..queues as u32).zip(&cores).filter_map(|(queue, cpu)| {
-        let setting = file(queue);
-        let Some(Value::Text(mask)) = tunables.value(&setting) else {
-            return None;
-        };
-        let wanted = mask_of([*cpu].iter(), mask);
-        Some((setting, Value::text(wanted)))
-    });
+    let wanted = (0..queues as u32).zip(&cores);
+    let wanted = wanted.map(|(queue, cpu)| (file(queue), Value::set([*cpu])));
     (
         Wanted::Settings(wanted.collect()),
         format!("{queues} transmit queues, one for each CPU"),
     )
-}
-
-/// A mask of CPUs, as the kernel writes one of this length: words of 32 bits, the last ones first.
-fn mask_of<'a>(cpus: impl Iterator<Item = &'a usize>, like: &str) -> String {
-    let words = like.split(',').count();
-    let mut mask = vec![0_u32; words];
-    for cpu in cpus {
-        if let Some(word) = mask.get_mut(cpu / 32) {
-            *word |= 1 << (cpu % 32);
-        }
-    }
-    // The first word has as many digits as the machine's CPUs need.
-    let width = like.split(',').next().map_or(1, str::len);
-    let mut text = String::new();
-    for (place, word) in mask.iter().rev().enumerate() {
-        match place {
-            0 => text += &format!("{word:0width$x}"),
-            _ => text += &format!(",{word:08x}"),
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_are_as_the_kernel_writes_them() {
-        assert_eq!(mask_of([0, 1].iter(), "0"), "3");
-        assert_eq!(mask_of([].iter(), "ff"), "00");
-        assert_eq!(
-            mask_of([33, 0].iter(), "00000000,00000000"),
-            "00000002,00000001"
-        );
-        // A CPU beyond the mask cannot be named in it.
-        assert_eq!(mask_of([40].iter(), "0"), "0");
-    }
 }

@@ -95,7 +95,7 @@ fn channels(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         "{now} of at most {} channels; there are {cores} cores{node}{limit}",
         tunables.channels_max
     );
-    let mut settings = vec![(Setting::Channels, Value::text(wanted))];
+    let mut settings = vec![(Setting::Channels, Value::number(wanted))];
     if let Some(Value::Numbers(table)) = tunables.value(&Setting::RssTable) {
         let of = |queues: u32| -> Vec<u32> { (0..queues).cycle().take(table.len()).collect() };
         if table.iter().any(|queue| *queue >= wanted) && *table != of(now.max(1)) {
@@ -125,7 +125,7 @@ fn rings(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         tunables.rx_ring_max
     );
     (
-        Wanted::Settings(vec![(Setting::RxRing, Value::text(wanted))]),
+        Wanted::Settings(vec![(Setting::RxRing, Value::number(wanted))]),
         why,
     )
 }
@@ -140,22 +140,16 @@ fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
             "drivers hash the ports of TCP by themselves".to_owned(),
         );
     }
-    let kinds = ["udp4", "udp6"].map(|flow| Setting::HashFields {
-        flow: flow.to_owned(),
-    });
-    let told: Vec<&Setting> = kinds
-        .iter()
-        .filter(|kind| tunables.value(kind).is_some())
-        .collect();
-    if told.is_empty() {
+    let mut kinds = Setting::fields_of_udp().to_vec();
+    kinds.retain(|kind| tunables.value(kind).is_some());
+    if kinds.is_empty() {
         return (
             Wanted::Impossible,
             "its driver does not show which fields it hashes".to_owned(),
         );
     }
-    let wanted = told
-        .into_iter()
-        .map(|kind| (kind.clone(), Value::text("sdfn")));
+    let sdfn = || Value::Word("sdfn".to_owned());
+    let wanted = kinds.into_iter().map(|kind| (kind, sdfn()));
     let why =
         "without the ports all flows between two hosts come by one queue; with them the later \
                fragments of a datagram come by another queue than its first"
@@ -166,7 +160,7 @@ fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
 /// A Toeplitz hash with a key of zeros is 0 for every flow. `mpps steer` knows the flows, and finds
 /// the other key that spreads them best.
 fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
-    let Some(Value::Text(now)) = tunables.value(&Setting::RssKey) else {
+    let Some(Value::Word(now)) = tunables.value(&Setting::RssKey) else {
         let why = "its driver does not show the key of its hash";
         return (Wanted::Impossible, why.to_owned());
     };
@@ -182,7 +176,7 @@ fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
         return (Wanted::Settings(Vec::new()), why);
     }
     let key: Vec<u8> = MICROSOFT_KEY.into_iter().cycle().take(length).collect();
-    let key = Value::Text(hexadecimal(&key));
+    let key = Value::Word(hexadecimal(&key));
     let why = "its key is all zeros, which gives all flows one hash; this is the key of Microsoft's \
                verification suite";
     (

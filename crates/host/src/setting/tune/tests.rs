@@ -136,7 +136,7 @@ fn channels_are_changed_as_drivers_allow() {
 #[test]
 fn a_key_of_zeros_is_replaced_and_no_other() {
     let planned = |key: &[u8], queues| {
-        let key = Value::Text(crate::facts::rss::hexadecimal(key));
+        let key = Value::Word(crate::facts::rss::hexadecimal(key));
         let host = untouched("virtio_net", cpus(1, 4, 1), queues).with([(Setting::RssKey, key)]);
         let plan = TunePlan::new(&host, TuneGoal::Udp, &["rss-key".to_owned()]);
         let commands = plan
@@ -295,7 +295,7 @@ fn no_queue_interrupts_a_far_core_or_a_second_hyper_thread() {
     let chosen: Vec<usize> = plan
         .edits()
         .map(|edit| match &edit.new {
-            Value::Text(cpu) => cpu.parse().expect("a CPU"),
+            Value::Set { set } if set.len() == 1 => set[0],
             other => panic!("{other:?}"),
         })
         .collect();
@@ -317,17 +317,8 @@ fn fake(tunables: &Tunables) -> FakeMachine {
     machine.name = "eth9";
     machine.rings = tunables.queues();
     machine.values = tunables.values.iter().cloned().collect();
-    let mask = tunables.value(&file(&tunables::rps_file(0)));
-    let none = mask.map_or_else(
-        || Value::text(0),
-        |mask| {
-            let Value::Text(mask) = mask else {
-                panic!("{mask:?}")
-            };
-            Value::Text(mask.replace(|letter: char| letter != ',', "0"))
-        },
-    );
-    let everywhere = format!("0-{}", tunables.cpus.len() - 1);
+    let none = Value::set([]);
+    let everywhere = Value::set(0..tunables.cpus.len());
     let is_there = |name: fn(u32) -> String| tunables.value(&file(&name(0))).is_some();
     for queue in 0..tunables.channels_max.max(tunables.rx_queues) {
         let known = tunables.interrupts.iter();
@@ -337,14 +328,10 @@ fn fake(tunables: &Tunables) -> FakeMachine {
             is_there(name).then(|| (None, file(&name(queue)), value))
         };
         let affinity = Setting::Affinity { interrupt };
-        let affinity = (
-            Some(format!("{interrupt}")),
-            affinity,
-            Value::text(&everywhere),
-        );
+        let affinity = (Some(format!("{interrupt}")), affinity, everywhere.clone());
         let files = [
             of_queue(tunables::rps_file, none.clone()),
-            of_queue(tunables::flows_file, Value::text(0)),
+            of_queue(tunables::flows_file, Value::Number(0)),
             of_queue(tunables::xps_file, none.clone()),
             (!tunables.interrupts.is_empty()).then_some(affinity),
         ];
@@ -376,9 +363,9 @@ fn many() -> Tunables {
         let is_set = ["rx-1/rps_cpus", "rx-6/rps_cpus", "tx-7/xps_cpus"];
         match setting {
             Setting::File { name } if is_set.iter().any(|one| name.ends_with(one)) => {
-                *value = Value::text(4);
+                *value = Value::set([2]);
             }
-            Setting::Affinity { interrupt: 42 | 46 } => *value = Value::text(3),
+            Setting::Affinity { interrupt: 42 | 46 } => *value = Value::set([3]),
             _ => {}
         }
     }
@@ -508,15 +495,15 @@ fn what_somebody_changed_since_is_left_to_them() {
     let only = ["rings", "budget"].map(str::to_owned);
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &only);
     let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
-    fake.set(Setting::RxRing, Value::text(512));
+    fake.set(Setting::RxRing, Value::Number(512));
     let undone = results(tuned.undo());
     assert_eq!(
         undone.last(),
         Some(&Undone::Changed("it is 512".to_owned()))
     );
-    assert_eq!(fake.machine().values[&Setting::RxRing], Value::text(512));
+    assert_eq!(fake.machine().values[&Setting::RxRing], Value::Number(512));
     let budget = sysctl("net.core.netdev_budget");
-    assert_eq!(fake.machine().values[&budget], Value::text(300));
+    assert_eq!(fake.machine().values[&budget], Value::Number(300));
 }
 
 #[test]
@@ -626,10 +613,15 @@ fn a_setting_that_takes_another_value_is_found_out() {
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
     let mut found = 0;
     for edit in plan.edits() {
-        let Value::Text(_) = edit.new else { continue };
+        let other = match edit.new {
+            Value::Numbers(_) => continue,
+            Value::Number(_) => Value::Number(12_345),
+            Value::Switch(is_on) => Value::Switch(!is_on),
+            _ => Value::set([63]),
+        };
         let (_guard, directory) = directory();
         let mut machine = fake(&tunables);
-        machine.alters = Some((edit.setting.clone(), Value::text("12345")));
+        machine.alters = Some((edit.setting.clone(), other));
         let fake = Fake::new(machine.clone());
         let error = make(&plan, &fake, &directory, false).expect_err("it has another");
         assert!(error.to_string().contains("has another"), "{error}");
@@ -693,7 +685,7 @@ fn the_last_step_goes_alone() {
     let (mut tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
     let undone = tuned.undo_last();
     assert_eq!(undone.len(), 2, "{undone:?}");
-    assert_eq!(fake.machine().values[&Setting::RxRing], Value::text(4096));
+    assert_eq!(fake.machine().values[&Setting::RxRing], Value::Number(4096));
     assert!(tuned.has_changed());
     assert_eq!(tuned.undo_last().len(), 1);
     assert!(!tuned.has_changed() && tuned.undo_last().is_empty());
@@ -717,16 +709,15 @@ proptest! {
         let (queues, cpus) = (tunables.queues(), tunables.cpus.len() as u32);
         for ((setting, value), number) in tunables.values.iter_mut().zip(numbers.iter().cycle()) {
             match (&*setting, &mut *value) {
-                (Setting::RxRing | Setting::Sysctl { .. }, _) => *value = Value::text(number),
-                (Setting::File { name }, _) if !name.contains('/') => *value = Value::text(number),
-                (Setting::File { name }, Value::Text(mask)) if name.ends_with("cpus") => {
-                    let last = mask.pop();
-                    *mask += &last.map_or(String::new(), |_| format!("{:x}", number % 16));
+                (Setting::Channels, _) => {}
+                (_, Value::Number(now)) => *now = (*number).into(),
+                (Setting::File { .. }, Value::Set { set }) => {
+                    set.retain(|cpu| *cpu > 3);
+                    set.splice(0..0, (0..4).filter(|bit| number >> bit & 1 == 1));
                 }
-                (Setting::File { .. }, _) => *value = Value::text(number),
-                (Setting::Affinity { .. }, _) => *value = Value::text(number % cpus),
+                (Setting::Affinity { .. }, _) => *value = Value::set([(number % cpus) as usize]),
                 (Setting::HashFields { .. }, _) => {
-                    *value = Value::text(["sd", "sdfn"][*number as usize % 2]);
+                    *value = typed(setting, ["sd", "sdfn"][*number as usize % 2]);
                 }
                 // Half of the tables are the kernel's own.
                 (Setting::RssTable, Value::Numbers(table)) if number % 2 == 1 => {

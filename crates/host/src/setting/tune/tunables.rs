@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::sysctl;
 use crate::facts::{Conntrack, Interface};
 use crate::root::Root;
-use crate::setting::{FEATURES, LiveKernel, Setting, SettingHost, Value};
+use crate::setting::{FEATURES, LiveKernel, Place, Setting, SettingHost, Value, interface_file};
 use crate::{CpuList, HostError, HostResult, Topology};
 
 /// How many flows the machine's table of readers has.
@@ -79,15 +79,15 @@ impl Tunables {
     /// cannot be seen.
     pub fn read(interface: &str, port: Option<u16>) -> HostResult<Self> {
         let host = LiveKernel::default();
-        host.index(interface)?;
-        if let Err(refusal) = host.file(interface, "ifindex") {
+        let place = host.interface(interface)?;
+        let root = Root::machine();
+        if let Err(refusal) = interface_file(&root, interface, "ifindex") {
             let why =
                 format!("/sys is not of this network namespace, or cannot be read ({refusal})");
             let remedy =
                 "run as root, or enter its mount namespace too (unshare --mount, nsenter --mount)";
             return Err(HostError::impossible(interface, why, remedy));
         }
-        let root = Root::machine();
         let card = Interface::read(interface);
         let queues = card.interrupts.iter().filter_map(|one| {
             let queue = one.queue?;
@@ -120,8 +120,8 @@ impl Tunables {
             cpus: cpus.collect(),
             interrupts: queues.collect(),
             channels_max: card.channels.map_or(0, |channels| channels.combined_max),
-            rx_queues: count(&host, interface, rps_file).min(used(card.rx_queues())),
-            tx_queues: count(&host, interface, xps_file).min(used(card.tx_queues())),
+            rx_queues: count(&host, &place, rps_file).min(used(card.rx_queues())),
+            tx_queues: count(&host, &place, xps_file).min(used(card.tx_queues())),
             rx_ring_max: card.ring.map_or(0, |ring| ring.size_max),
             functions_max: card.device.as_deref().map_or(0, |device| {
                 let told = root.read_if_possible(&format!("{device}/sriov_totalvfs"));
@@ -139,9 +139,9 @@ impl Tunables {
             _ => true,
         });
         let known = settings.filter_map(|setting| {
-            let value = match (&setting, host.read(&setting, interface)) {
+            let value = match (&setting, host.read(&setting, &place)) {
                 // If this user may not see the rules, the setting counts as off.
-                (Setting::Untracked { .. }, Err(_)) => Value::text("off"),
+                (Setting::Untracked { .. }, Err(_)) => Value::Word("off".to_owned()),
                 (_, Err(error)) if error.is_shortage() => return Some(Err(error)),
                 // A setting that cannot be read does not exist on this host.
                 (_, value) => value.ok().flatten()?,
@@ -154,7 +154,6 @@ impl Tunables {
 
     /// All settings that a stage might change.
     fn settings(&self, port: Option<u16>) -> Vec<Setting> {
-        let file = |name: String| Setting::File { name };
         let mut settings = vec![
             Setting::Channels,
             Setting::RxRing,
@@ -162,9 +161,9 @@ impl Tunables {
             Setting::RssTable,
             Setting::Filters,
             Setting::Coalescing { queue: None },
-            file("gro_flush_timeout".to_owned()),
-            file("napi_defer_hard_irqs".to_owned()),
-            file("threaded".to_owned()),
+            Setting::file("gro_flush_timeout"),
+            Setting::file("napi_defer_hard_irqs"),
+            Setting::file("threaded"),
         ];
         let untracked = |protocol: &str| {
             let protocol = protocol.to_owned();
@@ -174,23 +173,17 @@ impl Tunables {
             })
         };
         settings.extend(["udp", "tcp"].into_iter().filter_map(untracked));
-        settings.extend(["udp4", "udp6"].map(|flow| Setting::HashFields {
-            flow: flow.to_owned(),
-        }));
-        settings.extend(FEATURES.map(|name| Setting::Feature {
-            name: name.to_owned(),
-        }));
-        settings.extend((0..self.rx_queues).map(|queue| file(rps_file(queue))));
-        settings.extend((0..self.rx_queues).map(|queue| file(flows_file(queue))));
+        settings.extend(Setting::fields_of_udp());
+        settings.extend(FEATURES.map(Setting::feature));
+        settings.extend((0..self.rx_queues).map(rps_file).map(Setting::file));
+        settings.extend((0..self.rx_queues).map(flows_file).map(Setting::file));
         let of_queue = |queue| Setting::Coalescing { queue: Some(queue) };
         settings.extend((0..self.rx_queues).map(of_queue));
-        settings.extend((0..self.tx_queues).map(|queue| file(xps_file(queue))));
+        settings.extend((0..self.tx_queues).map(xps_file).map(Setting::file));
         settings.extend(self.interrupts.iter().map(|one| Setting::Affinity {
             interrupt: one.interrupt,
         }));
-        settings.extend(sysctl::CHANGED.map(|name| Setting::Sysctl {
-            name: name.to_owned(),
-        }));
+        settings.extend(sysctl::CHANGED.map(Setting::sysctl));
         settings
     }
 
@@ -204,10 +197,7 @@ impl Tunables {
 
     /// The value of a setting that is a number.
     pub(super) fn number(&self, setting: &Setting) -> Option<u32> {
-        match self.value(setting)? {
-            Value::Text(text) => text.trim().parse().ok(),
-            _ => None,
-        }
+        self.value(setting)?.count()
     }
 
     pub(super) fn channels(&self) -> Option<u32> {
@@ -237,11 +227,9 @@ impl Tunables {
 }
 
 /// How many queues have such a file.
-fn count(host: &LiveKernel, interface: &str, name: fn(u32) -> String) -> u32 {
-    let is_there = |queue: &u32| {
-        let setting = Setting::File { name: name(*queue) };
-        matches!(host.read(&setting, interface), Ok(Some(_)))
-    };
+fn count(host: &LiveKernel, place: &Place, name: fn(u32) -> String) -> u32 {
+    let file = |queue: &u32| host.read(&Setting::file(name(*queue)), place);
+    let is_there = |queue: &u32| matches!(file(queue), Ok(Some(_)));
     (0..QUEUES_MAX).take_while(is_there).count() as u32
 }
 

@@ -69,9 +69,8 @@ impl Tuned {
         let is_kept = |one: &Leftover| {
             let there = &one.record.change;
             one.is_kept()
-                && (&there.name, &there.object) == (&claim.name, &claim.object)
-                && (there.namespace, there.interface_index)
-                    == (claim.namespace, claim.interface_index)
+                && (&there.name, &there.place) == (&claim.name, &claim.place)
+                && there.namespace == claim.namespace
         };
         let is_on_top = goes_on && leftovers_in(&directory).0.iter().any(is_kept);
         if is_on_top {
@@ -138,12 +137,11 @@ impl Tuned {
             settings.collect::<Vec<Setting>>()
         };
         let own = settings(change);
-        let remakes = own.iter().any(Setting::remakes_queues);
+        let remakes = own.iter().any(|setting| setting.row().remakes_queues);
         let (found, _) = leftovers_in(&self.directory);
         let other = found.iter().find(|one| {
             let there = &one.record.change;
-            let is_here = (there.namespace, there.interface_index)
-                == (change.namespace, change.interface_index);
+            let is_here = there.key() == change.key();
             let overlaps = || settings(there).iter().any(|setting| own.contains(setting));
             is_here && !is_of_plan(one.name()) && (remakes || overlaps())
         })?;
@@ -152,7 +150,7 @@ impl Tuned {
             Life::Dead => "put that back first: mpps undo".to_owned(),
             _ => format!("end process {} first", other.process()),
         };
-        Some(HostError::impossible(&change.object, why, remedy))
+        Some(HostError::impossible(change.place.name(), why, remedy))
     }
 
     fn applied(
@@ -262,15 +260,14 @@ impl fmt::Debug for Tuned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::fake::{Fake, directory, plain};
+    use crate::setting::fake::{Fake, directory, eth9, plain};
     use std::path::Path;
 
     fn tuned(directory: &Path) -> Tuned {
         let applied = |name: &str| {
             let change = SettingChange {
                 name: name.to_owned(),
-                object: "eth9".to_owned(),
-                interface_index: Some(1),
+                place: eth9(),
                 namespace: 7,
                 heading: "eth9".to_owned(),
                 edits: Vec::new(),

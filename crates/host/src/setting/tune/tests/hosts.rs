@@ -18,18 +18,24 @@ pub(super) fn cpus(nodes: usize, cores: usize, threads: usize) -> Vec<CpuPlace> 
         .collect()
 }
 
+/// The value of this text.
+pub(super) fn typed(setting: &Setting, text: impl fmt::Display) -> Value {
+    let mut value = Value::Word(text.to_string());
+    setting.type_text(&mut value);
+    value
+}
+
 pub(super) fn text(setting: Setting, value: impl fmt::Display) -> (Setting, Value) {
-    (setting, Value::text(value))
+    let value = typed(&setting, value);
+    (setting, value)
 }
 
 pub(super) fn file(name: &str) -> Setting {
-    let name = name.to_owned();
-    Setting::File { name }
+    Setting::file(name)
 }
 
 pub(super) fn sysctl(name: &str) -> Setting {
-    let name = name.to_owned();
-    Setting::Sysctl { name }
+    Setting::sysctl(name)
 }
 
 /// The settings of every machine, with the kernel's defaults.
@@ -121,18 +127,12 @@ impl Tunables {
     }
 
     pub(super) fn with_fields(self, letters: &str) -> Self {
-        let kinds = ["udp4", "udp6"].map(|flow| Setting::HashFields {
-            flow: flow.to_owned(),
-        });
-        self.with(kinds.map(|kind| text(kind, letters)))
+        self.with(Setting::fields_of_udp().map(|kind| text(kind, letters)))
     }
 
     pub(super) fn with_features(self, features: &[(&str, &str)]) -> Self {
-        let features = features.iter().map(|(name, value)| {
-            let name = (*name).to_owned();
-            text(Setting::Feature { name }, value)
-        });
-        self.with(features)
+        let features = features.iter();
+        self.with(features.map(|(name, value)| text(Setting::feature(*name), value)))
     }
 }
 

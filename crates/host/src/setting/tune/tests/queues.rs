@@ -41,12 +41,12 @@ fn queues_come_back_as_they_were_set() {
     assert_eq!(fake.machine(), before);
     for force in [false, true] {
         let (before, fake) = with_fewer_queues(&directory);
-        fake.set(rps(2), Value::text(1));
+        fake.set(rps(2), Value::set([0]));
         let undone = undo_channels(&directory, &fake, force);
         assert_eq!(undone == Undone::Restored, force, "{undone:?}");
         let now = match force {
             true => before,
-            false => before.with(rps(2), Value::text(1)),
+            false => before.with(rps(2), Value::set([0])),
         };
         assert_eq!(fake.machine(), now);
         assert_eq!(journals(&directory), 0);
@@ -62,13 +62,13 @@ fn what_is_set_between_two_undos_stays() {
     let refused = undo_channels(&directory, &fake, false);
     assert!(matches!(refused, Undone::Failed(_)), "{refused:?}");
     fake.state().machine.stuck = None;
-    fake.set(rps(1), Value::text(1));
+    fake.set(rps(1), Value::set([0]));
     let undone = undo_channels(&directory, &fake, false);
     assert_eq!(
         undone,
         Undone::Partly("queues/rx-1/rps_cpus: changed since, it is 1".to_owned())
     );
-    assert_eq!(fake.machine(), before.with(rps(1), Value::text(1)));
+    assert_eq!(fake.machine(), before.with(rps(1), Value::set([0])));
     assert_eq!(journals(&directory), 0);
 }
 
@@ -86,9 +86,9 @@ fn a_queue_that_refuses_is_tried_again() {
         "{told:?}"
     );
     fake.state().machine.stuck = None;
-    fake.set(rps(1), Value::text(2));
+    fake.set(rps(1), Value::set([1]));
     assert_eq!(undo_channels(&directory, &fake, false), Undone::Restored);
-    assert_eq!(fake.machine(), before.with(rps(1), Value::text(2)));
+    assert_eq!(fake.machine(), before.with(rps(1), Value::set([1])));
     assert_eq!(journals(&directory), 0);
 }
 

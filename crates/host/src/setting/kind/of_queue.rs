@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::primitive::{Setting, Value};
+use super::super::value::Value;
+use super::Setting;
 
 /// A setting of a queue or an interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +15,7 @@ pub(crate) struct OfQueue {
 }
 
 impl OfQueue {
-    pub(super) fn find_in<'a>(&self, all: &'a [Self]) -> Option<&'a Self> {
+    pub(crate) fn find_in<'a>(&self, all: &'a [Self]) -> Option<&'a Self> {
         all.iter().find(|one| match &self.interrupt {
             Some(_) => one.interrupt == self.interrupt,
             None => one.setting == self.setting,
@@ -31,11 +32,11 @@ mod tests {
         let of = |name: &str, interrupt, cpus| OfQueue {
             interrupt: Some(name.to_owned()),
             setting: Setting::Affinity { interrupt },
-            value: Value::text(cpus),
+            value: Value::set([cpus]),
         };
         let before = [of("-TxRx-0", 40, 0), of("-TxRx-1", 41, 1)];
         let made_anew = [of("-TxRx-1", 40, 1), of("-TxRx-0", 41, 0)];
         let found = before.map(|one| one.find_in(&made_anew).expect("it is there").value.clone());
-        assert_eq!(found, [0, 1].map(Value::text));
+        assert_eq!(found, [0, 1].map(|cpu| Value::set([cpu])));
     }
 }

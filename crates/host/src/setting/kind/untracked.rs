@@ -6,18 +6,41 @@ use std::process::Command;
 use mpps_os::process::end_with_us;
 use mpps_os::{CallError, CallResult, On};
 
+use super::super::place::PlaceKind;
+use super::super::value::{Form, Value};
+use super::row::{ROOT, SettingRow};
+
 /// The program that talks to nftables (nft(8)).
 const PROGRAM: &str = "nft";
 
 /// The value of a table that another program made or changed.
 pub(crate) const ALTERED: &str = "altered";
 
+pub(super) fn row(protocol: &str, port: u16) -> SettingRow<'_> {
+    let packets = PortPackets { protocol, port };
+    let form = Form::Word(|word| ["on", "off", ALTERED].contains(&word));
+    let row = SettingRow::new(
+        format!("notrack of {protocol} port {port}"),
+        matches!(protocol, "udp" | "tcp").then_some(form),
+        move |_, _| Ok(packets.read()?.map(|word| Value::Word(word.to_owned()))),
+        move |_, _, value| nft(&packets.statement(value.word() == "on")).map(drop),
+    );
+    SettingRow {
+        command: format!("{PROGRAM} 'VALUE'").into(),
+        argument: Box::new(move |_, value| packets.statement(value.word() == "on")),
+        needs: ROOT,
+        place: PlaceKind::Machine,
+        absent: Some("nft(8) is not here"),
+        ..row
+    }
+}
+
 /// The packets of a port.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PortPackets<'a> {
+struct PortPackets<'a> {
     /// `udp` or `tcp`.
-    pub(super) protocol: &'a str,
-    pub(super) port: u16,
+    protocol: &'a str,
+    port: u16,
 }
 
 impl PortPackets<'_> {
@@ -45,13 +68,8 @@ impl PortPackets<'_> {
         }
     }
 
-    /// The same for a shell.
-    pub(super) fn command(self, is_untracked: bool) -> String {
-        format!("{PROGRAM} '{}'", self.statement(is_untracked))
-    }
-
     /// `on` if there is such a table, [`ALTERED`] if it is not exactly as mpps makes it; none without nft.
-    pub(super) fn read(self) -> CallResult<Option<&'static str>> {
+    fn read(self) -> CallResult<Option<&'static str>> {
         // nft lists a table in the words of the statement, but on lines.
         let words = |text: &str| {
             let text = text.replace(';', " ");
@@ -66,10 +84,6 @@ impl PortPackets<'_> {
             Err(error) if error.said.contains("No such file or directory") => Ok(Some("off")),
             Err(error) => Err(error),
         }
-    }
-
-    pub(super) fn write(self, is_untracked: bool) -> CallResult<()> {
-        nft(&self.statement(is_untracked)).map(drop)
     }
 }
 

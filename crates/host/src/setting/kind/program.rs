@@ -1,0 +1,162 @@
+//! Settings of a running program, made from outside: of its sockets, by a copy of their descriptor
+//! (`pidfd_getfd(2)`), and of its threads. They end with the socket or the process.
+
+use std::borrow::Cow;
+
+use mpps_os::borrowed::{BorrowedSocket, SocketOption, at_random};
+use mpps_os::{CallResult, process, sched};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::owner::{Life, Owner};
+use super::super::place::{Place, PlaceKind};
+use super::super::value::{Form, Value};
+use super::row::SettingRow;
+use crate::facts::socket_descriptors;
+use crate::root::Root;
+
+/// How the kernel spreads datagrams over a group: by the hash of addresses and ports.
+pub(crate) const BY_HASH: &str = "by hash";
+pub(crate) const AT_RANDOM: &str = "at random";
+/// Read of any group: no call shows its program.
+const UNREAD: &str = "not shown";
+pub(crate) const RUNNING: &str = "running";
+const STOPPED: &str = "stopped";
+
+/// A socket of a process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct ProgramSocket {
+    /// Its inode number, as in `/proc/PID/fd`.
+    pub inode: u32,
+    /// Its cookie (`SO_COOKIE`), which no other socket of this boot has.
+    pub cookie: u64,
+}
+
+impl ProgramSocket {
+    /// A copy of its descriptor; none if the socket or its process is gone.
+    fn borrow(&self, place: &Place) -> CallResult<Option<BorrowedSocket>> {
+        let Some(owner) = alive(place) else {
+            return Ok(None);
+        };
+        let root = Root::machine();
+        let mut descriptors = socket_descriptors(&root, owner.pid, self.inode);
+        let Some(descriptor) = descriptors.next() else {
+            return Ok(None);
+        };
+        let socket = BorrowedSocket::borrow(owner.pid, descriptor)?;
+        Ok((socket.cookie()? == self.cookie).then_some(socket))
+    }
+}
+
+/// The process of a place, if it lives.
+fn alive(place: &Place) -> Option<&Owner> {
+    match place {
+        Place::Process { process, .. } if process.life() == Life::Alive => Some(process),
+        _ => None,
+    }
+}
+
+fn word(text: &str) -> Value {
+    Value::Word(text.to_owned())
+}
+
+/// The right to change a program besides that of ptrace over it: none.
+const OWN: &str = "the program's user";
+
+fn row<'a>(
+    noun: impl Into<Cow<'a, str>>,
+    form: Form,
+    read: impl Fn(&Place, &Owner) -> CallResult<Option<Value>> + 'a,
+    write: impl Fn(&Place, &Owner, &Value) -> CallResult<()> + 'a,
+) -> SettingRow<'a> {
+    let row = SettingRow::new(
+        noun,
+        form,
+        move |_, place| alive(place).map_or(Ok(None), |owner| read(place, owner)),
+        move |_, place, value| alive(place).map_or(Ok(()), |owner| write(place, owner, value)),
+    );
+    SettingRow {
+        place: PlaceKind::Process,
+        needs: OWN,
+        ..row
+    }
+}
+
+/// The bytes that may wait at a socket, with the kernel's doubling.
+pub(super) fn receive_buffer(socket: &ProgramSocket) -> SettingRow<'_> {
+    let option = SocketOption::ReceiveBuffer;
+    let row = row(
+        "receive buffer",
+        Form::Number,
+        move |place, _| match socket.borrow(place)? {
+            Some(copy) => Ok(Some(Value::number(copy.number(option)?))),
+            None => Ok(None),
+        },
+        move |place, _, value| match socket.borrow(place)?.zip(value.count()) {
+            Some((copy, bytes)) => copy.set_number(option, bytes),
+            None => Ok(()),
+        },
+    );
+    SettingRow {
+        needs: super::row::NET_ADMIN,
+        ..row
+    }
+}
+
+/// How datagrams are spread over the group of a socket.
+pub(super) fn spreading(socket: &ProgramSocket, sockets: u32) -> SettingRow<'_> {
+    let row = row(
+        format!("spreading over {sockets} sockets"),
+        Form::Word(|word| [BY_HASH, AT_RANDOM, UNREAD].contains(&word)),
+        move |place, _| Ok(socket.borrow(place)?.map(|_| word(UNREAD))),
+        move |place, _, value| match socket.borrow(place)? {
+            Some(copy) if value.word() == AT_RANDOM => copy.spread(&at_random(sockets)),
+            Some(copy) => copy.stop_spreading().map(drop),
+            None => Ok(()),
+        },
+    );
+    SettingRow {
+        is_unread: true,
+        settled: |_, other| other.clone(),
+        rounds: Some(|_, _| None),
+        ..row
+    }
+}
+
+/// The CPUs that a thread may run on.
+pub(super) fn thread_cpus(thread: u32) -> SettingRow<'static> {
+    let row = row(
+        format!("CPUs of thread {thread}"),
+        Form::List,
+        move |_, _| Ok(Some(Value::set(sched::affinity(thread)?))),
+        move |_, _, value| match value {
+            Value::Set { set } => sched::pin(thread, set),
+            _ => Ok(()),
+        },
+    );
+    SettingRow {
+        command: format!("taskset -pc VALUE {thread}").into(),
+        ..row
+    }
+}
+
+/// Whether a signal has stopped the process.
+pub(super) fn stopped() -> SettingRow<'static> {
+    let row = row(
+        "process",
+        Form::Word(|word| [STOPPED, RUNNING].contains(&word)),
+        |_, owner| {
+            Ok(Some(word(
+                [RUNNING, STOPPED][usize::from(owner.is_stopped())],
+            )))
+        },
+        |_, owner, value| process::stop(owner.pid, value.word() == STOPPED),
+    );
+    SettingRow {
+        command: "kill -VALUE IF".into(),
+        argument: Box::new(|_, value| {
+            ["CONT", "STOP"][usize::from(value.word() == STOPPED)].to_owned()
+        }),
+        ..row
+    }
+}
