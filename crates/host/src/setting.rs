@@ -38,10 +38,10 @@ pub use journal::read_journal;
 pub(crate) use journal::{Journal, directory};
 #[cfg(test)]
 pub(crate) use kind::OfQueue;
-pub use kind::Setting;
 pub(crate) use kind::{
     ALTERED, FEATURES, SettingHost, coalescings, coalescings_of, interface_file,
 };
+pub use kind::{Risk, Setting};
 pub(crate) use leftover::leftovers_in;
 pub use leftover::{Leftover, leftovers};
 pub use outcome::{Undone, UndoneStep};

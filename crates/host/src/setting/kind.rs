@@ -26,6 +26,7 @@ pub(crate) use coalescing::{coalescings, coalescings_of};
 pub(crate) use files::{FILES, interface_file};
 pub(crate) use of_queue::OfQueue;
 pub(crate) use program::ProgramSocket;
+pub use row::Risk;
 pub(crate) use row::{Attempt, is_unknown, known, unfit};
 pub(crate) use untracked::ALTERED;
 
@@ -188,6 +189,11 @@ impl Setting {
     /// The right to set it and put it back (capabilities(7)): `CAP_NET_ADMIN` or root.
     pub fn needs(&self) -> &'static str {
         self.row().needs
+    }
+
+    /// The risks of setting it.
+    pub fn risks(&self) -> &'static [Risk] {
+        self.row().risks
     }
 
     /// The plain command that sets it to this value on an interface, as root.

@@ -14,12 +14,14 @@ mod tuned;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::HostResult;
+pub use crate::setting::Risk;
 use crate::setting::{Edit, Setting, SettingChange, SettingHost, Value};
 pub use tunables::{CpuPlace, QueueInterrupt, Tunables};
 pub use tuned::{Edited, Tuned};
@@ -54,26 +56,6 @@ impl From<TuneGoal> for Aim {
     }
 }
 
-/// A risk of making a step.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Risk {
-    /// Most drivers take the link down for it, some for seconds.
-    LinkBounce,
-    /// Packets that wait in the card's rings are lost.
-    Loss,
-    /// Flows move to other queues, so that packets may overtake each other.
-    Reordering,
-    /// Packets reach their program later from then on.
-    Delay,
-    /// It concerns all interfaces of the network namespace.
-    WholeNamespace,
-    /// It concerns the whole machine and not only the interface.
-    WholeMachine,
-}
-
 /// The verdict of a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StageVerdict {
@@ -82,8 +64,8 @@ pub enum StageVerdict {
     /// These settings may help or harm; only a measurement shows it. They are changed if the stage
     /// is named or measured ([`TunePlan::trying`]).
     Try(Vec<Edit>),
-    /// It is no setting of the interface that a plan could change; these commands do it.
-    ByHand(Vec<String>),
+    /// It is no setting of the interface that a plan could change; these commands do it, with these risks.
+    ByHand(Vec<String>, &'static [Risk]),
     /// It is as it should be.
     Fine,
     /// It does not concern what is to be received.
@@ -105,15 +87,12 @@ pub struct PlannedStep {
     pub why: String,
     /// Where that is written.
     pub source: &'static str,
-    /// The risks of making it.
-    pub risks: &'static [Risk],
 }
 
 /// A group of settings that belong together.
 struct TuneStage {
     name: &'static str,
     source: &'static str,
-    risks: &'static [Risk],
     /// True if it is about each queue, and so changes with their number.
     by_queue: bool,
     judge: fn(&Tunables, Aim) -> (Wanted, String),
@@ -125,7 +104,8 @@ enum Wanted {
     Settings(Vec<(Setting, Value)>),
     /// The same, but no rule says that they help.
     Try(Vec<(Setting, Value)>),
-    ByHand(Vec<String>),
+    /// Commands for the user, and their risks.
+    ByHand(Vec<String>, &'static [Risk]),
     NotNeeded,
     Impossible,
 }
@@ -251,15 +231,14 @@ impl TunePlan {
 
     /// The risks of making it.
     pub fn risks(&self) -> Vec<Risk> {
-        let changing = self
-            .steps
-            .iter()
-            .filter(|step| step.edits().next().is_some());
-        let mut risks: Vec<Risk> = changing.flat_map(|step| step.risks).copied().collect();
-        risks.sort_unstable();
-        risks.dedup();
-        risks
+        risks_of(self.edits())
     }
+}
+
+/// The risks of these edits, each once.
+fn risks_of<'a>(edits: impl Iterator<Item = &'a Edit>) -> Vec<Risk> {
+    let risks = edits.flat_map(|edit| edit.setting.risks()).copied();
+    risks.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 impl PlannedStep {
@@ -286,10 +265,18 @@ impl PlannedStep {
         needs.map(|edit| edit.setting.needs()).max()
     }
 
+    /// The risks of making it, trying it, or doing it by hand.
+    pub fn risks(&self) -> Vec<Risk> {
+        match &self.verdict {
+            StageVerdict::ByHand(_, risks) => risks.to_vec(),
+            _ => risks_of(self.edits().chain(self.edits_to_try())),
+        }
+    }
+
     /// The commands of what a plan does not change.
     pub fn commands(&self) -> &[String] {
         match &self.verdict {
-            StageVerdict::ByHand(commands) => commands,
+            StageVerdict::ByHand(commands, _) => commands,
             _ => &[],
         }
     }
@@ -312,7 +299,7 @@ impl TuneStage {
         let verdict = match wanted {
             Wanted::NotNeeded => StageVerdict::NotNeeded,
             Wanted::Impossible => StageVerdict::Impossible,
-            Wanted::ByHand(commands) => StageVerdict::ByHand(commands),
+            Wanted::ByHand(commands, risks) => StageVerdict::ByHand(commands, risks),
             Wanted::Settings(settings) => edits(settings, StageVerdict::Change),
             Wanted::Try(settings) => edits(settings, StageVerdict::Try),
         };
@@ -321,7 +308,6 @@ impl TuneStage {
             verdict,
             why,
             source: self.source,
-            risks: self.risks,
         }
     }
 }
@@ -332,19 +318,6 @@ impl fmt::Display for TuneGoal {
             Self::Udp => "UDP",
             Self::Tcp => "TCP",
             Self::AfXdp => "AF_XDP",
-        })
-    }
-}
-
-impl fmt::Display for Risk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LinkBounce => "the link may go down for a while",
-            Self::Loss => "packets that wait in the card's rings are lost",
-            Self::Delay => "from then on packets may reach their program later",
-            Self::Reordering => "packets of a flow may overtake each other while it moves",
-            Self::WholeNamespace => "it concerns the whole network namespace",
-            Self::WholeMachine => "it concerns the whole machine",
         })
     }
 }

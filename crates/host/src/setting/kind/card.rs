@@ -9,7 +9,7 @@ use mpps_os::ethtool::{self, Feature, QUEUES_MAX, hash_fields, rss};
 use mpps_os::netlink::{link, napi};
 
 use super::super::value::{Form, Value};
-use super::row::{ROOT, SettingRow, known, unfit};
+use super::row::{ROOT, Risk, SettingRow, known, unfit};
 use super::{Place, Setting, SettingHost};
 use crate::facts::receive_path::facts::FILTERS;
 use crate::facts::rss::{hexadecimal, key as key_of};
@@ -24,6 +24,7 @@ pub(super) fn channels() -> SettingRow<'static> {
     };
     SettingRow {
         command: "ethtool -L IF combined VALUE".into(),
+        risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
         excuse: |error| {
             let is_busy = error.source.kind() == ErrorKind::ResourceBusy;
             let remedy = "an XDP program or AF_XDP socket may hold its queues, and on ice RDMA (`rmmod \
@@ -38,6 +39,7 @@ pub(super) fn rx_ring() -> SettingRow<'static> {
     let size = |interface: &str| Ok(known(ethtool::rx_ring(interface))?.map(|ring| ring.size));
     SettingRow {
         command: "ethtool -G IF rx VALUE".into(),
+        risks: &[Risk::LinkBounce, Risk::Loss],
         ..count("rx ring", size, ethtool::set_rx_ring)
     }
 }
@@ -67,6 +69,7 @@ fn count(
 pub(super) fn feature(name: &str) -> SettingRow<'_> {
     SettingRow {
         command: format!("ethtool -K IF {name} VALUE").into(),
+        risks: &[Risk::LinkBounce, Risk::Loss],
         ..switched(name, name, FEATURES.contains(&name))
     }
 }
@@ -126,6 +129,7 @@ pub(super) fn hash_fields(name: &str) -> SettingRow<'_> {
     );
     SettingRow {
         command: format!("ethtool -N IF rx-flow-hash {name} VALUE").into(),
+        risks: &[Risk::Reordering],
         ..row
     }
 }
@@ -146,6 +150,7 @@ pub(super) fn rss_table() -> SettingRow<'static> {
             let most = table.numbers().iter().max();
             most.map_or(1, |most| most.saturating_add(1)).to_string()
         }),
+        risks: &[Risk::Reordering],
         deed: Some(|_, old, new| {
             let mut old = old.numbers().iter();
             match old.find(|queue| !new.numbers().contains(queue)) {
@@ -197,6 +202,7 @@ pub(super) fn rss_key() -> SettingRow<'static> {
     );
     SettingRow {
         command: "ethtool -X IF hkey VALUE".into(),
+        risks: &[Risk::Reordering],
         deed: Some(|_, _, _| "another RSS key".to_owned()),
         ..row
     }

@@ -9,7 +9,7 @@ use mpps_os::{CallError, CallResult};
 
 use super::super::value::{Form, Value};
 use super::files::interface_file;
-use super::row::{SettingRow, is_unknown, unfit};
+use super::row::{Risk, SettingRow, is_unknown, unfit};
 use super::{Place, Setting, SettingHost};
 use crate::facts::virtio_feature;
 use crate::root::Root;
@@ -54,6 +54,7 @@ pub(super) fn row(queue: Option<u32>) -> SettingRow<'static> {
                 ["off", "on"][usize::from(adaptive)]
             )
         }),
+        risks: &[Risk::Delay],
         shown: |_, value| {
             let (adaptive, time_us) = times(value);
             format!("{time_us}{}", ["", " adaptive"][usize::from(adaptive)])

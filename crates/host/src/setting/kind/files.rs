@@ -10,7 +10,7 @@ use mpps_os::sysfs::Sysfs;
 
 use super::super::place::{Place, PlaceKind, SKB_DEFER_MAX};
 use super::super::value::{Form, Value};
-use super::row::{ROOT, SettingRow};
+use super::row::{ROOT, Risk, SettingRow};
 use super::{Setting, SettingHost};
 use crate::HostError;
 use crate::facts::sysctl;
@@ -20,22 +20,24 @@ use crate::root::Root;
 /// that `proc_dointvec_minmax` takes.
 const UNLIMITED: Value = Value::Number(i32::MAX as i64);
 
-/// The files that mpps changes: the kind of queue that has the file, its name, and its type
+const MOVES_FLOWS: &[Risk] = &[Risk::Reordering];
+
+/// The files that mpps changes: the kind of queue that has the file, its name, its type and its risks
 /// (Documentation/ABI/testing/sysfs-class-net, sysfs-class-net-queues).
-pub(crate) const FILES: [(Option<&str>, &str, Form); 8] = [
-    (None, "gro_flush_timeout", Form::Number),
-    (None, "napi_defer_hard_irqs", Form::Number),
-    (None, "threaded", Form::Number),
-    (Some("rx"), "rps_cpus", Form::Mask),
-    (Some("rx"), "rps_flow_cnt", Form::Number),
-    (Some("tx"), "xps_cpus", Form::Mask),
-    (Some("tx"), "xps_rxqs", Form::Mask),
-    (Some("tx"), "tx_maxrate", Form::Number),
+pub(crate) const FILES: [(Option<&str>, &str, Form, &[Risk]); 8] = [
+    (None, "gro_flush_timeout", Form::Number, &[Risk::Delay]),
+    (None, "napi_defer_hard_irqs", Form::Number, &[Risk::Delay]),
+    (None, "threaded", Form::Number, &[]),
+    (Some("rx"), "rps_cpus", Form::Mask, MOVES_FLOWS),
+    (Some("rx"), "rps_flow_cnt", Form::Number, MOVES_FLOWS),
+    (Some("tx"), "xps_cpus", Form::Mask, &[]),
+    (Some("tx"), "xps_rxqs", Form::Mask, &[]),
+    (Some("tx"), "tx_maxrate", Form::Number, &[]),
 ];
 
 /// A file of an interface in `/sys/class/net`.
 pub(super) fn of_interface(name: &str) -> SettingRow<'_> {
-    let form = file_of_interface(name);
+    let (form, risks) = file_of_interface(name).unzip();
     let text_form = form.unwrap_or(Form::Number);
     let row = SettingRow::new(
         name,
@@ -48,12 +50,13 @@ pub(super) fn of_interface(name: &str) -> SettingRow<'_> {
     SettingRow {
         command: format!("echo VALUE > /sys/class/net/IF/{name}").into(),
         needs: ROOT,
+        risks: risks.unwrap_or_default(),
         ..row
     }
 }
 
-/// The type of a file, if mpps changes that file.
-fn file_of_interface(name: &str) -> Option<Form> {
+/// The type of a file, and its risks, if mpps changes that file.
+fn file_of_interface(name: &str) -> Option<(Form, &'static [Risk])> {
     let named = match name.strip_prefix("queues/") {
         None => (None, name),
         Some(name) => {
@@ -65,14 +68,15 @@ fn file_of_interface(name: &str) -> Option<Form> {
         }
     };
     let mut files = FILES.into_iter();
-    let (.., form) = files.find(|(direction, file, ..)| (*direction, *file) == named)?;
-    Some(form)
+    let (.., form, risks) = files.find(|(direction, file, ..)| (*direction, *file) == named)?;
+    Some((form, risks))
 }
 
 /// A setting of `sysctl(8)`.
 pub(super) fn sysctl(name: &str, is_known: bool) -> SettingRow<'_> {
     SettingRow {
         command: format!("sysctl -w {name}=VALUE").into(),
+        risks: &[Risk::WholeMachine],
         ..of_machine(name, is_known.then_some(Form::Number), sysctl::path(name))
     }
 }
@@ -82,6 +86,7 @@ pub(super) fn affinity(interrupt: u32) -> SettingRow<'static> {
     let path = format!("proc/irq/{interrupt}/smp_affinity_list");
     SettingRow {
         command: format!("echo VALUE > /{path}").into(),
+        risks: MOVES_FLOWS,
         ..of_machine(
             format!("CPUs of interrupt {interrupt}"),
             Some(Form::List),

@@ -1,9 +1,12 @@
 //! All about a setting: its row in the table.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io;
 
 use mpps_os::{CallError, CallResult};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::super::place::PlaceKind;
 use super::super::value::{Form, Value};
@@ -14,6 +17,26 @@ use crate::{HostError, HostResult};
 /// The rights of [`SettingRow::needs`] (capabilities(7)). The files of queues and interrupts belong to root.
 pub(super) const NET_ADMIN: &str = "CAP_NET_ADMIN";
 pub(super) const ROOT: &str = "root";
+
+/// A risk of a change.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    /// Most drivers take the link down for it, some for seconds.
+    LinkBounce,
+    /// Packets that wait in the card's rings are lost.
+    Loss,
+    /// Flows move to other queues, so that packets may overtake each other.
+    Reordering,
+    /// Packets reach their program later from then on.
+    Delay,
+    /// It concerns all interfaces of the network namespace.
+    WholeNamespace,
+    /// It concerns the whole machine and not only the interface.
+    WholeMachine,
+}
 
 type ReadSetting<'a> = Box<dyn Fn(&Root, &Place) -> CallResult<Option<Value>> + 'a>;
 type WriteSetting<'a> = Box<dyn Fn(&Root, &Place, &Value) -> CallResult<()> + 'a>;
@@ -43,6 +66,7 @@ pub(crate) struct SettingRow<'a> {
     pub(crate) argument: CommandArgument<'a>,
     /// The right to set it and put it back.
     pub(crate) needs: &'static str,
+    pub(crate) risks: &'static [Risk],
     /// True if a driver may make all queues anew for it, and forget what was set for each.
     pub(crate) remakes_queues: bool,
 
@@ -94,6 +118,7 @@ impl<'a> SettingRow<'a> {
             command: "".into(),
             argument: Box::new(Form::text),
             needs: NET_ADMIN,
+            risks: &[],
             remakes_queues: false,
             shown: Form::text,
             deed: None,
@@ -156,6 +181,19 @@ impl<'a> SettingRow<'a> {
         let (noun, now) = (&self.noun, self.told(became));
         let why = format!("{noun} was set and has another value: {now}");
         (became != wanted).then_some((why, "leave it as it is"))
+    }
+}
+
+impl fmt::Display for Risk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LinkBounce => "the link may go down for a while",
+            Self::Loss => "packets that wait in the card's rings are lost",
+            Self::Delay => "from then on packets may reach their program later",
+            Self::Reordering => "packets of a flow may overtake each other while it moves",
+            Self::WholeNamespace => "it concerns the whole network namespace",
+            Self::WholeMachine => "it concerns the whole machine",
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use mpps_os::{CallError, CallResult, On};
 
 use super::super::place::PlaceKind;
 use super::super::value::{Form, Value};
-use super::row::{ROOT, SettingRow};
+use super::row::{ROOT, Risk, SettingRow};
 
 /// The program that talks to nftables (nft(8)).
 const PROGRAM: &str = "nft";
@@ -29,6 +29,7 @@ pub(super) fn row(protocol: &str, port: u16) -> SettingRow<'_> {
         command: format!("{PROGRAM} 'VALUE'").into(),
         argument: Box::new(move |_, value| packets.statement(value.word() == "on")),
         needs: ROOT,
+        risks: &[Risk::WholeNamespace],
         place: PlaceKind::Machine,
         absent: Some("nft(8) is not here"),
         ..row

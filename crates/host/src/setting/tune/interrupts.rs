@@ -1,6 +1,6 @@
 //! When the card interrupts, and when the kernel polls.
 
-use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
+use super::{Aim, Tunables, TuneGoal, TuneStage, Wanted};
 use crate::setting::{Setting, Value, coalescings};
 use mpps_os::ethtool::coalesce::Coalescing;
 use std::convert::Infallible;
@@ -12,7 +12,6 @@ const WAIT_US: u32 = 40;
 pub(super) const COALESCING: TuneStage = TuneStage {
     name: "coalescing",
     source: "ethtool(8) -C, -Q",
-    risks: &[Risk::Delay],
     by_queue: false,
     judge: coalescing,
 };
@@ -20,7 +19,6 @@ pub(super) const COALESCING: TuneStage = TuneStage {
 pub(super) const DEFERRAL: TuneStage = TuneStage {
     name: "napi-defer",
     source: "Documentation/networking/napi.rst, \"Software IRQ coalescing\"; af_xdp.rst",
-    risks: &[Risk::Delay],
     by_queue: false,
     judge: deferral,
 };
@@ -28,7 +26,6 @@ pub(super) const DEFERRAL: TuneStage = TuneStage {
 pub(super) const SUSPENSION: TuneStage = TuneStage {
     name: "irq-suspend",
     source: "Documentation/networking/napi.rst, \"IRQ suspension\"",
-    risks: &[],
     by_queue: false,
     judge: suspension,
 };
@@ -36,7 +33,6 @@ pub(super) const SUSPENSION: TuneStage = TuneStage {
 pub(super) const THREADS: TuneStage = TuneStage {
     name: "threaded-napi",
     source: "Documentation/networking/napi.rst, \"Threaded NAPI\"",
-    risks: &[],
     by_queue: false,
     judge: threads,
 };
@@ -141,7 +137,7 @@ fn suspension(_: &Tunables, aim: Aim) -> (Wanted, String) {
     let command = format!("mpps recv ADDR:{port}{backend} {polling}");
     let why = "a program that polls in epoll_wait(2) can keep interrupts off while packets come (Linux \
                6.13); recv sets that and puts it back";
-    (Wanted::ByHand(vec![command]), why.to_owned())
+    (Wanted::ByHand(vec![command], &[]), why.to_owned())
 }
 
 /// A kernel thread of each queue is scheduled as programs are, and soft interrupts are not.

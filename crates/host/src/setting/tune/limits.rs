@@ -1,13 +1,12 @@
 //! How much may wait, and how much is done at a time.
 
-use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
+use super::{Aim, Tunables, TuneGoal, TuneStage, Wanted};
 use crate::setting::{ALTERED, Setting, Value};
 use mpps_os::text::ShellWord;
 
 pub(super) const OFFLOADS: TuneStage = TuneStage {
     name: "offloads",
     source: "ethtool(8) -K; Documentation/networking/netdev-features.rst",
-    risks: &[Risk::LinkBounce, Risk::Loss],
     by_queue: false,
     judge: offloads,
 };
@@ -15,7 +14,6 @@ pub(super) const OFFLOADS: TuneStage = TuneStage {
 pub(super) const BACKLOG: TuneStage = TuneStage {
     name: "backlog",
     source: "Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
-    risks: &[Risk::WholeMachine],
     by_queue: false,
     judge: backlog,
 };
@@ -23,7 +21,6 @@ pub(super) const BACKLOG: TuneStage = TuneStage {
 pub(super) const BUDGET: TuneStage = TuneStage {
     name: "budget",
     source: "Documentation/admin-guide/sysctl/net.rst, netdev_budget",
-    risks: &[Risk::WholeMachine],
     by_queue: false,
     judge: budget,
 };
@@ -31,7 +28,6 @@ pub(super) const BUDGET: TuneStage = TuneStage {
 pub(super) const BUFFERS: TuneStage = TuneStage {
     name: "buffers",
     source: "socket(7), SO_RCVBUF; Documentation/admin-guide/sysctl/net.rst, rmem_max",
-    risks: &[Risk::WholeMachine],
     by_queue: false,
     judge: buffers,
 };
@@ -39,7 +35,6 @@ pub(super) const BUFFERS: TuneStage = TuneStage {
 pub(super) const TRACKING: TuneStage = TuneStage {
     name: "notrack",
     source: "nft(8), NOTRACK STATEMENT",
-    risks: &[Risk::WholeNamespace],
     by_queue: false,
     judge: tracking,
 };
@@ -139,7 +134,7 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let Some(port) = aim.port else {
         let interface = ShellWord::operand(&tunables.interface);
         let command = format!("mpps tune plan --port PORT {interface}");
-        return (Wanted::ByHand(vec![command]), why);
+        return (Wanted::ByHand(vec![command], &[]), why);
     };
     let protocol = protocol.to_owned();
     let setting = Setting::Untracked { protocol, port };

@@ -1,7 +1,7 @@
 //! Which CPU does what.
 
 use super::tunables::{FLOWS, flows_file, rps_file, xps_file};
-use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
+use super::{Aim, Tunables, TuneGoal, TuneStage, Wanted};
 use crate::setting::{Setting, Value};
 
 /// Flows that the tables of scaling.rst's own example hold.
@@ -10,7 +10,6 @@ const FLOWS_ALL: u32 = 32_768;
 pub(super) const AFFINITY: TuneStage = TuneStage {
     name: "irq-affinity",
     source: "Documentation/core-api/irq/irq-affinity.rst; scaling.rst, \"RSS IRQ Configuration\"",
-    risks: &[Risk::Reordering],
     by_queue: true,
     judge: affinity,
 };
@@ -18,7 +17,6 @@ pub(super) const AFFINITY: TuneStage = TuneStage {
 pub(super) const RPS: TuneStage = TuneStage {
     name: "rps",
     source: "Documentation/networking/scaling.rst, \"RPS: Receive Packet Steering\"",
-    risks: &[Risk::Reordering],
     by_queue: true,
     judge: rps,
 };
@@ -26,7 +24,6 @@ pub(super) const RPS: TuneStage = TuneStage {
 pub(super) const RFS: TuneStage = TuneStage {
     name: "rfs",
     source: "Documentation/networking/scaling.rst, \"RFS: Receive Flow Steering\"",
-    risks: &[Risk::Reordering, Risk::WholeMachine],
     by_queue: true,
     judge: rfs,
 };
@@ -34,7 +31,6 @@ pub(super) const RFS: TuneStage = TuneStage {
 pub(super) const XPS: TuneStage = TuneStage {
     name: "xps",
     source: "Documentation/networking/scaling.rst, \"XPS: Transmit Packet Steering\"",
-    risks: &[],
     by_queue: true,
     judge: xps,
 };

@@ -13,7 +13,6 @@ const RING: u32 = 4096;
 pub(super) const CHANNELS: TuneStage = TuneStage {
     name: "channels",
     source: "ethtool(8) -L; Documentation/networking/scaling.rst, \"RSS Configuration\"",
-    risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
     by_queue: false,
     judge: channels,
 };
@@ -21,7 +20,6 @@ pub(super) const CHANNELS: TuneStage = TuneStage {
 pub(super) const RINGS: TuneStage = TuneStage {
     name: "rings",
     source: "ethtool(8) -G; rx_missed_errors of Documentation/networking/statistics.rst",
-    risks: &[Risk::LinkBounce, Risk::Loss],
     by_queue: false,
     judge: rings,
 };
@@ -29,7 +27,6 @@ pub(super) const RINGS: TuneStage = TuneStage {
 pub(super) const FIELDS: TuneStage = TuneStage {
     name: "rss-fields",
     source: "ethtool(8) -N rx-flow-hash; Documentation/networking/scaling.rst",
-    risks: &[Risk::Reordering],
     by_queue: false,
     judge: fields,
 };
@@ -37,7 +34,6 @@ pub(super) const FIELDS: TuneStage = TuneStage {
 pub(super) const KEY: TuneStage = TuneStage {
     name: "rss-key",
     source: "ethtool(8) -X hkey; Documentation/networking/scaling.rst",
-    risks: &[Risk::Reordering],
     by_queue: false,
     judge: key,
 };
@@ -45,7 +41,6 @@ pub(super) const KEY: TuneStage = TuneStage {
 pub(super) const TABLE: TuneStage = TuneStage {
     name: "rss-table",
     source: "ethtool(8) -X",
-    risks: &[Risk::Reordering],
     by_queue: true,
     judge: table,
 };
@@ -53,7 +48,6 @@ pub(super) const TABLE: TuneStage = TuneStage {
 pub(super) const RULES: TuneStage = TuneStage {
     name: "flow-rules",
     source: "ethtool(8) -N; Documentation/networking/scaling.rst, \"aRFS\"",
-    risks: &[],
     by_queue: false,
     judge: rules,
 };
@@ -61,7 +55,6 @@ pub(super) const RULES: TuneStage = TuneStage {
 pub(super) const FUNCTIONS: TuneStage = TuneStage {
     name: "sr-iov",
     source: "Documentation/PCI/pci-iov-howto.rst; igb_disable_sriov, ixgbe_disable_sriov",
-    risks: &[Risk::LinkBounce, Risk::Loss, Risk::Reordering],
     by_queue: false,
     judge: functions,
 };
@@ -225,7 +218,7 @@ fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         command += &format!(" --flow SOURCE:PORT-ADDR:{port}");
         why += "; its driver takes no rules, so that the flows are to be named";
     }
-    (Wanted::ByHand(vec![command]), why)
+    (Wanted::ByHand(vec![command], &[]), why)
 }
 
 fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
@@ -240,5 +233,6 @@ fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
                and ixgbe then choose the number of queues anew, and again when it goes";
     let name = ShellWord::new(&tunables.interface);
     let command = format!("echo 1 > /sys/class/net/{name}/device/sriov_numvfs");
-    (Wanted::ByHand(vec![command]), why.to_owned())
+    let risks = &[Risk::LinkBounce, Risk::Loss, Risk::Reordering];
+    (Wanted::ByHand(vec![command], risks), why.to_owned())
 }

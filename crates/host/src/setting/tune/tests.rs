@@ -20,6 +20,7 @@ fn shown(plan: &TunePlan) -> String {
         let verdict = match &step.verdict {
             StageVerdict::Change(edits) => format!("change {}", edits.len()),
             StageVerdict::Try(edits) => format!("try {}", edits.len()),
+            StageVerdict::ByHand(commands, _) => format!("ByHand({commands:?})"),
             other => format!("{other:?}"),
         };
         writeln!(text, "{:<12} {verdict}: {}", step.stage, step.why).expect("a string");
@@ -263,7 +264,7 @@ fn the_port_that_is_named_is_left_out_of_tracking() {
              output priority raw; policy accept; udp sport 53 notrack; }; }'"
         ]
     );
-    assert_eq!(step.risks, [Risk::WholeNamespace]);
+    assert_eq!(step.risks(), [Risk::WholeNamespace]);
     let step = verdict(&altered, Some(53));
     assert_eq!(step.verdict, StageVerdict::Impossible);
     assert!(step.why.contains("another program"), "{}", step.why);

@@ -77,7 +77,7 @@ impl TuneObject {
                 verdict: match step.verdict {
                     StageVerdict::Change(_) => "change",
                     StageVerdict::Try(_) => "try",
-                    StageVerdict::ByHand(_) => "by_hand",
+                    StageVerdict::ByHand(..) => "by_hand",
                     StageVerdict::Fine => "fine",
                     StageVerdict::NotNeeded => "not_needed",
                     StageVerdict::Impossible => "impossible",
@@ -86,10 +86,7 @@ impl TuneObject {
                 why: step.why.clone(),
                 source: step.source,
                 needs: step.needs(),
-                risks: match edits.is_empty() {
-                    true if step.commands().is_empty() => Vec::new(),
-                    _ => step.risks.to_vec(),
-                },
+                risks: step.risks(),
                 edits,
                 commands: step.commands().to_vec(),
             }
