@@ -1,4 +1,8 @@
 //! Settings, and the table of what is known of each kind.
+//!
+//! To add a setting, add a variant of [`Setting`] and its row. A setting at a new kind of place also
+//! needs a variant of [`Place`]: its key in the journal's name, its rule in [`Place::is_known`] and how
+//! [`SettingHost::present`] finds it again.
 
 mod card;
 mod coalescing;
