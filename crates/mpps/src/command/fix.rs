@@ -141,12 +141,8 @@ impl FixArgs {
         // A change that has begun is completed before a signal can end the process.
         let interrupt = EndSignal::listen_held()?;
         let lines = self.json.begin()?;
-        let Look {
-            fixes,
-            inodes,
-            losses,
-        } = self.look(&interrupt)?;
-        let steps = fixes.into_iter().map(|fix| {
+        let look = self.look(&interrupt)?;
+        let steps = look.fixes.iter().cloned().map(|fix| {
             let change = fixing::change(&fix);
             let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
             Ok(Step { fix, change })
@@ -154,8 +150,8 @@ impl FixArgs {
         let mut steps: Vec<Step> = steps.collect::<Result<_>>()?;
         steps.retain(|step| !step.change.edits.is_empty());
         if steps.is_empty() {
-            lines.object(&FixObject::new(losses, &[], Vec::new()))?;
-            return nothing(losses);
+            lines.object(&FixObject::new(look.losses, &[], Vec::new()))?;
+            return nothing(look.losses);
         }
         for (number, step) in (1..).zip(&steps) {
             step.lines(number)
@@ -163,7 +159,7 @@ impl FixArgs {
                 .try_for_each(|line| LINES.say(line))?;
         }
         if self.dry_run {
-            lines.object(&FixObject::new(losses, &steps, Vec::new()))?;
+            lines.object(&FixObject::new(look.losses, &steps, Vec::new()))?;
             return Ok(CommandEnding::Found);
         }
         if !self.yes && !agrees()? {
@@ -174,8 +170,8 @@ impl FixArgs {
         let claims = pids.into_iter().map(|pid| Ok(Applied::new(&claim(pid)?)?));
         let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
         let (mut rows, mut made) = (Vec::new(), Vec::new());
-        let fixed = self.fix(&steps, &inodes, &mut rows, &mut made, &interrupt);
-        let object = FixObject::new(losses, &steps, rows);
+        let fixed = self.fix(&steps, &look, &mut rows, &mut made, &interrupt);
+        let object = FixObject::new(look.losses, &steps, rows);
         let fixed = fixed.and_then(|ending| lines.object(&object).map(|()| ending));
         for claim in claims {
             // It changes nothing.
@@ -220,13 +216,14 @@ impl FixArgs {
     fn fix(
         &self,
         steps: &[Step],
-        inodes: &BTreeSet<u32>,
+        Look { inodes, losses, .. }: &Look,
         rows: &mut Vec<Proof>,
         made: &mut Vec<Applied>,
         interrupt: &EndSignal,
     ) -> Result<CommandEnding> {
+        let mut after = None;
         for (number, step) in (1..).zip(steps) {
-            let (row, applied) = self.prove(step, inodes, rows, interrupt)?;
+            let (row, applied) = self.prove(step, &step.sockets(inodes), rows, interrupt)?;
             let verdict = match (&applied, &row.stopped) {
                 (Some(_), _) => "kept".to_owned(),
                 (None, Some(why)) => format!("put back: {why}"),
@@ -235,22 +232,24 @@ impl FixArgs {
             made.extend(applied);
             let [without, with] = row.lost_shares().map(percent);
             LINES.say(&format!("{number}. lost {without} -> {with}: {verdict}"))?;
-            let is_cured = row.kept && row.lost_shares()[1] == 0.0;
             rows.push(row);
-            if is_cured && rows.len() < steps.len() {
+            if !rows.last().is_some_and(|row| row.kept) {
+                continue;
+            }
+            let ledger = self.measure(inodes, interrupt)?.ledger;
+            after = Some([ledger.offered - ledger.delivered, ledger.offered]);
+            if ledger.offered == ledger.delivered && rows.len() < steps.len() {
                 LINES.say("nothing is lost any more; the other changes are not made")?;
                 break;
             }
         }
-        let kept = || steps.iter().zip(rows.iter()).filter(|(_, row)| row.kept);
-        let first = rows.first().map(|row| row.lost_shares()[0]);
-        let last = kept().next_back().map(|(_, row)| row.lost_shares()[1]);
-        let Some((first, last)) = first.zip(last) else {
+        let Some(after) = after else {
             LINES.say("no change helps beyond the noise; all is as it was")?;
             return Ok(CommandEnding::Found);
         };
-        LINES.say(&format!("lost {} -> {}", percent(first), percent(last)))?;
-        for (step, _) in kept() {
+        LINES.say(&format!("lost {} -> {}", share(*losses), share(after)))?;
+        let kept = steps.iter().zip(rows.iter()).filter(|(_, row)| row.kept);
+        for (step, _) in kept {
             LINES.say(&step.fix.stays())?;
         }
         LINES.say("`mpps undo` takes it back")?;
@@ -357,6 +356,14 @@ impl FixArgs {
 const READ: [&str; 2] = ["Udp.InDatagrams", "Udp6.InDatagrams"];
 
 impl Step {
+    /// The sockets that it changes, of all these.
+    fn sockets(&self, all: &BTreeSet<u32>) -> BTreeSet<u32> {
+        match &self.fix.kind {
+            FixKind::ReceiveBuffer(inodes, _) => inodes.iter().copied().collect(),
+            _ => all.clone(),
+        }
+    }
+
     /// Waits until each queue that got more room has once been below half of what it had before; false if
     /// one never is. A larger buffer that fills up only delays the loss, and looks like a cure until then.
     fn settles(&self, interrupt: &EndSignal) -> Result<bool> {
@@ -409,7 +416,7 @@ fn nothing([lost, came]: [u64; 2]) -> Result<CommandEnding> {
         LINES.say("its sockets lost nothing; it is left as it is")?;
         return Ok(CommandEnding::Fine);
     }
-    let share = percent(lost as f64 / came.max(1) as f64);
+    let share = share([lost, came]);
     LINES.say(&format!(
         "its sockets lost {share}: {lost} of {came}; no change from outside would help: `mpps doctor` says why"
     ))?;
@@ -439,6 +446,11 @@ fn agrees() -> Result<bool> {
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// The share lost of those that came.
+fn share([lost, came]: [u64; 2]) -> String {
+    percent(lost as f64 / came.max(1) as f64)
 }
 
 fn percent(share: f64) -> String {

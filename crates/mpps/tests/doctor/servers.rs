@@ -303,7 +303,7 @@ impl<'a> Service<'a> {
         sockets
     }
 
-    /// Sends a burst every 50 ms, as large as it takes at first until all its sockets drop.
+    /// Sends a burst every 50 ms, four times as large as it takes at first until all its sockets drop.
     fn bursts(&self, over: &mpsc::Receiver<()>) {
         let sockets: [UdpSocket; FLOWS] = self.sockets();
         let mut all = sockets.iter().cycle();
@@ -313,6 +313,7 @@ impl<'a> Service<'a> {
             (0..64).for_each(|_| drop(send()));
             burst += 64;
         }
+        burst *= 4;
         while over.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
             (0..burst).for_each(|_| drop(send()));
         }
