@@ -23,8 +23,25 @@ impl Rung {
     /// The verdict from these rungs; none if they say nothing.
     fn judge(&self, rung: &RungResult, all: &[(&Self, RungResult)]) -> Option<LessonVerdict> {
         rung.runs.mpps_median?;
+        let points = self.points.iter();
+        let told = points.filter_map(|point| self.judge_point(*point, rung, all));
+        let (verdicts, evidence): (Vec<_>, Vec<_>) = told.unzip();
+        // A point that fails decides, and then one that is open.
+        let order = |holds: &Option<bool>| holds.map_or(1, |holds| if holds { 2 } else { 0 });
+        let holds = verdicts.into_iter().min_by_key(order)?;
+        let evidence = evidence.join("; ");
+        Some(LessonVerdict { holds, evidence })
+    }
+
+    /// Whether the figures show a point, and these figures; none if they say nothing.
+    fn judge_point(
+        &self,
+        point: Point,
+        rung: &RungResult,
+        all: &[(&Self, RungResult)],
+    ) -> Option<(Option<bool>, String)> {
         let flows = self.trial.flow_count();
-        let (mut holds, mut evidence) = match self.point {
+        let (mut holds, mut evidence) = match point {
             Point::Reference => return None,
             Point::Above(other) => self.compare(rung, other, all, MeasuredChange::Better)?,
             Point::Below(other) => self.compare(rung, other, all, MeasuredChange::Worse)?,
@@ -40,22 +57,22 @@ impl Rung {
                     return None;
                 }
                 let (uneven, chance) = (uneven(&came), chance(flows, came.len()));
-                let holds = match self.point {
+                let holds = match point {
                     Point::OneSocket => idle + 1 == came.len(),
                     Point::Idle => idle > 0,
                     Point::Spread => idle == 0 && uneven < 2.0 * chance,
                     _ => idle == 0,
                 };
-                let chance = (self.point != Point::Busy).then_some((flows, chance));
+                let chance = (point != Point::Busy).then_some((flows, chance));
                 (Some(holds), shares(&came, uneven, chance))
             }
         };
-        let is_by_hash = matches!(self.point, Point::OneSocket | Point::Spread | Point::Idle);
+        let is_by_hash = matches!(point, Point::OneSocket | Point::Spread | Point::Idle);
         if holds == Some(false) && !is_by_hash && !self.trial.layout.is_placed {
             holds = None;
             evidence.push_str(", and receive queues have no CPU of their own");
         }
-        Some(LessonVerdict { holds, evidence })
+        Some((holds, evidence))
     }
 
     /// Whether a rung's rate differs from another's as it should; none if the other has none.
@@ -298,6 +315,10 @@ mod tests {
             None,
             "nothing came"
         );
+        let two = |other| of(Point::Above("2")).and(other);
+        assert_eq!(verdict(&all, 1, two(Point::Above("12"))), Some(Some(true)));
+        assert_eq!(verdict(&all, 1, two(Point::Above("13"))), untold, "of two");
+        assert_eq!(verdict(&all, 1, two(Point::Below("2"))), Some(Some(false)));
         let said = judged(&all, 1, of(Point::Above("2"))).unwrap();
         let said = said.sentence(true).replace('\u{a0}', " ");
         assert!(said.starts_with("as in the article: 2.0"), "{said}");

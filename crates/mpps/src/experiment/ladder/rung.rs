@@ -36,8 +36,8 @@ pub(crate) struct Rung {
     pub(crate) number: &'static str,
     pub(crate) name: &'static str,
     pub(crate) lesson: &'static str,
-    /// By what the figures of a run show the lesson.
-    pub(super) point: Point,
+    /// By what the figures of a run show the lesson: by all of these.
+    pub(super) points: Vec<Point>,
     /// The article's lowest and highest figure in Mpps.
     pub(crate) article_mpps: Option<[f64; 2]>,
     pub(crate) trial: UdpTrial,
@@ -64,12 +64,12 @@ impl fmt::Display for Rung {
 }
 
 impl Rung {
-    /// The rung that its rate is held against.
-    pub(super) fn reference(&self) -> Option<&'static str> {
-        match self.point {
-            Point::Above(other) | Point::Below(other) if !self.again => Some(other),
+    /// The rungs that its rate is held against.
+    pub(super) fn references(&self) -> impl Iterator<Item = &'static str> {
+        self.points.iter().filter_map(|point| match point {
+            Point::Above(other) | Point::Below(other) if !self.again => Some(*other),
             _ => None,
-        }
+        })
     }
 
     /// True if only the lesson distinguishes it from this rung, and not the sender or the delivery.
@@ -178,14 +178,16 @@ impl Rung {
 pub(super) fn with_references(rungs: Vec<Rung>) -> Vec<Rung> {
     let mut all: Vec<Rung> = Vec::new();
     for rung in &rungs {
-        let is_reference = |other: &&Rung| Some(other.number) == rung.reference();
-        let mut known = all.iter().chain(&rungs).filter(is_reference);
-        let is_unlike = rung.skipped.is_none() && !known.any(|other| rung.is_like(other));
-        let own = rungs
-            .iter()
-            .find(is_reference)
-            .filter(|other| is_unlike && other.skipped.is_none());
-        all.extend(own.and_then(|other| other.again_as(rung)));
+        for reference in rung.references().filter(|_| rung.skipped.is_none()) {
+            let is_reference = |other: &&Rung| other.number == reference;
+            let mut known = all.iter().chain(&rungs).filter(is_reference);
+            let is_unlike = !known.any(|other| rung.is_like(other));
+            let own = rungs
+                .iter()
+                .find(is_reference)
+                .filter(|other| is_unlike && other.skipped.is_none());
+            all.extend(own.and_then(|other| other.again_as(rung)));
+        }
         all.push(rung.clone());
     }
     all

@@ -61,7 +61,7 @@ impl Rung {
             number,
             name,
             lesson: "",
-            point: Point::Reference,
+            points: vec![Point::Reference],
             article_mpps: None,
             trial: UdpTrial {
                 sockets: TrialSockets::Shared(1),
@@ -80,9 +80,15 @@ impl Rung {
     pub(super) fn teaches(self, lesson: &'static str, point: Point) -> Self {
         Self {
             lesson,
-            point,
+            points: vec![point],
             ..self
         }
+    }
+
+    /// If the figures show this, too.
+    pub(super) fn and(mut self, point: Point) -> Self {
+        self.points.push(point);
+        self
     }
 
     /// With the article's lowest and highest figure in Mpps.
@@ -211,6 +217,7 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
             "an address, a queue and a socket per thread",
             Point::Above("2"),
         )
+        .and(Point::Above("8c"))
         .article([1.4, 1.4])
         .spread()
         .by(TrialSockets::Addressed(4))
@@ -248,15 +255,20 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
         overflows,
         rung("7", "two threads, one socket")
             .teaches(
-                "two threads on one socket receive less than one thread of two queues",
+                "two threads on one socket receive less than one thread",
                 Point::Below("5"),
             )
             .article([0.461, 0.495])
             .by(TrialSockets::Shared(2))
+            .to(&[1, 2])
             .on_own_cpus(2, all),
         one_port,
         rung("8b", "four sockets, 64 flows")
-            .teaches("a hash of the source port spreads the flows", Point::Spread)
+            .teaches(
+                "sockets of their own, to which a hash of the source port spreads the flows",
+                Point::Spread,
+            )
+            .and(Point::Above("7"))
             .spread()
             .by(TrialSockets::ReusePort(4))
             .on_own_cpus(4, all),
