@@ -32,6 +32,7 @@ pub use counters::delta::{Delta, LinkDelta, SoftnetDelta};
 pub use counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError, ReasonCount};
 pub use counters::drop_reason::DropReasons;
 pub use counters::link_counters::LinkCounters;
+pub use counters::lock_probe::LockProbe;
 pub use counters::proc_stat::{CpuBusy, CpuTicks, ProcStat};
 pub use counters::queue_packets::QueuePackets;
 pub use counters::snapshot::{LinkSnapshot, Snapshot};

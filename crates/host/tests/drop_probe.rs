@@ -4,12 +4,14 @@
 //! machine.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use mpps_host::counters::drop_probe::UNKNOWN_NAMESPACE;
-use mpps_host::{DropFilter, DropProbe};
+use mpps_host::{DropFilter, DropProbe, LockProbe};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::{ethtool, socket, sysfs::Sysfs};
@@ -31,7 +33,31 @@ pub(crate) fn trials() -> Vec<Trial> {
             closed_socket,
             fragments_at_full_socket,
             flooded_veth;
+        waits(Need::probe(|| LockProbe::attach().map(drop).map_err(|error| error.to_string()))):
+            lock_of_a_terminal;
     ]
+}
+
+/// Two threads read one terminal: one waits for input, and the other for the first one's lock
+/// (`atomic_read_lock` of `n_tty_read`).
+fn lock_of_a_terminal() -> Result<(), Failed> {
+    let probe = LockProbe::attach()?;
+    let waits = || probe.waits().map(|waits| waits.iter().sum::<u64>());
+    let before = waits()?;
+    let terminal = File::open("/dev/ptmx")?;
+    for _ in 0..2 {
+        let mut terminal = terminal.try_clone()?;
+        // It ends with this trial's process.
+        std::thread::spawn(move || terminal.read(&mut [0]));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while waits()? == before {
+        if Instant::now() > deadline {
+            return Err("no wait was counted".into());
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 /// A port that no other trial uses at the same time, below those that the kernel chooses. Drops

@@ -89,6 +89,9 @@ pub(crate) struct UdpRun {
     pub(crate) ledger: Ledger,
     /// The ledger of a run for exactness, which the first round has.
     pub(crate) exact: Option<Ledger>,
+    /// Waits for locks of the kernel on the CPUs of the threads that share a socket, for each datagram
+    /// of that run.
+    pub(crate) lock_waits: Option<f64>,
     /// A run that measures CPU time only, with the queue in a thread of its own.
     pub(crate) meter: Option<Box<Self>>,
     /// The receiving host's counters over the run.

@@ -12,7 +12,7 @@ use crate::failure;
 use crate::measure::document::counted;
 use crate::measure::rounds::Case;
 use anyhow::{Context, Result, anyhow, ensure};
-use mpps_host::Ledger;
+use mpps_host::{Ledger, LockProbe};
 use mpps_io::{Rx, Tx};
 use mpps_lab::{Lab, Tracking, address, steering};
 use std::fmt;
@@ -151,7 +151,18 @@ impl UdpTrial {
             run.meter = Some(Box::new(meter.run(labs, time, Purpose::default())?));
         }
         if is_first && !self.path.is_rule() && !labs.interrupt.came() {
-            run.exact = Some(self.run_exactly(labs, exact_time)?);
+            let locks = match self.sockets {
+                TrialSockets::Shared(_) => LockProbe::attach().ok(),
+                _ => None,
+            };
+            let exact = self.run_exactly(labs, exact_time)?;
+            let waits = locks.and_then(|probe| probe.waits().ok());
+            run.lock_waits = waits.and_then(|all| {
+                let own = self.applications().iter().map(|cpu| all.get(*cpu));
+                let own = own.sum::<Option<u64>>().filter(|_| exact.delivered > 0)?;
+                Some(own as f64 / exact.delivered as f64)
+            });
+            run.exact = Some(exact);
         }
         Ok(run)
     }

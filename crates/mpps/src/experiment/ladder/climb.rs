@@ -112,6 +112,7 @@ impl Climb<'_> {
         }
         let last = case.samples.last()?;
         result.runs = Runs::of(&case.samples).or_last();
+        result.lock_waits_per_packet = case.samples.iter().find_map(|run| run.lock_waits);
         match self.live {
             Some(_) => live::enter(&mut result, last),
             None => {

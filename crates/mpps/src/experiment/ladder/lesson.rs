@@ -4,9 +4,13 @@ use super::result::{LessonVerdict, RungResult};
 use super::rung::{Point, Rung};
 use crate::measure::document::counted;
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
+use crate::udp::trial::TrialSockets;
 use mpps_host::Station;
 use mpps_lab::Delivery;
 use mpps_report::Quantity;
+
+/// Waits for a lock per datagram, above which threads are held up by it.
+const CONTENDED: f64 = 0.01;
 
 /// The results, each with what the figures of all of them say of its lesson.
 pub(super) fn judge(all: Vec<(&Rung, RungResult)>) -> Vec<RungResult> {
@@ -29,7 +33,13 @@ impl Rung {
         // A point that fails decides, and then one that is open.
         let order = |holds: &Option<bool>| holds.map_or(1, |holds| if holds { 2 } else { 0 });
         let holds = verdicts.into_iter().min_by_key(order)?;
-        let evidence = evidence.join("; ");
+        let mut evidence = evidence.join("; ");
+        if matches!(self.trial.sockets, TrialSockets::Shared(2..)) && holds == Some(true) {
+            let one = |(one, _): &&(&Self, _)| self.references().any(|other| one.number == other);
+            let waits = all.iter().filter(one);
+            let waits = waits.filter_map(|(_, one)| one.lock_waits_per_packet);
+            evidence.push_str(&cause(rung.lock_waits_per_packet, waits.last()));
+        }
         Some(LessonVerdict { holds, evidence })
     }
 
@@ -134,6 +144,21 @@ impl LessonVerdict {
             (None, _) => "not decided by this run",
         };
         format!("{begins}: {}", self.evidence)
+    }
+}
+
+/// Why threads that share a socket receive less than `one` thread, as far as that was seen.
+fn cause(shared: Option<f64>, one: Option<f64>) -> String {
+    let each = |waits| Quantity::Each(waits).figure();
+    match shared.zip(one) {
+        Some((shared, one)) if shared > (2.0 * one).max(CONTENDED) => format!(
+            "; lock contention: {} waits for a lock per datagram, and {} of one thread \
+             (lock:contention_begin)",
+            each(shared),
+            each(one)
+        ),
+        Some(_) => "; no lock contention was seen".to_owned(),
+        None => "; the cause was not looked at".to_owned(),
     }
 }
 
@@ -345,6 +370,29 @@ mod tests {
         assert_eq!(verdict(&all, 0, placement()), untold, "it did not outrun");
         all[0].sender = Some(sender(true));
         assert_eq!(verdict(&all, 0, placement()), Some(Some(true)));
+    }
+
+    #[test]
+    fn a_lock_is_the_cause_only_where_it_was_seen() {
+        let said = |shared, one| {
+            let mut own = claim("7", Point::Below("5"), THREADS);
+            own.trial.sockets = TrialSockets::Shared(2);
+            let other = claim("5", Point::Reference, THREADS);
+            let mut all = [rung("5", &[2.0, 2.02, 2.04]), rung("7", &[1.0, 1.01, 1.02])];
+            (all[0].lock_waits_per_packet, all[1].lock_waits_per_packet) = (one, shared);
+            let pairs: Vec<_> = [&other, &own]
+                .into_iter()
+                .zip(all.iter().cloned())
+                .collect();
+            own.judge(&all[1], &pairs).unwrap().evidence
+        };
+        let seen = said(Some(0.3), Some(0.01));
+        assert!(seen.contains("; lock contention: 0.3"), "{seen}");
+        for few in [said(Some(0.3), Some(0.2)), said(Some(0.001), Some(0.0))] {
+            assert!(few.ends_with("; no lock contention was seen"), "{few}");
+        }
+        let open = said(None, Some(0.2));
+        assert!(open.ends_with("; the cause was not looked at"), "{open}");
     }
 
     #[test]

@@ -171,6 +171,11 @@ pub struct RungResult {
     /// Nanoseconds of CPU time of the receiving program per datagram, for a rung without `threads`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_ns: Option<f64>,
+    /// Waits for locks of the kernel on the CPUs of the threads that share a socket
+    /// (`lock:contention_begin`), per datagram of the run for exactness; absent if they were not
+    /// counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_waits_per_packet: Option<f64>,
     /// Share of each CPU's time that was busy in the last repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_busy: Vec<RungCpuBusy>,
