@@ -44,7 +44,7 @@ pub(super) fn run(args: &PlacementArgs) -> Result<CommandEnding> {
     let plan = LadderPlan {
         layout: CpuLayout::new(Topology::read()?, None),
         choice: SenderChoice::new(Some(GeneratorChoice::Sendmmsg), None, TRAIN)?,
-        only: &["4".to_owned()],
+        only: &["4a", "4b", "4c", "4d"].map(str::to_owned),
         all: false,
         live: args.interface.as_deref().zip(args.port),
         schedule: schedule(&args.series),

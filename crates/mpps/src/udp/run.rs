@@ -122,7 +122,12 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
 impl UdpRun {
     /// Nanoseconds of CPU time of the receiving thread per datagram delivered.
     pub(crate) fn app_ns(&self) -> Option<f64> {
-        let report = self.meter.as_deref().unwrap_or(self).rx.first()?;
+        self.meter.as_deref().unwrap_or(self).own_app_ns()
+    }
+
+    /// The same of this run, even if another one measured it.
+    pub(crate) fn own_app_ns(&self) -> Option<f64> {
+        let report = self.rx.first()?;
         ratio(report.cpu_ns, report.counters.datagrams)
     }
 

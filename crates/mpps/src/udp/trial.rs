@@ -23,6 +23,8 @@ use std::time::Duration;
 pub(crate) const PAYLOAD_BYTES: usize = 32;
 /// Messages of one `sendmmsg` if packets are paced or stamped: a larger batch would be a burst.
 const BATCH: usize = 64;
+/// The lowest rate of [`UdpTrial::load`].
+const PPS_MIN: f64 = 1000.0;
 /// How long the kernel leaves a queue to a receiver that polls it itself; napi.rst of the kernel's
 /// documentation has 0.2 ms as its example.
 const POLLING_DEFERRED: Duration = Duration::from_micros(200);
@@ -78,6 +80,9 @@ pub(crate) struct UdpTrial {
     pub(crate) batch: usize,
     /// Rate to offer; none is as fast as the sender can.
     pub(crate) pps: Option<f64>,
+    /// The share to offer of the rate that it receives when it is flooded, which is then measured before
+    /// each run.
+    pub(crate) load: Option<f64>,
     /// Where its CPU time is measured, if not in the same layout.
     pub(crate) meter: Option<CpuLayout>,
     /// How the receiving host tracks the connections of its packets.
@@ -111,6 +116,7 @@ impl UdpTrial {
             payload_bytes: PAYLOAD_BYTES,
             batch: BATCH,
             pps: None,
+            load: None,
             meter: None,
             tracking: None,
             throttle_pps: None,
@@ -142,6 +148,13 @@ impl UdpTrial {
         is_first: bool,
         purpose: Purpose<'_>,
     ) -> Result<UdpRun> {
+        if let Some(share) = self.load {
+            let kept = self.run(labs, time, Purpose::default())?.mpps;
+            // A receiver that is flooded may receive nothing.
+            let mut paced = self.paced((kept * 1e6 * share).max(PPS_MIN));
+            paced.load = None;
+            return paced.round(labs, (time, exact_time), is_first, purpose);
+        }
         let mut run = self.run(labs, time, purpose)?;
         if let Some(layout) = self.meter.clone() {
             let meter = Self {

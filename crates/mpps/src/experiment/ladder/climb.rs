@@ -112,6 +112,9 @@ impl Climb<'_> {
         }
         let last = case.samples.last()?;
         result.runs = Runs::of(&case.samples).or_last();
+        let at_a_load = case.samples.iter().filter(|_| trial.load.is_some());
+        let pair = |run: &UdpRun| Some([run.own_app_ns()?, run.app_ns()?]);
+        result.same_load_ns = at_a_load.filter_map(pair).collect();
         result.lock_waits_per_packet = case.samples.iter().find_map(|run| run.lock_waits);
         match self.live {
             Some(_) => live::enter(&mut result, last),

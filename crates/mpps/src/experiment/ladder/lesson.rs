@@ -4,11 +4,14 @@ use super::result::{LessonVerdict, RungResult};
 use super::rung::{Point, Rung};
 use crate::measure::document::counted;
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
+use crate::measure::samples::median;
 use crate::udp::trial::TrialSockets;
 use mpps_host::Station;
 use mpps_lab::Delivery;
 use mpps_report::Quantity;
 
+/// A receiver that lost more than the rest of this share did not bear its load.
+const BORNE: f64 = 0.999;
 /// Waits for a lock per datagram, above which threads are held up by it.
 const CONTENDED: f64 = 0.01;
 
@@ -30,15 +33,15 @@ impl Rung {
         let points = self.points.iter();
         let told = points.filter_map(|point| self.judge_point(*point, rung, all));
         let (verdicts, evidence): (Vec<_>, Vec<_>) = told.unzip();
-        // A point that fails decides, and then one that is open.
+        // A point that fails decides, and then an open point.
         let order = |holds: &Option<bool>| holds.map_or(1, |holds| if holds { 2 } else { 0 });
         let holds = verdicts.into_iter().min_by_key(order)?;
         let mut evidence = evidence.join("; ");
         if matches!(self.trial.sockets, TrialSockets::Shared(2..)) && holds == Some(true) {
             let one = |(one, _): &&(&Self, _)| self.references().any(|other| one.number == other);
             let waits = all.iter().filter(one);
-            let waits = waits.filter_map(|(_, one)| one.lock_waits_per_packet);
-            evidence.push_str(&cause(rung.lock_waits_per_packet, waits.last()));
+            let one = waits.rev().find_map(|(_, one)| one.lock_waits_per_packet);
+            evidence.push_str(&cause(rung.lock_waits_per_packet, one));
         }
         Some(LessonVerdict { holds, evidence })
     }
@@ -60,6 +63,7 @@ impl Rung {
                 return None;
             }
             Point::LostAt(station) => lost_at(rung, station)?,
+            Point::Cheaper => cheaper(rung)?,
             Point::OneSocket | Point::Spread | Point::Idle | Point::Busy => {
                 let came = came(rung);
                 let idle = came.iter().filter(|count| **count == 0).count();
@@ -120,18 +124,51 @@ impl Rung {
         if !outran(if is_own { rung } else { other }) {
             return Some((None, format!("{said}, and the sender did not outrun it")));
         }
-        if own.len() < SAMPLES_MIN || its.len() < SAMPLES_MIN {
-            let few = format!("{said}; fewer than {SAMPLES_MIN} repeats say nothing about noise");
-            return Some((None, few));
-        }
         let samples = all.iter().map(|(_, one)| &*one.runs.mpps_samples);
-        let samples = samples.filter(|samples| samples.len() >= SAMPLES_MIN);
-        let found = Noise::of(samples.map(|one| (one, one))).judge(its, own).0;
-        Some(match found {
-            MeasuredChange::Same => (None, format!("{said}, which is within the noise")),
-            found => (Some(found == expected), said),
-        })
+        Some(differs(said, (its, own), samples, expected))
     }
+}
+
+/// Whether the second of two sets of samples differs from the first as expected, by the noise of all.
+fn differs<'a>(
+    said: String,
+    (its, own): (&[f64], &[f64]),
+    all: impl Iterator<Item = &'a [f64]>,
+    expected: MeasuredChange,
+) -> (Option<bool>, String) {
+    if own.len() < SAMPLES_MIN || its.len() < SAMPLES_MIN {
+        let few = format!("{said}; fewer than {SAMPLES_MIN} repeats say nothing about noise");
+        return (None, few);
+    }
+    let samples = all.filter(|samples| samples.len() >= SAMPLES_MIN);
+    let found = Noise::of(samples.map(|one| (one, one))).judge(its, own).0;
+    match found {
+        MeasuredChange::Same => (None, format!("{said}, which is within the noise")),
+        found => (Some(found == expected), said),
+    }
+}
+
+/// Whether a receiver beside its queue bore its load, and with less CPU time than on another core.
+fn cheaper(rung: &RungResult) -> Option<(Option<bool>, String)> {
+    let ns = [0, 1].map(|at| {
+        rung.same_load_ns
+            .iter()
+            .map(|pair| pair[at])
+            .collect::<Vec<_>>()
+    });
+    let [own, other] = &ns;
+    let [here, there] = [median(own)?, median(other)?].map(Quantity::Nanoseconds);
+    let received = rung.runs.delivered_ratio?;
+    let said = format!(
+        "received {} of {}, with {here} of CPU time for each, and {there} on another core",
+        Quantity::Share(received),
+        Quantity::Mpps(rung.runs.offered_mpps_median?)
+    );
+    if received < BORNE {
+        return Some((None, said));
+    }
+    let all = ns.iter().map(Vec::as_slice);
+    Some(differs(said, (other, own), all, MeasuredChange::Worse))
 }
 
 impl LessonVerdict {
@@ -393,6 +430,21 @@ mod tests {
         }
         let open = said(None, Some(0.2));
         assert!(open.ends_with("; the cause was not looked at"), "{open}");
+    }
+
+    #[test]
+    fn a_load_that_a_cpu_bears_costs_it_less() {
+        let verdict = |received: u64, other: f64| {
+            let mut rung = rung("4e", &[0.2, 0.2, 0.2]);
+            rung.runs.delivered_ratio = Some(received as f64 / 1e4);
+            rung.runs.offered_mpps_median = Some(0.2);
+            rung.same_load_ns = [600.0, 605.0, 610.0].map(|own| [own, other + own]).to_vec();
+            holds(Point::Cheaper, &rung)
+        };
+        assert_eq!(verdict(10_000, 300.0), Some(true));
+        assert_eq!(verdict(10_000, -300.0), Some(false));
+        assert_eq!(verdict(10_000, 1.0), None, "noise");
+        assert_eq!(verdict(9_000, 300.0), None, "it did not bear it");
     }
 
     #[test]

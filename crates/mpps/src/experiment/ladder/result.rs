@@ -171,6 +171,10 @@ pub struct RungResult {
     /// Nanoseconds of CPU time of the receiving program per datagram, for a rung without `threads`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_ns: Option<f64>,
+    /// Nanoseconds of CPU time of the receiving thread per datagram at the same load, here and on
+    /// another core, a pair for each repeat; only on rung 4e.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same_load_ns: Vec<[f64; 2]>,
     /// Waits for locks of the kernel on the CPUs of the threads that share a socket
     /// (`lock:contention_begin`), per datagram of the run for exactness; absent if they were not
     /// counted.

@@ -187,7 +187,7 @@ fn delivery(layout: &CpuLayout) -> &'static str {
     }
 }
 
-/// Selects the rungs that `--only` names, or all if it names none. `4` means 4a to 4d, because there
+/// Selects the rungs that `--only` names, or all if it names none. `4` means 4a to 4e, because there
 /// is no rung 4. Rungs that need more CPUs than this host has are skipped, unless `all` is set.
 ///
 /// # Errors
@@ -219,6 +219,8 @@ pub(crate) fn selected(
 fn place(rungs: &mut [Rung], labs: &mut Labs) -> Result<()> {
     for rung in rungs.iter_mut().filter(|rung| rung.skipped.is_none()) {
         rung.trial.layout = labs.add(rung.trial.layout.clone())?;
+        let meter = rung.trial.meter.take().map(|layout| labs.add(layout));
+        rung.trial.meter = meter.transpose()?;
         rung.skipped = labs.lacks_threads(&rung.trial.layout).map(str::to_owned);
         let is_tried = rung.is_beyond() || rung.trial.tracking.is_some();
         let tried = match rung.skipped {
@@ -292,11 +294,11 @@ mod tests {
     #[test]
     fn the_rungs_beyond_sockets_come_last() {
         let all = numbers(&[]).unwrap();
-        assert_eq!(all.len(), 26);
+        assert_eq!(all.len(), 27);
         assert_eq!(all[all.len() - 3..], ["16", "17", "18"]);
         assert_eq!(
             numbers(&["4", "15"]).unwrap(),
-            ["4a", "4b", "4c", "4d", "15"]
+            ["4a", "4b", "4c", "4d", "4e", "15"]
         );
         assert_eq!(numbers(&["2"]).unwrap(), ["2"]);
         let error = numbers(&["19"]).unwrap_err().to_string();

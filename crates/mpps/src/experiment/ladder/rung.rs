@@ -17,6 +17,8 @@ pub(crate) enum Point {
     Above(&'static str),
     /// It receives less than that rung.
     Below(&'static str),
+    /// It receives all of a load, with less CPU time than on another core.
+    Cheaper,
     /// Most losses are there.
     LostAt(Station),
     /// One of several sockets gets everything.

@@ -6,7 +6,7 @@ use crate::udp::path::{BUSY_POLLING, PATHS, Path, SOCKET, TRAINS};
 use crate::udp::roles::{ARTICLE_PLACES, CpuLayout};
 use crate::udp::sender::{LabSender, SenderChoice};
 use crate::udp::trial::{FlowTracking, TrialSockets, UdpTrial};
-use mpps_host::Station;
+use mpps_host::{Relation, Station};
 use mpps_lab::Delivery;
 
 /// Datagrams per train of the GSO rung: the most that kernels before 6.9 take.
@@ -21,6 +21,9 @@ const BATCH: usize = 1024;
 /// The same where flows take turns: a longer one would fill one receiver's socket and leave the
 /// others without packets.
 const FLOW_BATCH: usize = 16;
+
+/// The share of what a flooded receiver beside its queue receives, which it bears.
+const LOAD: f64 = 0.7;
 
 /// The ladder for a host, lowest rung first. A rung whose threads this host cannot give a CPU each is
 /// skipped, unless `all` are to run.
@@ -206,6 +209,18 @@ fn one_queue(layout: &CpuLayout) -> Vec<Rung> {
                 .at(layout.place(relation))
         });
     }
+    let [same, other] = [Relation::SameCpu, Relation::SameNode].map(|place| layout.place(place));
+    let mut borne = rung("4e", "4a with a load that it bears")
+        .teaches(
+            "a receiver on the queue's CPU finds packets in its caches, until there are too many",
+            Point::Cheaper,
+        )
+        .article([0.430, 0.430])
+        .at(other.clone().and(same));
+    borne.trial.load = Some(LOAD);
+    borne.trial.meter = other.ok();
+    borne.place = Some(Relation::SameCpu);
+    rungs.push(borne);
     rungs
 }
 
@@ -254,20 +269,14 @@ fn several_queues(layout: &CpuLayout, all: bool) -> [Rung; 8] {
             .on_own_cpus(1, all),
         overflows,
         rung("7", "two threads, one socket")
-            .teaches(
-                "two threads on one socket receive less than one thread",
-                Point::Below("5"),
-            )
+            .teaches("one thread receives more than two", Point::Below("5"))
             .article([0.461, 0.495])
             .by(TrialSockets::Shared(2))
             .to(&[1, 2])
             .on_own_cpus(2, all),
         one_port,
         rung("8b", "four sockets, 64 flows")
-            .teaches(
-                "sockets of their own, to which a hash of the source port spreads the flows",
-                Point::Spread,
-            )
+            .teaches("a socket each: a hash spreads the flows", Point::Spread)
             .and(Point::Above("7"))
             .spread()
             .by(TrialSockets::ReusePort(4))
