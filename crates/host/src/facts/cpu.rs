@@ -29,7 +29,8 @@ pub struct Cpu {
     /// The NUMA node; 0 on a kernel without NUMA, where all memory is equally near.
     pub node: usize,
     /// The speed class of a host with unlike cores, 1024 for the fastest; absent where the kernel
-    /// does not say (`Documentation/ABI/testing/sysfs-devices-system-cpu`, `cpu_capacity`).
+    /// does not say (`Documentation/ABI/testing/sysfs-devices-system-cpu`, `cpu_capacity`). It does
+    /// not for Intel's efficient cores if others have hyper-threads: these have 512.
     pub capacity: Option<u32>,
     /// The calling thread may run here (its affinity and its cpuset).
     pub allowed: bool,
@@ -201,6 +202,8 @@ fn cpu(root: &Root, id: usize, nodes: &[(usize, Vec<usize>)], allowed: bool) -> 
             break;
         }
     }
+    let given = root.read_if_possible(&format!("{directory}/cpu_capacity"));
+    let given = given.and_then(|text| text.parse().ok());
     Ok(Cpu {
         id,
         // A platform without package numbers says -1, which is none.
@@ -212,11 +215,19 @@ fn cpu(root: &Root, id: usize, nodes: &[(usize, Vec<usize>)], allowed: bool) -> 
             .iter()
             .find(|(_, cpus)| cpus.contains(&id))
             .map_or(0, |(node, _)| *node),
-        capacity: root
-            .read_if_possible(&format!("{directory}/cpu_capacity"))
-            .and_then(|text| text.parse().ok()),
+        capacity: match is_efficient(root, id) {
+            true => given.filter(|capacity| *capacity < 1024).or(Some(512)),
+            false => given,
+        },
         allowed,
     })
+}
+
+/// True for an efficient core of Intel's: those have performance counters of their own.
+fn is_efficient(root: &Root, id: usize) -> bool {
+    let cpus = root.read_if_possible("sys/devices/cpu_atom/cpus");
+    let cpus = cpus.and_then(|text| CpuList::from_kernel(&text).ok());
+    cpus.is_some_and(|cpus| cpus.0.contains(&id))
 }
 
 /// A file that holds a list of CPUs.
@@ -258,6 +269,16 @@ mod tests {
         assert_eq!(host.relation(0, 1), Some(Relation::SameNode));
         assert_eq!((host.cores(), host.has_hyper_threads()), (2, false));
         assert_eq!(host.cpu(0).and_then(|cpu| cpu.capacity), Some(1024));
+    }
+
+    #[test]
+    fn efficient_cores_are_slower_also_if_the_kernel_does_not_say() {
+        let hybrid = concat!(
+            include_str!("../../tests/fixtures/cpu-2.tree"),
+            "sys/devices/cpu_atom/cpus = 1\n"
+        );
+        let capacities = topology(hybrid).cpus.into_iter().map(|cpu| cpu.capacity);
+        assert_eq!(capacities.collect::<Vec<_>>(), [Some(1024), Some(512)]);
     }
 
     #[test]

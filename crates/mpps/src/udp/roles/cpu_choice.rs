@@ -2,6 +2,7 @@
 
 use super::{QUEUES, THREADS_MAX};
 use mpps_host::{Relation, Topology};
+use std::cmp::Reverse;
 
 /// The CPUs of each role.
 pub(super) struct Roles {
@@ -39,6 +40,7 @@ pub(super) fn roles(topology: &Topology) -> Roles {
 /// Shares CPUs out to `ROLES` roles, the most important first. Each role gets a core, and then two
 /// or four. Four queues and four threads spread evenly over these. At last each role gets the other
 /// hyper-threads of its cores. With fewer cores than roles, the least important roles share a core.
+/// Among unlike cores the most important roles have the fastest.
 fn share_out<const ROLES: usize>(topology: &Topology, mut cpus: Vec<usize>) -> [Vec<usize>; ROLES] {
     let cores = cores(topology, &cpus);
     if cores < ROLES {
@@ -53,9 +55,16 @@ fn share_out<const ROLES: usize>(topology: &Topology, mut cpus: Vec<usize>) -> [
             shares[role] *= 2;
         }
     }
+    let is_unlike = cpus
+        .iter()
+        .any(|cpu| slowness(topology, *cpu) != slowness(topology, cpus[0]));
     let mut rest = cpus.into_iter();
     let mut roles = shares.map(|_| Vec::new());
-    for (role, share) in roles.iter_mut().zip(shares).rev() {
+    let mut order: Vec<_> = roles.iter_mut().zip(shares).collect();
+    if !is_unlike {
+        order.reverse();
+    }
+    for (role, share) in order {
         role.extend(rest.by_ref().take(share));
     }
     for cpu in rest {
@@ -110,7 +119,7 @@ pub(super) fn first_node(topology: &Topology) -> Vec<usize> {
 }
 
 /// The usable CPUs, those of the first one's node first, and within a node one of each core before
-/// the others.
+/// the others, the fastest cores first.
 pub(crate) fn by_distance(topology: &Topology) -> Vec<usize> {
     let usable = topology.usable();
     let home = usable
@@ -122,9 +131,16 @@ pub(crate) fn by_distance(topology: &Topology) -> Vec<usize> {
         let node = topology.cpu(*id).map(|cpu| cpu.node);
         let earlier = usable.iter().take_while(|other| *other < id);
         let thread = earlier.filter(|other| is_one_core(topology, *id, **other));
-        (node != home, node, thread.count(), *id)
+        let slowness = slowness(topology, *id);
+        (node != home, node, thread.count(), slowness, *id)
     });
     cpus
+}
+
+/// The order of a CPU's speed class, the fastest first.
+fn slowness(topology: &Topology, cpu: usize) -> Reverse<u32> {
+    let capacity = topology.cpu(cpu).and_then(|cpu| cpu.capacity);
+    Reverse(capacity.unwrap_or(1024))
 }
 
 /// How many cores these CPUs are of.

@@ -39,6 +39,22 @@ pub(crate) fn article() -> Topology {
     machine((0..24).map(|id| (id, id / 6 % 2, vec![id % 12, id % 12 + 12])))
 }
 
+/// Six performance cores of two hyper-threads, and eight efficient cores.
+pub(crate) fn hybrid() -> Topology {
+    let siblings = |id| {
+        if id < 12 {
+            vec![id / 2 * 2, id / 2 * 2 + 1]
+        } else {
+            vec![id]
+        }
+    };
+    let mut topology = machine((0..20).map(|id| (id, 0, siblings(id))));
+    for cpu in &mut topology.cpus[12..] {
+        cpu.capacity = Some(512);
+    }
+    topology
+}
+
 /// The smallest machine that has a CPU for each host.
 pub(crate) fn two_cpus() -> CpuLayout {
     CpuLayout::new(flat(2), None)
@@ -88,6 +104,8 @@ fn each_role_has_cores_of_its_own_and_every_cpu_of_a_small_machine_a_role() {
         ("2x4x2", two_by_four_by_two(), "8,10,12,14", "0-3", "4-7"),
         // Queues take the hyper-threads of their own cores: on that node there is no core left.
         ("the article's", article(), "6-9", "0-1,12-13", "2-5"),
+        // The application has performance cores, and the first queues, too.
+        ("6P+8E", hybrid(), "14-17", "8,10,12-13", "0,2,4,6"),
         ("5 without CPU 1", without(flat(5), &[1]), "0", "2", "3-4"),
         ("cpuset of 3", confined(flat(8), &[2, 5, 7]), "2", "5", "7"),
         (

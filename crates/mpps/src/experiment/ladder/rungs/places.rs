@@ -4,7 +4,8 @@ use super::*;
 use crate::experiment::ladder::rung::with_references;
 use crate::udp::roles::distinct;
 use crate::udp::roles::tests::{
-    article, flat, machine, roles, two_by_four_by_two, two_by_two_by_two, two_cpus, two_cpus_tied,
+    article, flat, hybrid, machine, roles, two_by_four_by_two, two_by_two_by_two, two_cpus,
+    two_cpus_tied,
 };
 use mpps_host::Topology;
 use mpps_io::backend::Support;
@@ -77,6 +78,7 @@ fn nothing_shares_a_cpu_on_a_rung_that_has_its_own() {
         flat(12),
         two_by_four_by_two(),
         article(),
+        hybrid(),
     ] {
         for rung in rungs(&CpuLayout::new(topology, None), &fours(), false) {
             if rung.skipped.is_some() || ["1", "4a", "4e", "8a"].contains(&rung.number) {
@@ -183,6 +185,7 @@ fn a_rung_is_where_its_name_says_and_in_nobodys_way() {
         (flat(8), 2, None, Some(4), None),
         (flat(12), 4, None, Some(8), None),
         (article(), 0, Some(12), Some(2), Some(10)),
+        (hybrid(), 8, Some(9), Some(0), None),
     ] {
         let layout = CpuLayout::new(topology, None);
         assert_eq!(layout.queues[0], queue);
@@ -248,8 +251,7 @@ fn several_queues_and_sockets_are_compared_as_in_the_article() {
 }
 
 /// The rungs that run on a machine and whose lesson no figure can show there.
-fn untold(topology: Topology, choice: &SenderChoice) -> String {
-    let layout = CpuLayout::new(topology, None);
+fn untold(layout: CpuLayout, choice: &SenderChoice) -> String {
     let choice = choice.clone().reaching(&layout);
     let mut rungs = with_references(rungs(&layout, &choice, false));
     rungs.retain(|rung| rung.skipped.is_none());
@@ -277,6 +279,7 @@ fn a_rate_is_held_against_one_of_the_same_sender_and_delivery() {
         ("4", flat(4), ""),
         // Five CPUs leave none to a sender beside four queues and a thread.
         ("5", flat(5), "6"),
+        ("6", flat(6), ""),
         ("8", flat(8), ""),
         ("12", flat(12), ""),
         ("16", flat(16), ""),
@@ -287,14 +290,14 @@ fn a_rate_is_held_against_one_of_the_same_sender_and_delivery() {
         ("2x2x2", two_by_two_by_two(), ""),
         ("2x4x2", two_by_four_by_two(), ""),
         ("2x6x2", article(), ""),
+        ("6P+8E", hybrid(), ""),
     ] {
-        for choice in [&root, &fours()] {
-            let sender = choice.sender;
-            assert_eq!(
-                untold(topology.clone(), choice),
-                expected,
-                "{name}, {sender}"
-            );
+        // An ordinary user sends from sockets, and cannot place queues.
+        for (choice, is_placed) in [(&root, true), (&fours(), true), (&fours(), false)] {
+            let mut layout = CpuLayout::new(topology.clone(), None);
+            layout.is_placed = is_placed;
+            let untold = untold(layout, choice);
+            assert_eq!(untold, expected, "{name}, {}, {is_placed}", choice.sender);
         }
     }
 }
