@@ -31,7 +31,8 @@ const USAGE: &str = "usage: cargo xtask vm list
 
 A command runs as root, in a folder whose files stay in target/vm/MACHINE; mpps is the release build.
 `fetch` gets the kernels and says what else it takes; `install`, as root, has apt install that.
-`record` keeps what the last tests printed below docs/results and writes the tables made from it.";
+`record` keeps what the last tests printed below docs/results, with the ladders of machines that differ
+in their CPUs, and writes the tables made from it.";
 
 /// How long a command may take. Emulation is slow, but no user waits for longer.
 const BOUND: Duration = Duration::from_secs(20 * 60);

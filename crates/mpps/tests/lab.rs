@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
+        pure: points::kept_ladders_show_the_points_of_several_queues;
         waits: the_rungs_are_listed, a_sender_that_cannot_be_is_named;
         // They look at counters and threads of the whole host.
         measures(Need::probe(common::lab)):

@@ -2,6 +2,7 @@
 
 use super::{LabResult, RungResult};
 use mpps_host::Station;
+use std::{fs, path::Path};
 
 /// The packets that came to each socket of a rung, read in time or not.
 fn came(rung: &RungResult) -> Vec<u64> {
@@ -53,26 +54,84 @@ pub(crate) fn hold(result: &LabResult) {
         let [same, other] = ["4a", "4c"].map(|number| rung(number).runs.mpps_median);
         assert!(same < other, "{same:?} {other:?}");
     }
-    let one = came(rung("8a"));
-    let reached = one.iter().filter(|socket| **socket > 0);
-    assert_eq!((one.len(), reached.count()), (4, 1), "{one:?}");
-    let spread = came(rung("8b"));
-    let all: u64 = spread.iter().sum();
-    assert_eq!(spread.len(), 4);
-    for socket in &spread {
-        assert!(*socket > 0 && socket * 5 <= all * 3, "{spread:?}");
+    several_are_used(result);
+    // A socket for each CPU that serves queues.
+    let came = came(rung("10"));
+    assert!(came.iter().all(|socket| *socket > 0), "{came:?}");
+}
+
+/// Rungs 5 to 9, as far as they were measured, show their points by the packets of queues and sockets.
+/// Returns how many there are.
+pub(crate) fn several_are_used(result: &LabResult) -> usize {
+    let measured = result.rungs.iter().filter(|rung| rung.path.is_some());
+    let told = measured.filter(|rung| {
+        let number = &*rung.rung;
+        // Queues, sockets, and whether each socket gets some.
+        let (queues, sockets, each) = match number {
+            "5" => (2, 1, true),
+            "6" => (4, 1, true),
+            "7" => (2, 2, true),
+            "8a" | "8c" => (4, 4, false),
+            "8b" | "9a" | "9b" => (4, 4, true),
+            _ => return false,
+        };
+        let path = rung.path.as_ref().expect("it says which way");
+        let used = path.queues.iter().filter(|queue| queue.packets > 0);
+        assert_eq!(used.count(), queues, "rung {number}: {path:?}");
+        let came = came(rung);
+        let idle = came.iter().filter(|packets| **packets == 0).count();
+        assert!(
+            came.len() == sockets && (!each || idle == 0),
+            "rung {number}: {came:?}"
+        );
+        let most = came.iter().max().expect("a socket");
+        match number {
+            "8a" => assert_eq!(idle, 3, "{came:?}"),
+            "8b" => assert!(most * 5 <= came.iter().sum::<u64>() * 3, "{came:?}"),
+            _ => {}
+        }
+        let verdict = rung.verdict.as_ref();
+        let holds = verdict.and_then(|verdict| verdict.holds);
+        let expected = match number {
+            "8a" | "8c" => Some(idle > 0),
+            "6" if path.name.contains("threaded") => {
+                let [queue, socket] = [Station::Wire, Station::Socket].map(|at| lost_at(rung, at));
+                Some(socket > queue)
+            }
+            _ => return verdict.is_some() || number == "6",
+        };
+        assert_eq!(holds, expected, "rung {number}: {verdict:?}");
+        true
+    });
+    told.count()
+}
+
+/// The newest ladders that `cargo xtask vm record` kept of machines with other CPUs.
+pub(crate) fn kept_ladders_show_the_points_of_several_queues() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let entries = fs::read_dir(results).expect("results are kept");
+    let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let newest = folders.filter(|path| path.to_string_lossy().ends_with("-topologies"));
+    let newest = newest.max().expect("ladders are kept");
+    let mut read = 0;
+    for (machine, expected) in [
+        ("1", 1),
+        ("2x2x2", 3),
+        ("8", 7),
+        ("12", 7),
+        ("2x4x2", 8),
+        ("24", 8),
+    ] {
+        let Ok(text) = fs::read_to_string(newest.join(format!("{machine}-lab.json"))) else {
+            continue;
+        };
+        let result = LabResult::parse(&text).expect("this version reads it");
+        assert_eq!(several_are_used(&result), expected, "machine {machine}");
+        read += 1;
     }
-    // An address, a queue and a socket for each thread, and a socket for each CPU that serves
-    // queues.
-    let aligned = rung("9a");
-    let queues = &aligned.path.as_ref().expect("it says which way").queues;
-    let packets: Vec<u64> = queues.iter().map(|queue| queue.packets).collect();
     assert!(
-        packets.len() == 4 && packets.iter().all(|count| *count > 0),
-        "{packets:?}"
+        read > 0,
+        "{}: no ladder of these machines",
+        newest.display()
     );
-    for number in ["9a", "10"] {
-        let came = came(rung(number));
-        assert!(came.iter().all(|socket| *socket > 0), "{number}: {came:?}");
-    }
 }
