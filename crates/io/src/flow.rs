@@ -26,7 +26,7 @@ const FLOWS_MAX: usize = 8192;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// Run of the sending thread, a random number.
-    pub run: u8,
+    pub run: u32,
     /// Sending thread.
     pub sender: u8,
     /// Flow of that thread.

@@ -2,6 +2,7 @@
 
 use super::{Published, Stop, Worker, WorkerThread, scheduled, spawn_all};
 use crate::pace::Pacer;
+use crate::stamp::RUN_MASK;
 use crate::{Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -68,7 +69,7 @@ pub struct TxReport {
     /// Datagrams that it refused, by `errno`.
     pub refused: Refusals,
     /// The run that is in its stamps, a random number.
-    pub run: u8,
+    pub run: u32,
     /// Datagrams offered by each flow, refused ones included.
     pub flows: Vec<u64>,
     /// End markers handed to the kernel, refused ones included; they are in none of the counts
@@ -144,7 +145,7 @@ struct SendLoop {
     live: Arc<SendCounts>,
     pacer: Option<Pacer>,
     /// Distinguishes this run's stamps from those of another run.
-    run: u8,
+    run: u32,
     /// Next sequence number of each flow, which is also what the flow has offered.
     sequences: Vec<u64>,
     offered: u64,
@@ -164,8 +165,7 @@ impl SendLoop {
             task,
             live,
             pacer,
-            // The keys of a fresh hasher are the standard library's random numbers.
-            run: RandomState::new().build_hasher().finish() as u8,
+            run: draw_run(),
             sequences,
             offered: 0,
         }
@@ -306,11 +306,29 @@ impl SendLoop {
     }
 }
 
+/// The number of a run. The keys of a fresh hasher are the standard library's random numbers.
+fn draw_run() -> u32 {
+    RandomState::new().build_hasher().finish() as u32 & RUN_MASK
+}
+
 /// Waits until more is due: sleeps if it is worth it, spins otherwise.
 fn pause(time: Duration) {
     if time >= SLEEP_MIN {
         thread::sleep(time.min(NOTICE));
     } else {
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn runs_do_not_collide() {
+        let runs: BTreeSet<u32> = (0..1000).map(|_| draw_run()).collect();
+        assert!(runs.len() > 990, "{}", runs.len());
+        assert!(runs.iter().all(|run| *run <= RUN_MASK));
     }
 }

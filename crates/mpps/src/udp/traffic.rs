@@ -206,7 +206,7 @@ pub struct RecvThread {
 pub struct FlowTotal {
     /// Run of the sending thread, a random number.
     #[serde(default)]
-    pub run: u8,
+    pub run: u32,
     /// Sending thread.
     pub sender: u8,
     /// Flow of that thread.
@@ -350,7 +350,7 @@ pub struct SendThread {
     pub target: String,
     /// The run that is in its stamps; absent without stamps.
     #[serde(default)]
-    pub run: Option<u8>,
+    pub run: Option<u32>,
     /// Datagrams handed to the kernel.
     pub offered: u64,
     /// Datagrams that the kernel took.

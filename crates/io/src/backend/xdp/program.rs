@@ -16,6 +16,8 @@ const UDP_BYTES: i16 = 8;
 /// Where the parts of a stamp are that the program takes from the template: see `stamp.rs`.
 const STAMP_KIND_AT: i16 = 3;
 const STAMP_RUN_AT: i16 = 6;
+/// All of a stamp's first word, except the check byte.
+const STAMP_CHECK_MASK: i32 = !0xff00;
 /// The end marker's bit in the kind.
 const END_BIT: i32 = 0x80;
 
@@ -314,28 +316,22 @@ fn write_stamp(program: &mut Assembler, clock: Clock, payload: i16) {
     program.call(Helper::ClockTaiNs);
     program.set64(R1, clock.realtime_ahead_ns as u64);
     program.compute(Operation::Add, R0, R1);
-    // 40 bits of nanoseconds without the last four.
+    // 40 bits of nanoseconds without the last eight.
     program.compute(Operation::ShiftLeft, R0, 24);
-    program.compute(Operation::ShiftRight, R0, 28);
-    // R2 = the second half: 28 bits of the sequence number, and the time.
+    program.compute(Operation::ShiftRight, R0, 32);
+    // R2 = the second half: the sequence number, and the time.
     program.set(R2, R8);
-    program.compute(Operation::ShiftLeft, R2, 36);
+    program.compute(Operation::ShiftLeft, R2, 32);
     program.compute(Operation::Or, R2, R0);
-    // R1 = the first half: "mp", the check byte, kind and sender, flow, run, and the sequence
-    // number's first 8 of 36 bits.
-    program.set(R1, i32::from(u16::from_be_bytes(*b"mp")));
-    program.compute(Operation::ShiftLeft, R1, 16);
-    program.load(Size::Byte, R3, R6, payload + STAMP_KIND_AT);
-    program.compute(Operation::Or, R1, R3);
+    // R1 = the first half: magic, run, kind and sender of the template, flow, run.
+    program.load(Size::Word, R1, R6, payload);
+    program.swap_network32(R1);
+    program.compute(Operation::And, R1, STAMP_CHECK_MASK);
     program.compute(Operation::ShiftLeft, R1, 16);
     program.compute(Operation::Or, R1, R7);
-    program.compute(Operation::ShiftLeft, R1, 8);
-    program.load(Size::Byte, R3, R6, payload + STAMP_RUN_AT);
-    program.compute(Operation::Or, R1, R3);
-    program.compute(Operation::ShiftLeft, R1, 8);
-    program.set(R3, R8);
-    program.compute(Operation::ShiftRight, R3, 28);
-    program.compute(Operation::And, R3, 0xff);
+    program.compute(Operation::ShiftLeft, R1, 16);
+    program.load(Size::Half, R3, R6, payload + STAMP_RUN_AT);
+    program.swap_network16(R3);
     program.compute(Operation::Or, R1, R3);
     // R3 = the xor of all bytes, which goes to the check byte.
     program.set(R3, R1).compute(Operation::Xor, R3, R2);

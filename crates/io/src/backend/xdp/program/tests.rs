@@ -107,7 +107,7 @@ proptest! {
         v6: bool,
         flows in 1_u32..20,
         sender in 0_u8..128,
-        run: u8,
+        run in 0_u32..1 << 20,
         rest in proptest::collection::vec(any::<u8>(), 0..50),
         rounds: u32,
         ahead in -40_i64..=0,
@@ -119,16 +119,16 @@ proptest! {
             flow,
             run,
             sequence,
-            time_ns: CLOCK_TAI_NS.wrapping_add_signed(realtime_ahead_ns) & ((1 << 40) - 16),
+            time_ns: CLOCK_TAI_NS.wrapping_add_signed(realtime_ahead_ns) & ((1 << 40) - 256),
         };
         let mut payload = vec![0; STAMP_BYTES];
         stamp(StampKind::Data, 0, 0).write(&mut payload);
         payload.extend(&rest);
         let clock = Clock { realtime_ahead_ns };
         let mut bench = Bench::new(v6, flows, &payload, Some(clock));
-        // 36 bits of sequence numbers are more than would be run here.
+        // 32 bits of sequence numbers are more than would be run here.
         let mut counts = ProgramCounts::default();
-        counts.data.rounds = u64::from(rounds) << 4;
+        counts.data.rounds = u64::from(rounds);
         let mut bytes = [0; 32];
         Plain::write(&counts, &mut bytes);
         bench.world.insert(bench.counts.as_fd(), &[0; 4], &bytes);
