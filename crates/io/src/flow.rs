@@ -3,6 +3,7 @@
 mod numbers;
 
 use self::numbers::{Novelty, Numbers};
+use crate::stamp::{GROUP_BIT, RUN_MIN};
 use crate::{Stamp, StampKind};
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,14 @@ pub struct FlowKey {
     pub sender: u8,
     /// Flow of that thread.
     pub flow: u16,
+}
+
+impl FlowKey {
+    /// Whether all sockets of a multicast group may get a copy each. A stamp of an older version does
+    /// not show that.
+    pub fn may_be_copied(&self) -> bool {
+        self.run & GROUP_BIT != 0 || self.run < RUN_MIN
+    }
 }
 
 /// One receiving thread's view of one flow.

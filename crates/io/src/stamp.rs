@@ -7,9 +7,9 @@
 //!
 //! Integers are big-endian. The check byte makes all sixteen bytes xor to zero, so that foreign
 //! payloads are taken for stamps about once in a million. The run is a number drawn at random by
-//! each run of a sender, so that two of them are taken for one about once in a million, too. The
-//! send time is `CLOCK_REALTIME` modulo 2^40 ns (18 minutes); between two machines it is as true as
-//! their clocks are the same.
+//! each run of a sender, so that two of them are taken for one about once in 500 000. Its highest bit
+//! is set if the run is sent to a multicast group. The send time is `CLOCK_REALTIME` modulo 2^40 ns
+//! (18 minutes); between two machines it is as true as their clocks are the same.
 //!
 //! Senders of older versions write this, which is read as well:
 //!
@@ -27,6 +27,10 @@ const SENDER_MASK: u8 = 0x7f;
 const END_BIT: u8 = 0x80;
 /// The bits of a run's number: 20.
 pub(crate) const RUN_MASK: u32 = (1 << 20) - 1;
+/// The run is sent to a multicast group.
+pub(crate) const GROUP_BIT: u32 = 1 << 19;
+/// Lower numbers are those of older versions, which do not show whether they are sent to a group.
+pub(crate) const RUN_MIN: u32 = 1 << 8;
 /// The first twelve bits; the run's first four follow.
 const MAGIC: u16 = 0x6d8;
 const OLD_MAGIC: u16 = u16::from_be_bytes(*b"mp");

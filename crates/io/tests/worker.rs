@@ -216,6 +216,7 @@ fn tx_task(tx: ScriptedTx) -> TxTask {
         tx: Box::new(tx),
         cpu: None,
         stamp: None,
+        to_group: false,
         end_markers: false,
         rate_pps: None,
         count: None,

@@ -217,6 +217,7 @@ fn generator() {
                 tx: tx.unwrap_or_else(|error| panic!("{target}: {error}")),
                 cpu: None,
                 stamp,
+                to_group: false,
                 end_markers: false,
                 rate_pps,
                 count: Some(256),

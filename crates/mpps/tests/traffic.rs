@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             one_datagram_a_call_is_accounted_for,
             a_port_where_nobody_listens_is_accounted_for,
             replayed::what_comes_again_stands_for_nothing_that_was_lost,
+            replayed::unicast_beside_a_group_has_no_copies,
             multicast_to_several_sockets_is_accounted_for,
             datagrams_of_others_are_left_out,
             what_is_missing_is_found,

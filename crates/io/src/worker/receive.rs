@@ -51,6 +51,7 @@ pub enum Inspect {
 ///     tx,
 ///     cpu: None,
 ///     stamp: Some(0),
+///     to_group: false,
 ///     end_markers: false,
 ///     rate_pps: Some(10_000.0),
 ///     count: Some(100),

@@ -2,7 +2,7 @@
 
 use super::{Published, Stop, Worker, WorkerThread, scheduled, spawn_all};
 use crate::pace::Pacer;
-use crate::stamp::RUN_MASK;
+use crate::stamp::{GROUP_BIT, RUN_MASK, RUN_MIN};
 use crate::{Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -30,6 +30,8 @@ pub struct TxTask {
     pub cpu: Option<usize>,
     /// Write stamps as this sender (0 to 127); the payload must hold 16 bytes.
     pub stamp: Option<u8>,
+    /// The target is a multicast group, and the stamps show it.
+    pub to_group: bool,
     /// Follow the last datagram of each flow with end markers, if stamped.
     pub end_markers: bool,
     /// Datagrams per second; none is as fast as it can.
@@ -161,11 +163,12 @@ impl SendLoop {
                 Pacer::new(rate, train, batch, Instant::now())
             });
         let sequences = vec![0; task.tx.caps().flows];
+        let group = if task.to_group { GROUP_BIT } else { 0 };
         Self {
             task,
             live,
             pacer,
-            run: draw_run(),
+            run: draw_run() | group,
             sequences,
             offered: 0,
         }
@@ -306,9 +309,10 @@ impl SendLoop {
     }
 }
 
-/// The number of a run. The keys of a fresh hasher are the standard library's random numbers.
+/// The number of a run without its highest bit. The keys of a fresh hasher are the standard library's random numbers.
 fn draw_run() -> u32 {
-    RandomState::new().build_hasher().finish() as u32 & RUN_MASK
+    let random = RandomState::new().build_hasher().finish() as u32;
+    (random & RUN_MASK & !GROUP_BIT).max(RUN_MIN)
 }
 
 /// Waits until more is due: sleeps if it is worth it, spins otherwise.
@@ -329,6 +333,6 @@ mod tests {
     fn runs_do_not_collide() {
         let runs: BTreeSet<u32> = (0..1000).map(|_| draw_run()).collect();
         assert!(runs.len() > 990, "{}", runs.len());
-        assert!(runs.iter().all(|run| *run <= RUN_MASK));
+        assert!(runs.iter().all(|run| (RUN_MIN..GROUP_BIT).contains(run)));
     }
 }

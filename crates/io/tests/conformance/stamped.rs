@@ -105,6 +105,7 @@ fn run(
         tx,
         cpu: None,
         stamp: Some(5),
+        to_group: false,
         end_markers: true,
         rate_pps,
         count: Some(count),

@@ -197,6 +197,7 @@ impl<'a> SendWorkers<'a> {
             tx,
             cpu: plan.cpu(thread),
             stamp: plan.asked.stamp.then_some(thread as u8),
+            to_group: plan.target(thread).ip().is_multicast(),
             end_markers: true,
             rate_pps: plan.asked.rate.map(|rate| rate / plan.threads() as f64),
             count: plan.asked.count.map(|count| plan.part(count, thread)),

@@ -320,6 +320,7 @@ impl Hosts<'_> {
             tx,
             cpu: Some(cpu),
             stamp: purpose.stamped.then_some(thread as u8),
+            to_group: false,
             end_markers: false,
             rate_pps: purpose.rate_pps,
             count: None,

@@ -56,18 +56,22 @@ impl Captured {
 
     /// Forwards these datagrams in this order, and then the end markers.
     fn forward(&self, order: impl IntoIterator<Item = u64> + Send) -> Told {
+        self.forward_to(&[], [order])
+    }
+
+    /// Forwards these datagrams, each order from a port of its own, and then the end markers.
+    fn forward_to<O: IntoIterator<Item = u64>>(
+        &self,
+        options: &[&str],
+        orders: impl IntoIterator<Item = O> + Send,
+    ) -> Told {
         let mut command = mpps(&["recv", "127.0.0.1:0", "--json"]);
+        command.args(options);
         let mut receiving = self.namespace.within(|| Running::start(&mut command));
         let at = receiving.address();
-        let forward = || {
+        let send = |payloads: &mut dyn Iterator<Item = Vec<u8>>| {
             let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-            let data = order.into_iter().map(|sequence| {
-                let mut payload = vec![0; 32];
-                let first = self.first;
-                Stamp { sequence, ..first }.write(&mut payload);
-                payload
-            });
-            for (at_once, payload) in data.chain(self.ends.clone()).enumerate() {
+            for (at_once, payload) in payloads.enumerate() {
                 socket.send_to(&payload, &at).expect("it is sent");
                 // Less than the smallest buffer holds.
                 if at_once % 128 == 127 {
@@ -75,12 +79,23 @@ impl Captured {
                 }
             }
         };
+        let forward = || {
+            for order in orders {
+                send(&mut order.into_iter().map(|sequence| {
+                    let mut payload = vec![0; 32];
+                    let first = self.first;
+                    Stamp { sequence, ..first }.write(&mut payload);
+                    payload
+                }));
+            }
+            send(&mut self.ends.clone().into_iter());
+        };
         self.namespace.within(forward);
         join(&self.sent, &receiving.interrupt().fine())
     }
 }
 
-/// Waits until the socket of this address has nothing left to read.
+/// Waits until the sockets of this address have nothing left to read.
 fn until_read(address: &str) {
     let address: SocketAddr = address.parse().expect("an address");
     let port = format!(":{:04X}", address.port());
@@ -90,8 +105,7 @@ fn until_read(address: &str) {
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>());
         let mut ours = fields.filter(|fields| fields[1].ends_with(&port));
-        let queues = ours.next().expect("the receiver's socket")[4].to_owned();
-        if queues.ends_with(":00000000") {
+        if ours.all(|fields| fields[4].ends_with(":00000000")) {
             return;
         }
         thread::yield_now();
@@ -137,6 +151,23 @@ pub(crate) fn what_comes_again_stands_for_nothing_that_was_lost() {
         let flow = &told.recv.flows[0];
         assert_eq!((flow.lost, flow.undecided), (700, Some(0)), "{flow:?}");
     }
+}
+
+/// Unicast comes to one socket, also if all of them joined a group: there are no copies.
+pub(crate) fn unicast_beside_a_group_has_no_copies() {
+    let captured = Captured::new();
+    let group = ["--threads", "2", "--reuseport", "--join", "239.1.1.1%lo"];
+    let told = captured.forward_to(&group, Some(0..COUNT));
+    assert_eq!(decided(&told), (0, 0, 0), "{}", told.people);
+    assert_eq!(told.recv.flows[0].lost, 0);
+    // 700 are lost. As many come again from many ports, so to the other socket, too.
+    let lossy = (0..COUNT).filter(|sequence| !SOME.contains(sequence));
+    let lossy: Vec<u64> = lossy.collect();
+    let again = lossy[1_000..1_704].chunks(44).map(<[u64]>::to_vec);
+    let orders: Vec<Vec<u64>> = [lossy.clone()].into_iter().chain(again).collect();
+    let told = captured.forward_to(&group, orders);
+    assert_eq!(decided(&told), (700, 700, 704), "{}", told.people);
+    assert_eq!(told.recv.flows[0].lost, 700);
 }
 
 /// Delays are those of the clocks, or there are none.

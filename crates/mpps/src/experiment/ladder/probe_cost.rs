@@ -66,6 +66,7 @@ fn ns_per_drop(lab: &Lab, cpu: usize, packets: u64) -> Result<f64> {
         tx,
         cpu: Some(cpu),
         stamp: None,
+        to_group: false,
         end_markers: false,
         // Slow enough for a ring of 256 to take them all.
         rate_pps: Some(400_000.0),

@@ -172,9 +172,8 @@ fn sum(reports: &[RxReport], of: impl Fn(&RxReport) -> u64) -> u64 {
     reports.iter().map(of).sum()
 }
 
-/// The results of the stamps over all threads. A datagram may be expected several times.
+/// The results of the stamps over all threads. Datagrams to a group are expected several times.
 fn flows(reports: &[RxReport], plan: &RecvPlan) -> Vec<FlowTotal> {
-    let deliveries = plan.deliveries();
     let mut merged: BTreeMap<FlowKey, FlowReport> = BTreeMap::new();
     for (key, report) in reports.iter().flat_map(|report| report.flows.reports()) {
         merged
@@ -183,6 +182,11 @@ fn flows(reports: &[RxReport], plan: &RecvPlan) -> Vec<FlowTotal> {
             .or_insert_with(|| report.clone());
     }
     let total = |(key, flow): (FlowKey, FlowReport)| {
+        let deliveries = if key.may_be_copied() {
+            plan.deliveries()
+        } else {
+            1
+        };
         let decided = flow.decide(deliveries);
         let apart_us = flow.clocks_apart_ns as f64 / 1000.0;
         let is_timed = apart_us == 0.0 && !flow.delay_ns.is_empty();

@@ -233,7 +233,7 @@ impl Stamps {
     /// None for a sender that wrote no stamps.
     fn new(send: &SendTotal, recv: &RecvTotal) -> Option<Self> {
         send.threads.iter().find_map(|thread| thread.run)?;
-        let copies = recv.multicast_sockets.max(1);
+        let copies = copies_each(send, recv) + 1;
         let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         let mut stamps = Self::default();
         let mut read = recv.unstamped;
