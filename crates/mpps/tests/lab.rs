@@ -43,6 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             interrupted_it_keeps_what_it_has,
             a_result_that_cannot_be_written_is_named;
         waits(Need::probe(common::lab), Need::Program("python3", "python3")):
+            commands::a_killed_command_leaves_the_terminal_as_it_was,
             commands::a_stopped_command_hears_ctrl_c;
         waits(Need::Root, Need::Program("python3", "python3")):
             output::ctrl_c_leaves_no_bar_and_skips_no_rung;

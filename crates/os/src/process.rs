@@ -12,6 +12,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal, setsid,
 };
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use self::init::{Bound, InheritedDescriptors, SetUpStep};
@@ -31,7 +32,7 @@ pub struct ContainedChild {
     bound: Bound,
     /// The process that watches the command ends it when this closes. Only this program has it.
     lifeline: Option<PipeWriter>,
-    terminal: Option<OwnedFd>,
+    terminal: Option<(OwnedFd, Termios)>,
     notes: Vec<String>,
 }
 
@@ -81,7 +82,7 @@ fn spawn(mut command: Command, namespace: Option<&NetNamespace>) -> CallResult<C
         lifeline: lifeline_end.as_raw_fd(),
         lifeline_writer: lifeline.as_raw_fd(),
         notes: notes_end.as_raw_fd(),
-        terminal: terminal.as_ref().map(AsRawFd::as_raw_fd),
+        terminal: terminal.as_ref().map(|(terminal, _)| terminal.as_raw_fd()),
         bound,
     };
     // SAFETY: the hook runs in the child between fork and exec, and so makes system calls only:
@@ -109,7 +110,7 @@ fn spawn(mut command: Command, namespace: Option<&NetNamespace>) -> CallResult<C
             notes,
         }),
         Err(source) => {
-            reclaim(terminal);
+            reclaim(terminal, false);
             Err(failed(fatal.unwrap_or("execve"))(source))
         }
     }
@@ -223,7 +224,7 @@ impl ContainedChild {
             .child
             .wait()
             .on("wait", format!("process {}", self.id()));
-        reclaim(self.terminal.take());
+        reclaim(self.terminal.take(), status.as_ref().is_ok_and(is_killed));
         status
     }
 
@@ -237,8 +238,8 @@ impl ContainedChild {
             .child
             .try_wait()
             .on("wait", format!("process {}", self.id()))?;
-        if status.is_some() {
-            reclaim(self.terminal.take());
+        if let Some(status) = &status {
+            reclaim(self.terminal.take(), is_killed(status));
         }
         Ok(status)
     }
@@ -286,23 +287,33 @@ impl Drop for ContainedChild {
     }
 }
 
-/// The terminal of this program, if its keyboard is this program's.
-fn foreground_terminal() -> Option<OwnedFd> {
+/// The terminal of this program and its mode, if its keyboard is this program's.
+fn foreground_terminal() -> Option<(OwnedFd, Termios)> {
     let terminal = std::fs::File::options()
         .read(true)
         .write(true)
         .open("/dev/tty")
         .ok()?;
-    let owner = rustix::termios::tcgetpgrp(&terminal).ok()?;
-    (owner == rustix::process::getpgrp()).then(|| terminal.into())
+    let owner = tcgetpgrp(&terminal).ok()?;
+    let mode = tcgetattr(&terminal).ok()?;
+    (owner == rustix::process::getpgrp()).then(|| (terminal.into(), mode))
 }
 
-/// Takes the terminal's keyboard back from the command's process group, which is gone.
-fn reclaim(terminal: Option<OwnedFd>) {
-    if let Some(terminal) = terminal {
+/// Whether a signal ended the command, or what it ran last.
+fn is_killed(status: &ExitStatus) -> bool {
+    status.code().is_none_or(|code| code > 128)
+}
+
+/// Takes the terminal's keyboard back from the command's process group, which is gone. A command that was
+/// killed has left the terminal in a mode of its own.
+fn reclaim(terminal: Option<(OwnedFd, Termios)>, is_killed: bool) {
+    if let Some((terminal, mode)) = terminal {
         let group = rustix::process::getpgrp().as_raw_nonzero().get();
         // A refusal means that the terminal is gone too.
         let _ = init::give_terminal(terminal.as_raw_fd(), group);
+        if is_killed {
+            let _ = tcsetattr(&terminal, OptionalActions::Now, &mode);
+        }
     }
 }
 

@@ -74,6 +74,31 @@ pub(super) fn a_stopped_command_hears_ctrl_c() {
     assert_eq!(run(&mut python).code(), 7);
 }
 
+/// A shell that edits its line has the terminal in a mode of its own, and leaves it so if it is killed. A
+/// command that ends by itself may have set the mode for the user.
+pub(super) fn a_killed_command_leaves_the_terminal_as_it_was() {
+    let terminal = "import os, pty, sys, termios\n\
+        pid, fd = pty.fork()\n\
+        if pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n\
+        while b'ready' not in os.read(fd, 99): pass\n\
+        if sys.argv[-1] == 'TERM': os.kill(pid, 15)\n\
+        os.waitpid(pid, 0)\n\
+        sys.exit(bool(termios.tcgetattr(fd)[3] & termios.ECHO))";
+    for (end, rest, echoes) in [
+        ("TERM", "trap '' TERM; echo ready; sleep 1000", 1),
+        ("itself", "echo ready; kill -9 $$", 1),
+        ("fine", "echo ready; exit 3", 0),
+    ] {
+        let script = format!("stty -echo; {rest}");
+        let mut python = Command::new("python3");
+        let program = env!("CARGO_BIN_EXE_mpps");
+        python.args([
+            "-c", terminal, program, "lab", "--", "sh", "-c", &script, end,
+        ]);
+        assert_eq!(run(&mut python).code(), echoes, "{end}");
+    }
+}
+
 /// It gets one signal, and its own status counts. A command that ignores the signal is killed.
 pub(super) fn a_command_ends_as_it_likes() {
     let listens = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
