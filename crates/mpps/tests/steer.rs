@@ -9,6 +9,7 @@ use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{self, Command};
+use std::time::Instant;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
@@ -17,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             tags_are_looked_behind_and_the_rest_is_told,
             microsofts_vectors,
             a_million_flows_are_even,
+            many_queues_take_no_time_for_each_pair,
             flows_of_a_list_and_of_a_capture,
             both_directions_go_to_one_queue,
             what_is_uneven_is_mended,
@@ -68,6 +70,15 @@ fn microsofts_vectors() {
     let key = "00".repeat(40);
     let by_zeros = found(&["--queues", "4", "--key", &key, "--flow", flows[0].0]);
     assert_eq!(numbers(&by_zeros, "flows", "hash"), [0]);
+}
+
+/// Their square took minutes.
+fn many_queues_take_no_time_for_each_pair() {
+    let began = Instant::now();
+    let many = ["--queues", "65536", "--entries", "65536", "--flows", "4"];
+    let queues = numbers(&found(&many), "queues", "entries");
+    assert_eq!(queues, [1; 65_536]);
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
 fn a_million_flows_are_even() {

@@ -127,6 +127,15 @@ impl SteeringCard {
         ShellWord::new(self.interface.as_ref().map_or("IF", |found| &found.name))
     }
 
+    /// The entries of each queue in the table.
+    pub(super) fn entries(&self) -> Vec<usize> {
+        let mut entries = vec![0; self.queues() as usize];
+        for queue in &self.table {
+            entries[*queue as usize] += 1;
+        }
+        entries
+    }
+
     /// How many queues the table names, with those before the last that it leaves out.
     pub(super) fn queues(&self) -> u32 {
         self.table.iter().max().map_or(1, |queue| queue + 1)

@@ -104,8 +104,10 @@ impl SteerObject {
     pub(super) fn predict(card: SteeringCard, flows: &Flows, is_verified: bool) -> Result<Self> {
         let entries = card.table.len();
         let mut by_entry = vec![0; entries];
-        let mut loads: Vec<PredictedLoad> =
-            (0..card.queues()).map(|queue| card.idle(queue)).collect();
+        let idle = (0..).zip(card.entries());
+        let mut loads: Vec<PredictedLoad> = idle
+            .map(|(queue, entries)| card.idle(queue, entries))
+            .collect();
         let each = flows.all.iter().map(|(flow, packets)| {
             let hash = card.hashing.hash(flow);
             let entry = rss::entry_of(hash, entries);
@@ -294,12 +296,12 @@ impl SteerObject {
 }
 
 impl SteeringCard {
-    fn idle(&self, queue: u32) -> PredictedLoad {
+    fn idle(&self, queue: u32, entries: usize) -> PredictedLoad {
         let interface = self.interface.as_ref();
         let server = interface.and_then(|found| found.interrupt_of(queue as usize));
         PredictedLoad {
             queue,
-            entries: self.table.iter().filter(|entry| **entry == queue).count(),
+            entries,
             flows: 0,
             packets: 0,
             interrupt: server.map(|server| server.number),

@@ -83,16 +83,14 @@ fn with(card: &SteeringCard, flows: &Flows, change: impl FnOnce(&mut SteeringCar
     let mut other = card.clone();
     change(&mut other);
     let mut loads = vec![0; card.queues() as usize];
+    let entries = card.entries();
     for (flow, packets) in flows.all.iter().take(TRIED_FLOWS) {
         let entry = other.hashing.entry(flow, other.table.len());
         loads[other.table[entry] as usize] += packets;
     }
-    let is_used = |queue: &usize| card.table.contains(&(*queue as u32));
-    let used: Vec<u64> = (0..loads.len())
-        .filter(is_used)
-        .map(|queue| loads[queue])
-        .collect();
-    rss::imbalance(&used)
+    let used = loads.into_iter().zip(entries);
+    let used = used.filter_map(|(load, entries)| (entries > 0).then_some(load));
+    rss::imbalance(&used.collect::<Vec<u64>>())
 }
 
 /// A key that the same seed makes again (splitmix64).
@@ -118,9 +116,7 @@ pub(super) fn ports(card: &SteeringCard, flows: &Flows) -> Vec<QueuePort> {
         return Vec::new();
     }
     let mut found: Vec<Option<u16>> = vec![None; card.queues() as usize];
-    let mut wanted = (0..card.queues())
-        .filter(|queue| card.table.contains(queue))
-        .count();
+    let mut wanted = card.entries().iter().filter(|count| **count > 0).count();
     for port in first.source.port().max(1)..=u16::MAX {
         let mut flow = *first;
         flow.source.set_port(port);
