@@ -74,7 +74,8 @@ const ID: [usize; 2] = [4, 64];
 /// The process of the container that began first.
 ///
 /// # Errors
-/// There is none, or several containers are meant, or a container and a process outside of it.
+/// There is none, or several containers are meant, or a container and a process outside of it, or the
+/// processes of a container are in different network namespaces.
 pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
     let is_there = |pid: &u32| root.join(format!("proc/{pid}/ns")).exists();
     let process: Option<u32> = name.parse().ok().filter(is_there);
@@ -90,13 +91,13 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
         true => vec![name.to_ascii_lowercase()],
         false => named,
     };
-    let (mut found, mut own) = (BTreeMap::new(), None);
+    let (mut found, mut own) = (BTreeMap::<String, Vec<u32>>::new(), None);
     for (pid, id) in containers(root) {
         if process == Some(pid) {
             own = Some(id.clone());
         }
         if wanted.iter().any(|wanted| id.starts_with(&**wanted)) {
-            found.entry(id).or_insert(pid);
+            found.entry(id).or_default().push(pid);
         }
     }
     if let Some(pid) = process {
@@ -109,9 +110,15 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
         );
         return Ok(pid);
     }
-    // A pod has several containers, and one namespace.
     let namespace = |pid: &u32| root.join(format!("proc/{pid}/ns/net")).read_link().ok();
-    let namespaces: BTreeSet<_> = found.values().map(namespace).collect();
+    for (id, pids) in &found {
+        let same = in_one_namespace(id, pids, namespace);
+        same.with_context(|| format!("--container {}", Foreign(name)))?;
+    }
+    // A pod has several containers, and one namespace.
+    let firsts = found.values().map(|pids| &pids[0]);
+    let namespaces: BTreeSet<_> = firsts.clone().map(namespace).collect();
+    let first = firsts.min().copied();
     let is_short = wanted.iter().any(|wanted| wanted.len() < ID[1]);
     let is_ambiguous = found.len() > 1 && (is_short || namespaces.len() > 1);
     ensure!(
@@ -120,7 +127,6 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
         Foreign(name),
         found.into_keys().collect::<Vec<_>>().join(", ")
     );
-    let first = found.into_values().min();
     if wanted.is_empty() {
         bail!(
             "--container {}: no file of docker, podman, CRI-O or containerd has that name (as root all can be \
@@ -135,6 +141,24 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
             Foreign(name)
         )
     })
+}
+
+/// Fails if processes of a container are in different network namespaces, as far as these can be seen.
+fn in_one_namespace(
+    id: &str,
+    pids: &[u32],
+    namespace: impl Fn(&u32) -> Option<PathBuf>,
+) -> Result<()> {
+    let seen = pids.iter().filter_map(|pid| Some((pid, namespace(pid)?)));
+    let seen: Vec<_> = seen.collect();
+    let differs = seen.windows(2).find(|pair| pair[0].1 != pair[1].1);
+    let Some([(one, _), (other, _)]) = differs else {
+        return Ok(());
+    };
+    bail!(
+        "processes {one} and {other} of container {id} are in different network namespaces; name the process: \
+         --container PID"
+    )
 }
 
 /// The data directories that docker was given, by its configuration or on its command line (dockerd(8)).
@@ -169,19 +193,43 @@ fn containers(root: &Path) -> Vec<(u32, String)> {
     pids.sort_unstable();
     let ids = pids.into_iter().flat_map(|pid| {
         let text = fs::read_to_string(root.join(format!("proc/{pid}/cgroup")));
-        let ids = ids_in(&text.unwrap_or_default());
-        ids.into_iter().map(move |id| (pid, id))
+        let id = id_in(root, &text.unwrap_or_default());
+        id.into_iter().map(move |id| (pid, id))
     });
     ids.collect()
 }
 
-/// The IDs in a text of `/proc/PID/cgroup`: `docker-ID.scope`, `libpod-ID.scope`, `cri-containerd-ID.scope`,
+/// The ID in a text of `/proc/PID/cgroup`: `docker-ID.scope`, `libpod-ID.scope`, `cri-containerd-ID.scope`,
 /// `crio-ID.scope`, `/docker/ID`, `/kubepods/burstable/podUID/ID`. Of several the last is the innermost.
-fn ids_in(text: &str) -> Option<String> {
-    let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+fn id_in(root: &Path, text: &str) -> Option<String> {
     let is_id =
         |word: &&str| word.len() == ID[1] && word.chars().all(|digit| digit.is_ascii_hexdigit());
-    words.rfind(is_id).map(str::to_ascii_lowercase)
+    text.lines().rev().find_map(|line| {
+        let (controllers, mut path) = line.split_once(':')?.1.split_once(':')?;
+        loop {
+            let (above, name) = path.rsplit_once('/')?;
+            let mut words = name.split(|letter: char| !letter.is_ascii_alphanumeric());
+            if let Some(id) = words.rfind(is_id) {
+                let is_ours = is_cgroup_believed(root, controllers, above);
+                return is_ours.then(|| id.to_ascii_lowercase());
+            }
+            path = above;
+        }
+    })
+}
+
+/// Whether only root or this user makes cgroups in this one, as far as its owner can be seen. Users have
+/// cgroups of their own, and name those below as they like.
+fn is_cgroup_believed(root: &Path, controllers: &str, path: &str) -> bool {
+    let mounts = match controllers.trim_start_matches("name=") {
+        "" => ["", "unified/"].map(str::to_owned).to_vec(),
+        controllers => vec![format!("{controllers}/")],
+    };
+    let mut owners = mounts.iter().filter_map(|mount| {
+        let path = format!("sys/fs/cgroup/{mount}{}", path.trim_start_matches('/'));
+        fs::metadata(root.join(path)).ok()
+    });
+    owners.all(|owner| is_believed(owner.uid()))
 }
 
 impl RuntimeFiles {
@@ -242,7 +290,7 @@ fn names(path: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::chown;
+    use std::os::unix::fs::{chown, symlink};
 
     const WEB: &str = "a1";
     const DNS: &str = "a2";
@@ -365,6 +413,37 @@ mod tests {
     }
 
     #[test]
+    fn a_cgroup_that_a_user_named_stands_for_no_container() {
+        let root = machine();
+        let planted = format!("user.slice/docker-{}.scope", id(WEB));
+        let process = |pid: u32, group: &str, namespace: &str| {
+            let proc = root.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(proc.join("ns")).expect("a directory");
+            fs::write(proc.join("cgroup"), format!("0::/{group}\n")).expect("a file");
+            let _ = fs::remove_file(proc.join("ns/net"));
+            symlink(namespace, proc.join("ns/net")).expect("a link");
+        };
+        let real = format!("system.slice/docker-{}.scope", id(WEB));
+        for (pid, group) in [(50, &real), (51, &real), (40, &planted)] {
+            process(pid, group, "net:[1]");
+        }
+        let found = || process_of(root.path(), "web").map_err(|error| format!("{error:#}"));
+        assert_eq!(found(), Ok(40), "one namespace");
+        process(40, &planted, "net:[2]");
+        let error = found().expect_err("two namespaces");
+        assert!(
+            error.contains("processes 40 and 50 of container a1"),
+            "{error}"
+        );
+        assert_eq!(process_of(root.path(), "40").ok(), Some(40));
+        let owned = root.path().join("sys/fs/cgroup/user.slice");
+        fs::create_dir_all(&owned).expect("a directory");
+        if chown(&owned, Some(65_533), None).is_ok() {
+            assert_eq!(found(), Ok(50), "it is another user's");
+        }
+    }
+
+    #[test]
     fn what_is_no_container_is_told() {
         let root = machine();
         for (name, words) in [
@@ -383,7 +462,8 @@ mod tests {
             assert!(error.contains(words), "{name}: {error}");
         }
         let text = format!("0::/docker/{}\n1:cpu:/docker/{}", id("1"), id("2"));
-        assert_eq!(ids_in(&text), Some(id("2")));
-        assert_eq!(ids_in("0::/user.slice/user-1000.slice"), None);
+        assert_eq!(id_in(root.path(), &text), Some(id("2")));
+        let none = "0::/user.slice/user-1000.slice";
+        assert_eq!(id_in(root.path(), none), None);
     }
 }
