@@ -34,7 +34,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             overload_is_accounted_for,
             between::what_the_senders_queue_drops_has_a_row,
             between::what_is_lost_between_two_hosts_has_a_row,
-            between::a_silent_host_keeps_no_sender_from_ending;
+            between::a_silent_host_keeps_no_sender_from_ending,
+            between::ctrl_c_waits_for_no_silent_host;
         waits:
             replayed::clocks_that_differ_are_told_and_give_no_delay,
             the_mode_tells_how_it_waits,

@@ -61,7 +61,7 @@ impl SendPlan {
         let introduced = running.introduce();
         let watched = introduced.and_then(|()| running.watch(&interrupt));
         running.stop.stop();
-        let (mut total, error) = running.finish(&before);
+        let (mut total, error) = running.finish(&before, &interrupt);
         total.pps_median = watched?.pps_median(total.sent, total.active_seconds);
         let quota = Quota::worst_between(&quotas, &Quota::own());
         let blocks = document::sent(&total, self.asked.rate, quota.as_ref());
@@ -124,8 +124,9 @@ impl SendPlan {
     }
 
     /// The next hosts on the way to the targets that do not answer. Waits while the kernel still asks,
-    /// which it does three times, a second apart (`mcast_solicit` and `retrans_time_ms`, arp(7)).
-    fn unanswered(&self) -> Vec<String> {
+    /// which it does three times, a second apart (`mcast_solicit` and `retrans_time_ms`, arp(7)). After a
+    /// signal, those that have not answered so far.
+    fn unanswered(&self, interrupt: &EndSignal) -> Vec<String> {
         let named = self.common().ring.interface.as_deref();
         let named = named.and_then(|name| link::index(name).ok());
         let next = self.configs.iter().filter_map(|config| {
@@ -139,7 +140,7 @@ impl SendPlan {
             let mut silent = neighbour::unanswered().unwrap_or_default();
             silent.retain(|(host, _)| next.contains(host));
             let is_asked = silent.iter().any(|(_, is_asked)| *is_asked);
-            if !is_asked || Instant::now() >= deadline {
+            if !is_asked || interrupt.came() || Instant::now() >= deadline {
                 let hosts = silent.into_iter().map(|((_, host), _)| host.to_string());
                 return hosts.collect();
             }
@@ -293,7 +294,7 @@ impl<'a> SendWorkers<'a> {
     }
 
     /// Waits for the workers and adds up what they did.
-    fn finish(self, before: &Snapshot) -> (SendTotal, Option<io::Error>) {
+    fn finish(self, before: &Snapshot, interrupt: &EndSignal) -> (SendTotal, Option<io::Error>) {
         let config = self.plan.common();
         let caps = self.caps().clone();
         let ended = self.workers.into_iter().map(TxWorker::join_open);
@@ -341,7 +342,7 @@ impl<'a> SendWorkers<'a> {
             departure: account::departure(&caps),
             interface: self.plan.interface(),
             unanswered: match caps.layer {
-                Layer::Payload => self.plan.unanswered(),
+                Layer::Payload => self.plan.unanswered(interrupt),
                 Layer::Frame => Vec::new(),
             },
             mode: caps.mode.summary,

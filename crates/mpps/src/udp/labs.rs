@@ -2,8 +2,8 @@
 
 use super::roles::CpuLayout;
 use super::run::Hosts;
-use crate::signal::EndSignal;
-use anyhow::{Context, Result};
+use crate::signal::{EndSignal, Interrupted};
+use anyhow::{Context, Result, ensure};
 use mpps_lab::{Delivery, Lab, LabConfig};
 
 /// The lab of a layout.
@@ -59,12 +59,14 @@ impl Labs {
     }
 
     /// Makes the lab of a layout, unless it exists. The answer knows whether each queue has a CPU.
+    /// [`Interrupted`] after Ctrl-C: labs are made before the first run.
     pub(crate) fn add(&mut self, mut layout: CpuLayout) -> Result<CpuLayout> {
         if self.of(&layout).is_err() {
             let (delivery, queues) = key(&layout);
             let lab = Lab::new(&config(&layout))?;
             self.labs.push((delivery, queues, lab));
         }
+        ensure!(!self.interrupt.came(), Interrupted);
         let lab = self.of(&layout)?;
         layout.is_placed = match layout.delivery {
             Delivery::SoftInterrupt => lab.in_soft_interrupts(),

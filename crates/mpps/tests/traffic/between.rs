@@ -1,7 +1,7 @@
 //! Losses before and behind the sender's interface, where no socket sees them.
 
 use super::{Told, join};
-use crate::common::{self, Entered, Running, mpps};
+use crate::common::{self, Entered, Running, mpps, run};
 use mpps_lab::Lab;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link, neighbour, qdisc};
@@ -98,6 +98,31 @@ pub(crate) fn a_silent_host_keeps_no_sender_from_ending() {
     assert!(asks(), "it asks for the address");
     let ended = sending.interrupt();
     assert_eq!(ended.code(), 130, "{ended:#?}");
+}
+
+/// At its end, a sender waits until the kernel has its answer, and after Ctrl-C it does not.
+pub(crate) fn ctrl_c_waits_for_no_silent_host() {
+    let road = Road::new();
+    let asks = |last: u8| {
+        let all = road.sender.within(neighbour::unanswered).expect("a list");
+        let silent = IpAddr::from([10, 9, 0, last]);
+        all.iter()
+            .any(|((_, address), is_asked)| *address == silent && *is_asked)
+    };
+    let send = ["send", "10.9.0.78:4321", "--rate", "10"];
+    let sending = road.sender.within(|| Running::start(&mut mpps(&send)));
+    while !asks(78) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(sending.interrupt().code(), 1);
+    assert!(asks(78), "the kernel asks for 3 s");
+    let send = ["send", "10.9.0.79:4321", "--count", "1"];
+    let ended = road.sender.within(|| run(&mut mpps(&send)));
+    let said = format!("{ended:?}");
+    assert!(
+        said.contains("10.9.0.79 does not answer") && !asks(79),
+        "{said}"
+    );
 }
 
 /// A sender, a router in the middle and a receiver, which never have to ask for each other.

@@ -3,6 +3,7 @@
 use super::result::{BenchRow, CpuCost};
 use crate::measure::rounds::Case;
 use crate::measure::samples::median;
+use crate::signal::Interrupted;
 use crate::udp::labs::Labs;
 use crate::udp::limit;
 use crate::udp::path::{PATHS, Path};
@@ -11,7 +12,7 @@ use crate::udp::run::UdpRun;
 use crate::udp::runs::Runs;
 use crate::udp::sender::{GeneratorChoice, LONG_TRAIN, LabSender, SenderChoice};
 use crate::udp::trial::{TrialRuns, UdpTrial};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use mpps_host::{Relation, Topology};
 use mpps_lab::Delivery;
 use mpps_report::Quantity;
@@ -82,6 +83,7 @@ pub(super) fn cases(
         let misplaced = misplaced(labs, &layout)
             .map(|why| format!("queue and application cannot share a CPU here: {why}"));
         for path in paths.iter().filter(|path| path.shares_cpu || !is_shared) {
+            ensure!(!labs.interrupt.came(), Interrupted);
             let trial = UdpTrial {
                 layout: layout.clone(),
                 path: *path,
