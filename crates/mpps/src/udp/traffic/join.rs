@@ -3,6 +3,7 @@
 use super::{FlowTotal, RecvTotal, SendTotal};
 use crate::udp::account::{ReceiverCounts, SenderCounts, account};
 use mpps_host::ledger::account::SEQUENCE_NUMBERS;
+use mpps_host::ledger::loss::{LOSSES, SEND_BUFFER};
 use mpps_host::{Arrival, Delta, Ledger, PacketRoute, RingDrop, Station};
 use mpps_io::{RxDrop, RxReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +29,14 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         gro: recv.socket_drops_are_trains,
         arrival: arrival(recv),
     };
-    let mut receiver = recv.host.clone();
+    let (mut sender, mut receiver) = (send.host.clone(), recv.host.clone());
+    for host in sender.iter_mut().chain(&mut receiver) {
+        take_other_family(host, send);
+    }
     let strange = receiver
         .as_mut()
         .map_or_else(Vec::new, |host| take_strange(host, send, recv, came > 0));
-    let hosts = (send.host.as_ref(), receiver.as_ref());
+    let hosts = (sender.as_ref(), receiver.as_ref());
     let mut account = account(sent(send), received, route, hosts);
     account.one_machine = send.boot_id.is_some() && send.boot_id == recv.boot_id;
     let copies_each = copies_each(send, recv);
@@ -89,6 +93,40 @@ fn is_unicast(send: &SendTotal) -> bool {
     })
 }
 
+/// Takes this counter out of those of a host.
+fn take(host: &mut Delta, name: &str) -> u64 {
+    let count = host.snmp.remove(name).unwrap_or(0);
+    // IP did not fail to hand these on.
+    let layer = name.split('.').next().unwrap_or_default();
+    if let Some(all) = host.snmp.get_mut(&format!("{layer}.InReceives")) {
+        *all = all.saturating_sub(count);
+    }
+    u64::try_from(count).unwrap_or(0)
+}
+
+/// Takes out what a host counted of IPv6 if the run is of IPv4, and the reverse.
+fn take_other_family(host: &mut Delta, send: &SendTotal) {
+    let targets = send.threads.iter().map(|thread| thread.target.parse());
+    let families = targets
+        .flatten()
+        .map(|to: SocketAddr| to.ip().to_canonical().is_ipv6());
+    let families: BTreeSet<bool> = families.collect();
+    let kinds = LOSSES.iter().chain(&[&SEND_BUFFER]);
+    let beside =
+        ["OutDatagrams", "InErrors"].map(|name| [format!("Udp.{name}"), format!("Udp6.{name}")]);
+    let names = kinds.flat_map(|kind| kind.counters).copied();
+    let names = names.chain(beside.iter().flatten().map(String::as_str));
+    for name in names {
+        let is_v6 = name
+            .split('.')
+            .next()
+            .is_some_and(|layer| layer.ends_with('6'));
+        if families.len() == 1 && !families.contains(&is_v6) {
+            take(host, name);
+        }
+    }
+}
+
 /// Takes out of a host's counters what cannot be of this run. Datagrams of it `came`, or none did. Returns notes.
 fn take_strange(host: &mut Delta, send: &SendTotal, recv: &RecvTotal, came: bool) -> Vec<String> {
     let targets = send.threads.iter().map(|thread| thread.target.parse());
@@ -130,16 +168,7 @@ fn take_strange(host: &mut Delta, send: &SendTotal, recv: &RecvTotal, came: bool
         .into_iter()
         .filter_map(|(is_strange, names, what, why)| {
             let names = names.iter().filter(|_| is_strange);
-            let counts = names.map(|name| {
-                let count = host.snmp.remove(*name).unwrap_or(0);
-                // IP did not fail to hand these on.
-                let layer = name.split('.').next().unwrap_or_default();
-                if let Some(all) = host.snmp.get_mut(&format!("{layer}.InReceives")) {
-                    *all = all.saturating_sub(count);
-                }
-                count
-            });
-            let count: u64 = counts.map(|count| u64::try_from(count).unwrap_or(0)).sum();
+            let count: u64 = names.map(|name| take(host, name)).sum();
             let note = || format!("{count} {what} are other programs' and left out: {why}");
             (count > 0).then(note)
         });

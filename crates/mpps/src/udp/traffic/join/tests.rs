@@ -107,6 +107,57 @@ fn other_hosts_packets_fill_no_hole() {
 }
 
 #[test]
+fn packets_of_the_other_family_fill_no_hole() {
+    let (mut send, mut recv) = run();
+    recv.received -= 40;
+    (recv.flows[0].received, recv.flows[0].lost) = (recv.flows[0].received - 40, 40);
+    let whole = (send.offered + send.end_markers) as i64;
+    for (target, family) in [
+        ("10.0.0.2:1", ""),
+        ("[::ffff:10.0.0.2]:1", ""),
+        ("[fd00::2]:1", "6"),
+    ] {
+        send.threads[0].target = target.to_owned();
+        for counter in [
+            "Ip.InHdrErrors",
+            "Udp.InCsumErrors",
+            "Ip6.InHdrErrors",
+            "Udp6.InCsumErrors",
+        ] {
+            let counters = [
+                (counter, 40),
+                ("Ip.InReceives", whole),
+                ("Ip.InDelivers", whole),
+            ];
+            recv.host = Some(Delta {
+                snmp: counters
+                    .map(|(name, count)| (name.to_owned(), count))
+                    .into(),
+                ..Delta::default()
+            });
+            let ledger = join(&send, &recv);
+            let is_ours = counter.contains('6') == (family == "6");
+            let left = if is_ours { 0 } else { 40 };
+            assert_eq!(range(&ledger), [left; 2], "{target} {counter}: {ledger}");
+            assert!(!notes(&ledger).contains("undecided"), "{ledger:?}");
+        }
+        // The sender's: another program's datagrams, and as many of the run that no counter has.
+        let counters = [("Udp.OutDatagrams", whole), ("Udp6.SndbufErrors", 40)];
+        let counters =
+            counters.map(|(name, count)| (name.replace("Udp.", &format!("Udp{family}.")), count));
+        send.host = Some(Delta {
+            snmp: counters.into(),
+            ..Delta::default()
+        });
+        recv.host = None;
+        let ledger = join(&send, &recv);
+        let left = if family == "6" { [0, 40] } else { [40, 40] };
+        assert_eq!(range(&ledger), left, "{target}: {ledger}");
+        send.host = None;
+    }
+}
+
+#[test]
 fn a_hole_is_shown_with_the_counters_that_know_of_it() {
     let (send, mut recv) = run();
     let link = |rx_packets| LinkDelta {
