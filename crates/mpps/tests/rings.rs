@@ -10,7 +10,7 @@ mod suspending;
 
 use crate::common::{self, Ended, Running, mpps, run};
 use mpps::udp::traffic::{self, RecvTotal, SendTotal};
-use mpps_host::Ledger;
+use mpps_host::{Departure, Ledger};
 use mpps_lab::{Lab, LabConfig, LabHost};
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_trial::{Need, Trial, trials};
@@ -173,6 +173,10 @@ fn paced(sender: &str, backend: &[&str], family: u8, wait: &str) {
         (sender, backend[0])
     );
     assert!(!told.send.mode.is_empty() && !told.recv.mode.is_empty());
+    // Frames pass the sender's UDP uncounted.
+    let is_socket = ["sendmmsg", "io_uring"].contains(&sender);
+    let departure = told.send.departure;
+    assert_eq!(departure == Departure::Socket, is_socket, "{departure:?}");
     told.balances();
     told.stamps_agree();
     // Each drop of a ring or a socket is reported once, by reason.

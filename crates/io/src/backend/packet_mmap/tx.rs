@@ -67,7 +67,7 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     };
     let caps = TxCaps {
         backend: BACKEND.name,
-        layer: Layer::Payload,
+        layer: Layer::Frame,
         batch,
         train: 1,
         flows: config.flows,
