@@ -95,7 +95,8 @@ pub struct Loss {
     pub scope: Scope,
     /// True if the figure is the difference of two counters and not a counter of its own.
     pub by_difference: bool,
-    /// False if the counter counts trains or fragments and no exact conversion was at hand.
+    /// False if the counter counts trains or fragments and no exact conversion was at hand, or may count
+    /// packets of others.
     pub exact: bool,
 }
 

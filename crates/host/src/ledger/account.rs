@@ -151,6 +151,9 @@ pub struct Account<'a> {
     pub reasons: Option<Vec<ReasonCount>>,
     /// Datagrams that never came by their sequence numbers, if they were stamped.
     pub sequence_lost: Option<u64>,
+    /// The receiving sockets or rings got datagrams that are not known to be of this run, each once:
+    /// they may have dropped such ones, too.
+    pub has_strangers: bool,
 }
 
 /// Losses of the receiving IP layer that its own counters count, once for each packet
@@ -209,6 +212,7 @@ impl<'a> Account<'a> {
             ring_drops: Vec::new(),
             reasons: None,
             sequence_lost: None,
+            has_strangers: false,
         }
     }
 }

@@ -84,6 +84,8 @@ pub(crate) struct ReceiverCounts {
     /// True if trains may have come.
     pub(crate) gro: bool,
     pub(crate) arrival: Arrival,
+    /// True if others' datagrams or duplicates came, too.
+    pub(crate) has_strangers: bool,
 }
 
 impl ReceiverCounts {
@@ -98,6 +100,7 @@ impl ReceiverCounts {
             drops: drops(threads, is_shared),
             gro: caps.gro,
             arrival: arrival(caps),
+            has_strangers: false,
         }
     }
 
@@ -194,6 +197,7 @@ pub(crate) fn account<'a>(
         },
         reasons: None,
         sequence_lost: None,
+        has_strangers: received.has_strangers,
     }
 }
 

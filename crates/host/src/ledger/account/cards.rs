@@ -4,9 +4,9 @@
 use super::{Account, Departure, PacketRoute, link, snmp, total, unsigned};
 use crate::counters::delta::LinkDelta;
 use crate::ledger::loss::{BETWEEN_NICS, SENDER_QDISC};
-use crate::{Delta, Ledger, Loss, Station};
+use crate::{Delta, Ledger, Loss, Station, Undecided};
 
-impl<'a> Account<'a> {
+impl Account<'_> {
     /// Enters the drops of the sender's queueing discipline. It reports some drops to the socket,
     /// which counts them too (`SndbufErrors`). fq_codel is an exception: it drops older packets of
     /// the flow instead of the new one. It reports nothing (`fq_codel_enqueue` in
@@ -35,17 +35,13 @@ impl<'a> Account<'a> {
         });
     }
 
-    /// Enters the packets that left one card and did not reach the other, if both cards count. This
-    /// is not a remainder. The run's own figures only decide whether the counters can be trusted.
-    pub(super) fn enter_gap(&self, ledger: &mut Ledger) {
+    /// Packets that the sender's card sent, packets that the receiver's got or missed, and which.
+    fn crossed(&self) -> Option<(u64, u64, &'static str)> {
         let PacketRoute::Cards { sender, receiver } = self.route else {
-            return;
+            return None;
         };
-        let link = |delta: Option<&'a Delta>, name| delta.and_then(|delta| delta.links.get(name));
-        let (Some(out), Some(into)) = (link(self.sender, sender), link(self.receiver, receiver))
-        else {
-            return;
-        };
+        let out = self.sender?.links.get(sender)?;
+        let into = self.receiver?.links.get(receiver)?;
         // Neighbour discovery and the like need not reach the other card.
         let (sent, received, only) = match (to_one_host(out, "tx"), to_one_host(into, "rx")) {
             (Some(sent), Some(received)) => (sent, received, " to one host"),
@@ -54,9 +50,24 @@ impl<'a> Account<'a> {
                 (unsigned(sent), unsigned(received), "")
             }
         };
-        let no_room = into.no_room().into_iter().map(|(_, count)| count);
-        let missed = no_room.chain([into.counters.rx_crc_errors]).map(unsigned);
-        let arrived = total(missed.chain([received]));
+        Some((sent, total([received, missed(into)]), only))
+    }
+
+    /// Returns true if both cards count the same: nothing was lost between them, nor came from elsewhere.
+    pub(super) fn cards_agree(&self) -> bool {
+        let is_same = |(sent, arrived, _)| sent == arrived;
+        !self.has_strangers && self.crossed().is_some_and(is_same)
+    }
+
+    /// Enters the packets that left one card and did not reach the other, if both cards count. This
+    /// is not a remainder. The run's own figures only decide whether the counters can be trusted.
+    pub(super) fn enter_gap(&self, ledger: &mut Ledger) {
+        let PacketRoute::Cards { sender, receiver } = self.route else {
+            return;
+        };
+        let Some((sent, arrived, only)) = self.crossed() else {
+            return;
+        };
         let gap = sent.saturating_sub(arrived);
         if gap == 0 {
             return;
@@ -66,14 +77,21 @@ impl<'a> Account<'a> {
             return;
         }
         let ours = self.offered.saturating_sub(ledger.lost_at(Station::Sender));
-        let foreign = sent.saturating_sub(ours);
-        if foreign > 0 {
-            ledger.note(format!(
+        let foreign = sent.checked_sub(ours);
+        match foreign {
+            Some(0) => {}
+            Some(foreign) => ledger.note(format!(
                 "{sender} also sent {foreign} packets that are not of this run: as many of the {gap} \
                  that {receiver} did not receive may be of others"
-            ));
+            )),
+            // Each datagram that was lost before may hide a packet of others.
+            None => ledger.note(format!(
+                "{sender} sent {} packets fewer than this run has: how many of the {gap} that {receiver} \
+                 did not receive are of others is not known",
+                ours - sent
+            )),
         }
-        let beside = self.came_beside(into, arrived);
+        let beside = self.came_beside(receiver, arrived);
         if beside > 0 {
             ledger.note(format!(
                 "{beside} packets more reached the receiver's IP than {receiver} received: another interface \
@@ -81,10 +99,17 @@ impl<'a> Account<'a> {
             ));
         }
         // They may have been for a third host, or have come after all.
-        let doubtful = foreign.saturating_add(beside);
+        let doubtful = foreign.unwrap_or(0).saturating_add(beside);
         if gap <= doubtful {
             return;
         }
+        // For `doubt_rows`: as many may be of others, and these are undecided. Packets that no program
+        // sent are ARP and the like.
+        let sent_beside = foreign.map_or(gap, |foreign| foreign.min(self.sent_beside()));
+        ledger.undecided = Some(Undecided {
+            arrivals: foreign.map_or(gap, |_| doubtful),
+            drops: total([sent_beside, beside.saturating_sub(self.alive())]),
+        });
         ledger.lose(Loss {
             by_difference: true,
             exact: !self.may_be_trains() && doubtful == 0,
@@ -99,8 +124,8 @@ impl<'a> Account<'a> {
 
     /// Packets that IP received and this interface did not, at least: a host takes its addresses on every
     /// interface. Where IP gets merged packets there may be more.
-    fn came_beside(&self, into: &LinkDelta, arrived: u64) -> u64 {
-        let here = unsigned(into.counters.rx_packets).max(arrived);
+    fn came_beside(&self, receiver: &str, arrived: u64) -> u64 {
+        let here = link(self.receiver, receiver, |link| link.rx_packets).max(arrived);
         let own = link(self.receiver, "lo", |link| link.rx_packets);
         let all = ["Ip.InReceives", "Ip6.InReceives"].map(|name| snmp(self.receiver, name));
         total(all).saturating_sub(total([here, own]))
@@ -140,6 +165,12 @@ impl<'a> Account<'a> {
         let ([began, ended], [from, to]) = (taken(self.sender), taken(self.receiver));
         to > 0 && from <= began && ended <= to
     }
+}
+
+/// Packets that came to a card and not to its host.
+pub(super) fn missed(into: &LinkDelta) -> u64 {
+    let no_room = into.no_room().into_iter().map(|(_, count)| count);
+    total(no_room.chain([into.counters.rx_crc_errors]).map(unsigned))
 }
 
 /// Frames that are not for all hosts of the link or a group, as igb, igc, e1000 and e1000e count them.

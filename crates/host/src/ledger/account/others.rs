@@ -1,7 +1,21 @@
-//! Rows of a host, a namespace or an interface that may have other programs' packets.
+//! Rows whose counters may have other packets than the run's.
+//!
+//! Sequence numbers show how many datagrams of the run are missing. A counter of a scope wider than
+//! the run bounds its part from above: all such rows together have no more than the missing. They are
+//! sure only as far as other packets cannot explain them.
 
+use super::cards::missed;
 use super::{Account, Departure, snmp, total, udp, unsigned};
+use crate::counters::delta::LinkDelta;
 use crate::{Ledger, Loss, Scope, Station, Undecided};
+
+/// No counter bounds how many packets of others there were.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Whether this is the difference of two cards. `enter_gap` has its doubts, and says them.
+fn is_gap(row: &Loss) -> bool {
+    row.station == Station::Wire && row.by_difference
+}
 
 impl Account<'_> {
     /// Datagrams that other programs of the sending host sent, as far as its counters show that: each
@@ -9,71 +23,151 @@ impl Account<'_> {
     pub fn sent_by_others(&self) -> u64 {
         let all = total([udp(self.sender, "OutDatagrams"), self.sndbuf_errors()]);
         match self.departure {
-            // A train counts as one, and frames pass UDP uncounted.
-            Departure::Socket if self.gso => 0,
+            // A train counts as one.
+            Departure::Socket if self.gso => UNKNOWN,
             Departure::Socket => all.saturating_sub(self.accepted()),
+            // Frames pass UDP uncounted.
             Departure::Frames | Departure::Redirect => all,
         }
     }
 
-    /// Packets of others that the receiving host got, as far as its counters show that: more came by one
-    /// interface, or to IP, than the run sent. Messages of ICMP that came were not lost.
-    fn came_for_others(&self) -> u64 {
-        let links = self.receiver.iter().flat_map(|host| host.links.values());
-        let links = links.map(|link| unsigned(link.counters.rx_packets));
-        let all = |names: [&str; 2]| total(names.map(|name| snmp(self.receiver, name)));
-        let ip = all(["Ip.InReceives", "Ip6.InReceives"]);
-        let ours = total([self.accepted(), all(["Icmp.InMsgs", "Icmp6.InMsgs"])]);
-        links.fold(ip, u64::max).saturating_sub(ours)
+    fn links(&self) -> impl Iterator<Item = &LinkDelta> {
+        self.receiver.iter().flat_map(|host| host.links.values())
     }
 
-    /// Takes out of the rows what sequence numbers show to be others', and says how much more may be.
+    /// Packets that the sending host sent beside the run, its own and forwarded ones.
+    pub(super) fn sent_beside(&self) -> u64 {
+        let names = ["Tcp.OutSegs", "Ip.ForwDatagrams", "Ip6.OutForwDatagrams"];
+        let others = names.map(|name| snmp(self.sender, name));
+        total(others.into_iter().chain([self.sent_by_others()]))
+    }
+
+    /// Messages of ICMP and segments of TCP that the receiving host got: these were not lost.
+    pub(super) fn alive(&self) -> u64 {
+        let names = ["Icmp.InMsgs", "Icmp6.InMsgs", "Tcp.InSegs"];
+        total(names.map(|name| snmp(self.receiver, name)))
+    }
+
+    /// Packets of others that the receiving host got at this station, if all of the run came that the
+    /// sender did not drop.
+    fn came_for_others(&self, station: Station, ledger: &Ledger) -> u64 {
+        let links = self
+            .links()
+            .map(|link| total([unsigned(link.counters.rx_packets), missed(link)]));
+        let ip = ["Ip.InReceives", "Ip6.InReceives"].map(|name| snmp(self.receiver, name));
+        let ip = total(ip);
+        // Only ARP and the like came by the run's card beside it.
+        let is_pure = self.cards_agree() && self.sent_beside() == 0;
+        let came = match station {
+            Station::Ip | Station::Udp | Station::Socket if is_pure => ip,
+            _ => links.fold(ip, u64::max),
+        };
+        let left = self.offered.saturating_sub(ledger.lost_at(Station::Sender));
+        // A driver need not count all packets, and may count trains.
+        match came < total([self.delivered, self.queued]) {
+            true => UNKNOWN,
+            false => came.saturating_sub(total([left, self.alive()])),
+        }
+    }
+
+    /// Packets of others that this row may have; none for the run's own counters. If the run `is_open`, some
+    /// of it may be lost without a counter, and others' packets may have come in its place.
+    fn others(&self, row: &Loss, ledger: &Ledger, is_open: bool) -> Option<u64> {
+        let came = || match is_open {
+            true => UNKNOWN,
+            false => self.came_for_others(row.station, ledger),
+        };
+        let is_of_sockets =
+            row.station >= Station::Socket || (row.station == Station::Udp && row.by_difference);
+        let is_shared = self.has_strangers || self.socket_drops.is_none();
+        Some(match (row.scope, row.station) {
+            (Scope::Program, _) => return None,
+            _ if is_of_sockets && !is_shared => return None,
+            (Scope::Interface, Station::Sender) => self.sent_beside(),
+            (_, Station::Sender) => self.sent_by_others(),
+            (_, Station::Wire) if row.by_difference => {
+                ledger.undecided.unwrap_or_default().arrivals
+            }
+            (Scope::Host, _) => {
+                // The interfaces of this namespace count their drops, too (`enqueue_to_backlog`).
+                let here = self.links().map(|link| unsigned(link.counters.rx_dropped));
+                total([came(), row.count.saturating_sub(total(here))])
+            }
+            _ => came(),
+        })
+    }
+
+    /// Limits the rows of wider scopes to what sequence numbers show to be missing, and says how much
+    /// of that may be others'.
     pub(super) fn doubt_rows(&self, ledger: &mut Ledger) {
         if self.is_lab() {
             return;
         }
-        let (sent, came) = (self.sent_by_others(), self.came_for_others());
-        let others = |row: &Loss| match (row.scope, row.station) {
-            (Scope::Program | Scope::Socket, _) => (0, ""),
-            (_, Station::Sender) => (sent, "sender sent"),
-            // Differences have their own doubts.
-            (_, Station::Wire | Station::Backlog | Station::Ip | Station::Udp)
-                if !row.by_difference =>
-            {
-                (came, "receiver got")
-            }
-            _ => (0, ""),
+        let mut rows = ledger.losses.iter();
+        let is_lost_between = rows.any(|row| match row.station {
+            Station::Sender => self.others(row, ledger, false) > Some(0),
+            _ => is_gap(row),
+        });
+        let is_open = !self.cards_agree() && (ledger.unaccounted > 0 || is_lost_between);
+        let others = |row| self.others(row, ledger, is_open);
+        let mut others: Vec<_> = ledger.losses.iter().map(others).collect();
+        let sure = |row: &Loss, others: Option<u64>| row.count.saturating_sub(others.unwrap_or(0));
+        let all_sure = |others: &[Option<u64>]| {
+            let rows = ledger.losses.iter().zip(others);
+            total(rows.map(|(row, others)| sure(row, *others)))
         };
-        let most = self.sequence_lost.unwrap_or(u64::MAX);
-        let (mut notes, mut drops) = (Vec::new(), [0, 0]);
-        for row in &mut ledger.losses {
-            let (others, end) = others(row);
-            let (count, sure) = (row.count, row.count.saturating_sub(others));
-            row.count = sure.max(count.min(most));
-            if row.count < count {
-                notes.push(format!(
-                    "{} of the {count} in {} are other programs' and left out: sequence numbers show \
-                     that this run lost fewer",
-                    count - row.count,
-                    row.source
-                ));
-            }
-            let doubtful = row.count - sure;
-            if doubtful > 0 {
-                row.exact = false;
-                let sum = &mut drops[usize::from(row.station != Station::Sender)];
-                *sum = total([*sum, doubtful]).min(others);
-                notes.push(format!(
-                    "undecided: {doubtful} of the {count} in {} may be other programs': the {end} \
-                     {others} packets or more that are not of this run",
-                    row.source
-                ));
-            }
+        let missing = self.sequence_lost.unwrap_or(u64::MAX);
+        let mut between = ledger.undecided.unwrap_or_default().drops;
+        if all_sure(&others) > missing {
+            // The counters that bound the others miss some.
+            let unbound = |others: &Option<u64>| others.map(|_| UNKNOWN);
+            (others, between) = (others.iter().map(unbound).collect(), UNKNOWN);
+        }
+        let mut room = missing.saturating_sub(all_sure(&others));
+        let (mut notes, mut drops) = (Vec::new(), 0);
+        // Later rows are nearer to the run.
+        for (row, others) in ledger.losses.iter_mut().zip(others).rev() {
+            let (count, sure) = (row.count, sure(row, others));
+            let doubtful = (count - sure).min(room);
+            row.count = sure + doubtful;
+            row.exact &= doubtful == 0;
+            room -= doubtful;
+            let most = if is_gap(row) { between } else { UNKNOWN };
+            drops = total([drops, doubtful.min(most)]);
+            let said = self.said(row, count, doubtful, others.unwrap_or(0));
+            notes.extend(said.into_iter().flatten());
         }
         ledger.losses.retain(|row| row.count > 0);
         ledger.unaccounted = ledger.remainder();
-        ledger.notes.append(&mut notes);
-        let drops = total(drops);
+        ledger.notes.extend(notes.into_iter().rev());
         ledger.undecided = (drops > 0).then_some(Undecided { arrivals: 0, drops });
+    }
+
+    /// Says what was left out of a row that had this `count`, and what is doubtful.
+    fn said(&self, row: &Loss, count: u64, doubtful: u64, others: u64) -> [Option<String>; 2] {
+        let (out, source) = (count - row.count, &row.source);
+        let whose = match self.has_strangers {
+            true => "other programs' or duplicates",
+            false => "other programs'",
+        };
+        let why = match (row.scope, others, row.station) {
+            (Scope::Host, ..) => "it counts all network namespaces".to_owned(),
+            (_, UNKNOWN, _) => "no counter shows how many packets were not of this run".to_owned(),
+            (_, _, Station::Sender) => {
+                format!("the sender sent {others} packets or more that are not of this run")
+            }
+            _ => format!("the receiver got {others} packets or more that are not of this run"),
+        };
+        [
+            (doubtful > 0 && !is_gap(row)).then(|| {
+                format!("undecided: {doubtful} of the {count} in {source} may be {whose}: {why}")
+            }),
+            (out > 0).then(|| {
+                format!(
+                    "{out} of the {count} in {source} are {whose} and left out: sequence numbers show \
+                     that this run lost fewer"
+                )
+            }),
+        ]
     }
 }

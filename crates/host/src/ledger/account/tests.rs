@@ -37,6 +37,7 @@ struct Scenario {
     /// Reason, buffers, datagrams.
     reasons: Option<Vec<(String, u64, u64)>>,
     sequence_lost: Option<u64>,
+    has_strangers: bool,
     /// The ledger: a line for each loss, `unaccounted`, a line for each witness (`=` if it agrees,
     /// `#` if it does not), each note.
     ledger: String,
@@ -141,6 +142,7 @@ impl Scenario {
                 .collect(),
             reasons: reasons.map(|reasons| reasons.iter().map(reason).collect()),
             sequence_lost: self.sequence_lost,
+            has_strangers: self.has_strangers,
         }
         .ledger()
     }

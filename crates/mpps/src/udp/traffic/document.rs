@@ -461,10 +461,13 @@ mod tests {
         let text = include_str!("../../../tests/fixtures/send.json");
         let mut total: SendTotal = serde_json::from_str(text).expect("the fixture is the totals");
         let ours = total.sent + total.end_markers;
-        for (sent, whose) in [
-            (ours, ", of this run or of another program: 300"),
-            (ours - 300, "on this host: 300"),
+        for (gso, sent, whose) in [
+            (1, ours, ", of this run or of another program: 300"),
+            (1, ours - 300, "on this host: 300"),
+            // A train counts as one.
+            (8, ours / 8, ", of this run or of another program: 300"),
         ] {
+            total.gso = gso;
             let counters = [("Udp.OutDatagrams", sent), ("Udp.SndbufErrors", 300)];
             let counters = counters.map(|(name, count)| (name.to_owned(), count as i64));
             total.host = Some(Delta {

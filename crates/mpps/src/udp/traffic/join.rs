@@ -28,6 +28,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         drops: drops(recv),
         gro: recv.socket_drops_are_trains,
         arrival: arrival(recv),
+        has_strangers: stamps.as_ref().is_some_and(Stamps::has_strangers),
     };
     let (mut sender, mut receiver) = (send.host.clone(), recv.host.clone());
     for host in sender.iter_mut().chain(&mut receiver) {
@@ -314,6 +315,18 @@ impl Stamps {
         }
         Some(stamps)
     }
+
+    /// Whether datagrams came that are not known to be of this run, each once.
+    fn has_strangers(&self) -> bool {
+        let unread = if self.has_many_flows { 0 } else { self.unread };
+        [
+            self.duplicates,
+            self.late,
+            self.beyond,
+            self.foreign,
+            unread,
+        ] != [0; 5]
+    }
 }
 
 /// Subtracts duplicates and datagrams too late to judge from a receiver's count, by the stamps of
@@ -330,6 +343,7 @@ pub(crate) fn without_copies(
     }
     let again = stamps.duplicates.saturating_add(stamps.late);
     received.delivered = received.delivered.saturating_sub(again);
+    received.has_strangers = stamps.has_strangers();
     let mut ledger = account(received);
     doubt(&mut ledger, &stamps);
     ledger
@@ -354,16 +368,6 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
         false => late.saturating_add(beyond).saturating_add(unread),
     };
     let arrivals = doubtful.min(missing);
-    // Duplicates are dropped like other datagrams. The difference of two cards does not include
-    // them.
-    let behind = ledger.losses.iter().filter(|loss| match loss.station {
-        Station::Sender => false,
-        Station::Wire => !loss.by_difference,
-        _ => true,
-    });
-    let is_replayed = duplicates > 0 || late > 0 || beyond > 0;
-    let behind = behind.filter(|_| is_replayed);
-    let drops = behind.fold(0, |sum: u64, loss| sum.saturating_add(loss.count));
     for (count, what) in [
         (duplicates, "came again, by their stamps: each counts once"),
         (
@@ -385,28 +389,19 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
             "sequence numbers are no witness: a receiver follows {FLOWS_MAX} flows, and this run has more"
         ));
     }
-    let is_decided = arrivals == 0 && drops == 0;
-    if !is_decided || stamps.has_many_flows {
+    // Numbers of a run whose datagrams came again are no witness of rows that may have the duplicates.
+    let is_replayed = duplicates > 0 || late > 0 || beyond > 0;
+    let is_doubted = arrivals > 0 || (is_replayed && ledger.undecided.is_some());
+    if is_doubted || stamps.has_many_flows {
         let witnesses = &mut ledger.witnesses;
         witnesses.retain(|witness| witness.source != SEQUENCE_NUMBERS);
     }
-    if is_decided {
-        return;
-    }
-    let undecided = ledger.undecided.get_or_insert_default();
-    undecided.arrivals = arrivals;
-    undecided.drops = undecided.drops.max(drops);
     if arrivals > 0 {
+        ledger.undecided.get_or_insert_default().arrivals = arrivals;
         ledger.note(format!(
             "undecided: {arrivals} of these datagrams may be of this run, and may not: they are not \
              among the delivered ones, and sequence numbers say that {} to {missing} were lost",
             missing - arrivals
-        ));
-    }
-    if drops > 0 {
-        ledger.note(format!(
-            "undecided: datagrams came again, and some of the {drops} that were dropped may be such \
-             duplicates: as many of this run may be unaccounted for"
         ));
     }
 }
