@@ -336,6 +336,9 @@ fn unseen(seen: &Observed, unaccounted: u64) -> Option<String> {
     // A packet to a group without members here is not in IpExt.InMcastPkts either.
     let groups = "to groups that nothing here has joined, as IGMP of other hosts is";
     let why = match (seen.drops.is_some(), dropped_at_ip(seen)) {
+        _ if unseen <= between_reads(seen) => {
+            "they may have come while counters were read".to_owned()
+        }
         (false, _) => format!("a firewall may have dropped them, or they were {groups}"),
         (true, None) => format!("they may have been {groups}"),
         (true, Some((dropped, who))) if dropped >= unseen => who,

@@ -70,8 +70,6 @@ pub struct Observed<'a> {
     pub(super) drops_elsewhere: Vec<ReasonCount>,
     /// The drops of all packets that no longer know their namespace, as fragments that waited.
     pub(super) drops_unknown: Vec<ReasonCount>,
-    /// How long drops and counters were read apart, at both moments together.
-    pub(super) apart_ns: u64,
     /// The sockets in question.
     pub sockets: Vec<SeenSocket<'a>>,
     /// The load of each CPU.
@@ -163,7 +161,6 @@ impl<'a> Observed<'a> {
             other_drops: drops.map(|_| others),
             drops_elsewhere,
             drops_unknown,
-            apart_ns: 0,
             drops_out: out,
             drops_forwarded: forwarded,
             drops_closed: closed,

@@ -3,7 +3,7 @@
 use crate::HostResult;
 use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed, refused_sends};
-use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError};
+use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError, DropSums};
 use crate::counters::read_probe::ReadProbe;
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of};
 use crate::facts::{
@@ -12,13 +12,12 @@ use crate::facts::{
 use crate::root::Root;
 use mpps_os::borrowed::BorrowedSocket;
 use mpps_os::capability::{CAP_BPF, CAP_PERFMON, Rights};
-use mpps_os::clock;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
 
 use mpps_os::text::Foreign;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -59,15 +58,13 @@ pub struct Watch {
 }
 
 /// The counts of the probe, or why that cannot be read.
-type ProbeCounts = Result<Vec<DropCount>, DropProbeError>;
+type ProbeCounts = Result<DropSums, DropProbeError>;
 
 /// One look.
 #[derive(Debug, Clone, Default)]
 struct WatchLook {
     facts: Observation,
     drops: Option<Vec<DropCount>>,
-    /// When these were read (`CLOCK_MONOTONIC`).
-    drops_ns: u64,
 }
 
 impl Watch {
@@ -111,14 +108,9 @@ impl Watch {
             link::index(name)?;
         }
         let began = Instant::now();
-        let (facts, counts, drops_ns) =
-            watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
+        let (facts, counts) = watch.take(Moment::First, OwnerSearch::Whole(None), &|| true)?;
         let drops = watch.drops(counts);
-        watch.after = WatchLook {
-            facts,
-            drops,
-            drops_ns,
-        };
+        watch.after = WatchLook { facts, drops };
         watch.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         watch.look_elsewhere(&Root::machine());
         watch.queues = QueueCourse::begin(&watch.after.facts.sockets);
@@ -331,7 +323,7 @@ impl Watch {
             true => search(known, is_due),
         };
         let known = (!is_due).then_some(known);
-        let (mut facts, counts, drops_ns) = self.take(Moment::Later(known), owners, goes_on)?;
+        let (mut facts, counts) = self.take(Moment::Later(known), owners, goes_on)?;
         let drops = self.drops(counts);
         QueueCourse::add(&mut self.queues, &facts.sockets);
         self.add_new(&facts.sockets);
@@ -346,14 +338,7 @@ impl Watch {
         if is_due && goes_on() {
             self.owners_due = Instant::now() + began.elapsed() * OWNERS_PAUSE;
         }
-        self.before = std::mem::replace(
-            &mut self.after,
-            WatchLook {
-                facts,
-                drops,
-                drops_ns,
-            },
-        );
+        self.before = std::mem::replace(&mut self.after, WatchLook { facts, drops });
         Ok(())
     }
 
@@ -362,12 +347,9 @@ impl Watch {
         moment: Moment<'_>,
         owners: OwnerSearch<'_>,
         goes_on: &dyn Fn() -> bool,
-    ) -> HostResult<(Observation, Option<ProbeCounts>, u64)> {
-        let (counts, at_ns) = (RefCell::new(None), Cell::new(0));
-        let read = || {
-            *counts.borrow_mut() = self.probe.as_ref().map(DropProbe::counts);
-            at_ns.set(clock::monotonic_ns());
-        };
+    ) -> HostResult<(Observation, Option<ProbeCounts>)> {
+        let counts = RefCell::new(None);
+        let read = || *counts.borrow_mut() = self.probe.as_ref().map(DropProbe::sums);
         let interface = self.interface.as_deref().map(|name| [name]);
         let is_first = matches!(moment, Moment::First);
         let part = HostPart {
@@ -381,7 +363,7 @@ impl Watch {
             goes_on,
         };
         let facts = Observation::take_part(moment, &part)?;
-        Ok((facts, counts.into_inner(), at_ns.get()))
+        Ok((facts, counts.into_inner()))
     }
 
     /// The host between the last look and the look before it.
@@ -397,12 +379,7 @@ impl Watch {
     fn between<'a>(&'a self, before: &'a WatchLook) -> Observed<'a> {
         let drops = before.drops.as_deref().zip(self.after.drops.as_deref());
         let drops = drops.map(|(before, after)| (before, after, self.namespace));
-        let apart = |look: &WatchLook| look.drops_ns.abs_diff(look.facts.snapshot.monotonic_ns);
-        let asked = self.asked.clone();
-        Observed {
-            apart_ns: apart(before).saturating_add(apart(&self.after)),
-            ..Observed::new(&before.facts, &self.after.facts, drops, asked)
-        }
+        Observed::new(&before.facts, &self.after.facts, drops, self.asked.clone())
     }
 
     /// Notes on everything that could not be seen, and why.
@@ -456,7 +433,7 @@ impl Watch {
         if counts.is_err() {
             self.probe = None;
         }
-        counts.ok()
+        Some(self.probe.as_ref()?.named(counts.ok()?))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Datagrams that this host sent, and lost on their way out.
 
+use super::reading_times::skew_out;
 use super::{
     Check, Confidence, Evidence, Finding, Observed, conntrack, drop_reasons, firewall, link_fault,
 };
@@ -185,7 +186,12 @@ fn not_ours(seen: &Observed, kind: &LossKind, count: u64) -> u64 {
         true => count.saturating_sub(seen.grown(&[OWN, SEND_BUFFER.counters].concat())),
         false => 0,
     };
-    Evidence::sum(&forwarded(seen, kind)).max(others)
+    let told = Evidence::sum(&forwarded(seen, kind));
+    let own = reasons_of(&seen.drops_out, kind, "");
+    // The rest was dropped between two readings.
+    let is_all = told > 0 && own.is_empty() && count <= told.saturating_add(skew_out(seen, told));
+    let told = if is_all { count } else { told };
+    told.max(others)
 }
 
 /// Datagrams that sockets here sent.
@@ -245,7 +251,8 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let answered = queued.saturating_add(filtered);
     let rest = full.saturating_sub(answered);
     // These were dropped between two readings.
-    let rest = if rest <= answered / 50 { 0 } else { rest };
+    let is_between = answered > 0 && rest <= skew_out(seen, answered);
+    let rest = if is_between { 0 } else { rest };
     let most = full.saturating_add(seen.grown(&[OWN, &firewall::FORWARDED].concat()));
     let (ring, ring_by) = in_rings(seen);
     // A tun drops packets of any sender, and forgets their sender (`skb_orphan` in tun_net_xmit).

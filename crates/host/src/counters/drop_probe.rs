@@ -70,6 +70,9 @@ pub struct DropProbe {
     _link: BpfLink,
 }
 
+/// What the probe counted, by its own keys.
+pub(crate) type DropSums = BTreeMap<program::DropKey, program::DropTotal>;
+
 /// Which packets are ours: UDP datagrams to these ports. All others are counted apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropFilter {
@@ -285,11 +288,21 @@ impl DropProbe {
     ///
     /// The kernel's refusal to read its maps.
     pub fn counts(&self) -> Result<Vec<DropCount>, DropProbeError> {
+        Ok(self.named(self.sums()?))
+    }
+
+    /// The same without names, which take long to find: counters that are read next are of the same time.
+    pub(crate) fn sums(&self) -> Result<DropSums, DropProbeError> {
         let mut sums = BTreeMap::new();
         for key in self.counts.keys().map_err(DropProbeError::Kernel)? {
             let values = self.counts.values(&key).map_err(DropProbeError::Kernel)?;
             sums.insert(key, values.into_iter().fold([0, 0], add));
         }
+        Ok(sums)
+    }
+
+    /// With the names.
+    pub(crate) fn named(&self, sums: DropSums) -> Vec<DropCount> {
         let functions = self.functions(sums.keys().map(place));
         let counts = sums.into_iter().map(|(key, [skbs, datagrams])| {
             let [netns, reason, class, sent, _, _, marks, _] = key;
@@ -305,7 +318,7 @@ impl DropProbe {
                 datagrams,
             }
         });
-        Ok(counts.collect())
+        counts.collect()
     }
 
     /// The functions of these places and of those before. The kernel's table is read only for new ones.

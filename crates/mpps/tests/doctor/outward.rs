@@ -8,12 +8,14 @@ use mpps_lab::address;
 use mpps_trial::{Need, Trial, trials};
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits(Need::Root, IP): no_route_out, a_neighbour_that_is_silent, a_queue_that_is_too_short,
+            a_queue_too_short_all_the_time,
             a_queue_too_short_for_what_is_forwarded, a_route_that_drops,
             a_policy_without_a_key, a_port_of_a_bridge_that_learns, a_loopback_that_is_down;
         waits(Need::Root, NFT): errors_that_a_rule_drops;
@@ -79,6 +81,57 @@ fn a_queue_that_is_too_short() {
     ip(&scenario, "tc qdisc del dev mpps-rx root");
     let found = scenario.doctor(None, || sends(&scenario, there, 100));
     silent_but_for(&found, "refused_sends");
+}
+
+/// The program sends also while counters and drop reasons are read, which have to be of one time.
+fn a_queue_too_short_all_the_time() {
+    let scenario = Scenario::new();
+    let there: IpAddr = address::v4(30).into();
+    ip(
+        &scenario,
+        "tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000",
+    );
+    let groups = ["route", "add", "239.0.0.0/8", "dev", "mpps-tx"];
+    scenario.on_sender(|| run(Command::new("ip").args(groups)).fine());
+    let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let found = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                sends(&scenario, there, 1);
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let enough = || {
+            while sent.load(Ordering::Relaxed) < 10 * SENT {
+                thread::yield_now();
+            }
+        };
+        enough();
+        sent.store(0, Ordering::Relaxed);
+        // The kernel gives no reason for a packet to a strange group: only its function says where it was dropped, and
+        // to find its name takes time.
+        let found = scenario.doctor(None, || {
+            scenario.on_sender(|| {
+                let group: IpAddr = [239, 1, 1, 1].into();
+                let client = UdpSocket::bind((address::v4(30), 0)).expect("a port is free");
+                client
+                    .send_to(&[0; 9], (group, PORT))
+                    .expect("it can be sent");
+            });
+            enough();
+        });
+        is_over.store(true, Ordering::Relaxed);
+        found
+    });
+    let lost = found.told()[0].1;
+    assert!(lost > SENT, "{found:#?}");
+    expect(
+        &found,
+        &[
+            ("way_out", lost, "queueing discipline of an interface"),
+            ("unrouted", 1, "groups"),
+        ],
+    );
 }
 
 /// As in a new network namespace, whose programs send to each other.
