@@ -3,7 +3,8 @@
 use crate::ReasonCount;
 use crate::Station;
 use crate::counters::drop_probe::{
-    MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
+    MARK_EGRESS, MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS,
+    MARK_ZERO_CHECKSUM,
 };
 use crate::ledger::loss::{LOSSES, LossKind};
 use std::sync::LazyLock;
@@ -101,7 +102,8 @@ const PLACE: char = '@';
 /// Stands in front of what the packets have in common.
 pub(super) const MARK: char = '+';
 /// The marks of the probe, in the order of search.
-const MARKS: [(u32, &str); 6] = [
+const MARKS: [(u32, &str); 7] = [
+    (MARK_EGRESS, "egress"),
     (MARK_GROUP, "group"),
     (MARK_OPTIONS, "options"),
     (MARK_IGMP, "igmp"),

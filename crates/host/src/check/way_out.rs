@@ -1,15 +1,16 @@
 //! Datagrams that this host sent, and lost on their way out.
 
 use super::reading_times::skew_out;
+use super::virtual_device::TUNNELS;
 use super::{
     Check, Confidence, Evidence, Finding, Observed, conntrack, drop_reasons, firewall, link_fault,
 };
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::Grouped;
 use crate::ledger::loss::{
-    ALLOWANCE_OUT, BLOCKED_OUT, CGROUP_OUT, FILTER_OUT, FIREWALL_OUT, INTERFACE_OUT, LOSSES_OUT,
-    LossKind, NO_NEIGHBOUR, NO_ROUTE_OUT, NO_STATE_OUT, OTHER_OUT, QDISC_OUT, SEND_BUFFER,
-    TOO_LONG_OUT,
+    ALLOWANCE_OUT, BEHIND_OUT, BLOCKED_OUT, CGROUP_OUT, EGRESS_OUT, FILTER_OUT, FIREWALL_OUT,
+    INTERFACE_OUT, LOSSES_OUT, LossKind, NO_NEIGHBOUR, NO_ROUTE_OUT, NO_STATE_OUT, OTHER_OUT,
+    QDISC_OUT, SEND_BUFFER, TOO_LONG_OUT,
 };
 use crate::{Loss, ReasonCount, Scope};
 use Confidence::{Certain, Likely, Possible};
@@ -19,7 +20,7 @@ use std::fmt;
 
 pub(super) const CHECK: Check = Check {
     name: "way_out",
-    reads: "`OutNoRoutes`, `XfrmOutNoStates`, `XfrmOutPolBlock`, `OutDiscards`, `FragFails` (IP, IPv6), `SndbufErrors` (UDP); `tc -s qdisc` and \
+    reads: "`OutNoRoutes`, `XfrmOutNoStates`, `XfrmOutPolBlock`, `OutDiscards`, `OutRequests`, `FragFails` (IP, IPv6), `SndbufErrors` (UDP); `tc -s qdisc` and \
             `tx_dropped` of each interface, its kind, MTU and other end; the neighbour table; drop reasons of what is sent",
     speaks: "this host dropped datagrams on their way out, or refused to send them",
     run,
@@ -28,7 +29,7 @@ pub(super) const CHECK: Check = Check {
 /// A loss, its description and its remedy.
 type Words = (&'static LossKind, &'static str, &'static str);
 
-const TOLD: [Words; 12] = [
+const TOLD: [Words; 14] = [
     (
         &NO_ROUTE_OUT,
         "this host has no route to where a program sends (ENETUNREACH)",
@@ -81,6 +82,17 @@ const TOLD: [Words; 12] = [
         &FILTER_OUT,
         "a filter or BPF program of tc at an interface's egress dropped what this host sends (ENOBUFS)",
         "tc -s filter show dev IF egress, and bpftool net list, show which; narrow or delete it",
+    ),
+    (
+        &EGRESS_OUT,
+        "a rule of the firewall at an interface (nft's family netdev, hook egress; or that of a bridge) dropped what \
+         this host sends (ENOBUFS)",
+        "nft list ruleset (tables of netdev and bridge): the rule's counter grows; narrow or delete it",
+    ),
+    (
+        &BEHIND_OUT,
+        "IP took datagrams, and a queue, a filter or a rule at the interface refused them (ENOBUFS)",
+        "tc -s qdisc, tc -s filter show dev IF egress and nft list ruleset (hook egress) show which",
     ),
     (
         &ALLOWANCE_OUT,
@@ -182,6 +194,9 @@ fn forwarded(seen: &Observed, kind: &LossKind) -> Vec<Evidence> {
 
 /// How many of a loss no socket here sent. An interface counts packets of any sender.
 fn not_ours(seen: &Observed, kind: &LossKind, count: u64) -> u64 {
+    if ways_by(seen).is_none() {
+        return 0;
+    }
     let others = match kind == &INTERFACE_OUT {
         true => count.saturating_sub(seen.grown(&[OWN, SEND_BUFFER.counters].concat())),
         false => 0,
@@ -192,6 +207,29 @@ fn not_ours(seen: &Observed, kind: &LossKind, count: u64) -> u64 {
     let is_all = told > 0 && own.is_empty() && count <= told.saturating_add(skew_out(seen, told));
     let told = if is_all { count } else { told };
     told.max(others)
+}
+
+/// Devices that send what no socket here sent.
+const BETWEEN: [&str; 3] = ["ifb", "bridge", "openvswitch"];
+
+/// How packets may come that no socket here sent; none if there is no way.
+fn ways_by(seen: &Observed) -> Option<String> {
+    let is_router = conntrack::forwards(seen) != Some(false)
+        || seen.grown(&firewall::FORWARDED) > 0
+        || seen.grown(&["Ip6.InTooBigErrors"]) > 0;
+    let is_between = |kind: &str| BETWEEN.contains(&kind) || TUNNELS.contains(&kind);
+    let links = seen.after.links.iter();
+    let links = links.filter(|link| is_between(&link.kind));
+    let links: Vec<&str> = links.map(|link| &*link.name).take(4).collect();
+    match (is_router, links.is_empty()) {
+        (true, true) => Some("they were forwarded".to_owned()),
+        (true, false) => Some(format!(
+            "they were forwarded, or came by {}",
+            links.join(", ")
+        )),
+        (false, false) => Some(format!("they came by {}", links.join(", "))),
+        (false, true) => None,
+    }
 }
 
 /// Datagrams that sockets here sent.
@@ -249,6 +287,9 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let (filtered, filtered_by) = by_reason(&FILTER_OUT);
     let behind_filter = filtered.saturating_sub(full.saturating_sub(queued));
     let answered = queued.saturating_add(filtered);
+    let (ruled_there, ruled_there_by) = by_reason(&EGRESS_OUT);
+    let behind_rule = ruled_there.saturating_sub(full.saturating_sub(answered));
+    let answered = answered.saturating_add(ruled_there);
     let rest = full.saturating_sub(answered);
     // These were dropped between two readings.
     let is_between = answered > 0 && rest <= skew_out(seen, answered);
@@ -289,19 +330,41 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let too_long_by = too_long_by.into_iter().chain(long_by).collect();
     let rows = [
         row(&NO_ROUTE_OUT, unrouted, 0, unrouted_by),
-        row(&SEND_BUFFER, rest.saturating_sub(ring), 0, full_by),
+        row(
+            refused_where(seen, rest).0,
+            rest.saturating_sub(ring),
+            0,
+            full_by,
+        ),
         row(&FIREWALL_OUT, ruled.saturating_add(unnamed), 0, ruled_by),
         row(&TOO_LONG_OUT, too_long, 0, too_long_by),
         row(&CGROUP_OUT, grouped, 0, grouped_by),
         row(&NO_NEIGHBOUR, silent, silent, silent_by),
         row(&QDISC_OUT, queued, queued.saturating_sub(full), queued_by),
         row(&FILTER_OUT, filtered, behind_filter, filtered_by),
+        row(&EGRESS_OUT, ruled_there, behind_rule, ruled_there_by),
         row(&INTERFACE_OUT, ring, ring.saturating_sub(rest), ring_by),
         row(&ALLOWANCE_OUT, held, held, held_by),
         row(&OTHER_OUT, other, other, other_by),
     ];
     let rows = rows.into_iter().chain(by_ipsec(seen));
     rows.filter(|row| row.count > 0).collect()
+}
+
+/// The kind of datagrams that only `SndbufErrors` has, and whether it is open. IP counts what it took
+/// (`OutRequests`), and `OutDiscards` both what it took and what found a send buffer full.
+fn refused_where(seen: &Observed, count: u64) -> (&'static LossKind, bool) {
+    let requests = seen.grown(&["Ip.OutRequests", "Ip6.OutRequests"]);
+    let most = requests.saturating_sub(seen.grown(OWN));
+    let others = ["Tcp.OutSegs", "Icmp.OutMsgs", "Icmp6.OutMsgs"];
+    let refused = seen.grown(FIREWALL_OUT.counters);
+    let least = most
+        .saturating_sub(seen.grown(&others))
+        .saturating_sub(refused.saturating_sub(seen.grown(SEND_BUFFER.counters)));
+    match count {
+        _ if least.saturating_add(skew_out(seen, count)) >= count => (&BEHIND_OUT, false),
+        _ => (&SEND_BUFFER, most > count / 2),
+    }
 }
 
 /// The drops by policies of IPsec. The counter of missing states has packets of any kind, and of a connected socket only
@@ -435,15 +498,19 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
     if !named.is_empty() {
         what = format!("{what}: {named}");
     }
-    if loss.forwarded > 0 {
-        let forwarded = loss.forwarded;
+    if let (1.., Some(ways)) = (loss.forwarded, ways_by(seen)) {
         what = format!(
-            "{what}; no socket here sent {forwarded} of them: they were forwarded, or came by an ifb"
+            "{what}; no socket here sent {} of them: {ways}",
+            loss.forwarded
         );
     }
-    if kind == &SEND_BUFFER && seen.drops.is_none() {
-        what.push_str("; or a filter of tc dropped it (ENOBUFS)");
-    }
+    let confidence = match kind == &SEND_BUFFER && refused_where(seen, count).1 {
+        true => {
+            what.push_str("; or a queue, a filter or a rule at an interface refused it (ENOBUFS)");
+            Possible
+        }
+        false => confidence,
+    };
     if seen.asked.port.is_some() && !is_of_port {
         what.push_str("; that is of all ports");
     }

@@ -54,6 +54,9 @@ pub(crate) const MARK_ZERO_CHECKSUM: u32 = 8;
 /// Its Ethernet destination is the interface's own address, or that of a group.
 pub(crate) const MARK_OWN_ADDRESS: u32 = 16;
 
+/// A socket sent it, and a device already had it.
+pub(crate) const MARK_EGRESS: u32 = 64;
+
 /// It is an error message of ICMP, of IPv4 without options or IPv6.
 pub(crate) const MARK_ICMP_ERROR: u32 = 32;
 
@@ -70,15 +73,16 @@ pub struct DropProbe {
     _link: BpfLink,
 }
 
-/// What the probe counted, by its own keys.
+/// The counts by the probe's own keys.
 pub(crate) type DropSums = BTreeMap<program::DropKey, program::DropTotal>;
 
-/// Which packets are ours: UDP datagrams to these ports. All others are counted apart.
+/// Which packets are ours: UDP datagrams to these ports, and what sockets of the namespace that dropped them sent
+/// from these. All others are counted apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropFilter {
     /// The network namespace whose drops are counted by place and marks too; none for no namespace.
     pub details_of: Option<u32>,
-    /// Destination ports.
+    /// The ports.
     pub ports: RangeInclusive<u16>,
 }
 
@@ -122,6 +126,8 @@ const PLACED: &str = "NOT_SPECIFIED";
 /// Reasons whose packets decide between causes, and the one whose Ethernet addresses do.
 const MARKED: [&str; 3] = [PLACED, "NETFILTER_DROP", "UDP_CSUM"];
 const ADDRESSED: &str = "OTHERHOST";
+/// The reason of a tun's full queue.
+const ORPHANED: &str = "FULL_RING";
 
 /// Why there is no probe.
 #[derive(Debug, thiserror::Error)]
@@ -264,6 +270,7 @@ impl DropProbe {
                 .filter_map(|name| reasons.number(name))
                 .collect(),
             addressed: reasons.number(ADDRESSED),
+            orphaned: reasons.number(ORPHANED),
         });
         let instructions = program::assemble(&fields, &release, filter, details.as_ref(), &maps)
             .map_err(|mistake| DropProbeError::Kernel(mistake.into()))?;

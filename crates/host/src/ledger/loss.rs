@@ -272,6 +272,17 @@ pub const QDISC_OUT: LossKind = LossKind::new(At::Sender, "qdisc_out", "queueing
 pub const FILTER_OUT: LossKind = LossKind::new(At::Sender, "tc_filter_out", "filter of tc")
     .of(Interface)
     .dropped_for(&["TC_*"]);
+/// A rule of the firewall at an interface, of a table of the family netdev (`ENOBUFS`).
+pub const EGRESS_OUT: LossKind = LossKind::new(
+    At::Sender,
+    "firewall_egress_out",
+    "firewall at an interface",
+)
+.of(Interface)
+.dropped_for(&["NETFILTER_DROP+egress"]);
+/// Refused by a queue or a filter behind IP, without a drop reason (`ENOBUFS`).
+pub const BEHIND_OUT: LossKind =
+    LossKind::new(At::Sender, "refused_behind_ip", "refused behind IP");
 /// The driver of an interface: its transmit ring was full, or it could not send.
 pub const INTERFACE_OUT: LossKind = LossKind::new(At::Sender, "interface_out", "sending interface")
     .of(Interface)
@@ -305,6 +316,8 @@ pub const LOSSES_OUT: &[&LossKind] = &[
     &NO_NEIGHBOUR,
     &QDISC_OUT,
     &FILTER_OUT,
+    &EGRESS_OUT,
+    &BEHIND_OUT,
     &INTERFACE_OUT,
     &ALLOWANCE_OUT,
     &OTHER_OUT,

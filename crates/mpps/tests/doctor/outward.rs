@@ -18,7 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_queue_too_short_all_the_time,
             a_queue_too_short_for_what_is_forwarded, a_route_that_drops,
             a_policy_without_a_key, a_port_of_a_bridge_that_learns, a_loopback_that_is_down;
-        waits(Need::Root, NFT): errors_that_a_rule_drops;
+        waits(Need::Root, NFT): errors_that_a_rule_drops, answers_that_are_dropped;
         waits(Need::Root, PYTHON): connections_to_a_strange_address, a_group_that_nothing_comes_to,
             a_server_with_a_low_hop_limit, a_hop_limit_that_is_used_up;
     ]
@@ -132,6 +132,46 @@ fn a_queue_too_short_all_the_time() {
             ("unrouted", 1, "groups"),
         ],
     );
+}
+
+/// A server of the host in question answers, and no answer leaves. With its port in question.
+fn answers_that_are_dropped() {
+    let scenario = Scenario::new();
+    let server = scenario.on_receiver(|| UdpSocket::bind(("0.0.0.0", PORT)));
+    let server = server.expect("the port is free");
+    let look = || {
+        scenario.doctor(Some(PORT), || {
+            let client = scenario.on_sender(|| UdpSocket::bind("0.0.0.0:0").expect("a port"));
+            client.set_nonblocking(true).expect("an option");
+            for _ in 0..SENT {
+                client.send_to(&[0; 9], at(1)).expect("it can be sent");
+                let (_, from) = server.recv_from(&mut [0; 9]).expect("it came");
+                // A rule may refuse it.
+                let _ = server.send_to(&[0; 9], from);
+                let _ = client.recv(&mut [0; 9]);
+            }
+            scenario.lab.settle().expect("it comes to rest");
+        })
+    };
+    silent(&look());
+    for (chain, words) in [
+        (
+            "inet t c { type filter hook output priority 0; }",
+            "what a program sends (EPERM)",
+        ),
+        (
+            "netdev t c { type filter hook egress device \"mpps-rx\" priority 0; }",
+            "hook egress",
+        ),
+    ] {
+        let family = chain.split(' ').next().expect("a family");
+        scenario.nft(&format!(
+            "add table {family} t; add chain {chain}; add rule {family} t c udp sport {PORT} drop"
+        ));
+        let found = look();
+        expect(&found, &[("way_out", SENT, words)]);
+        scenario.nft(&format!("delete table {family} t"));
+    }
 }
 
 /// As in a new network namespace, whose programs send to each other.

@@ -3,7 +3,7 @@
 use super::super::drop_reasons::{Fate, named};
 use super::counts::{LOST, look};
 use super::*;
-use crate::counters::drop_probe::UNKNOWN_NAMESPACE;
+use crate::counters::drop_probe::{MARK_EGRESS, UNKNOWN_NAMESPACE};
 
 fn sent(reason: &str) -> DropCount {
     DropCount {
@@ -237,6 +237,66 @@ fn each_way_to_be_lost_on_the_way_out_is_counted_once() {
     assert_eq!(sends(&[(long, LOST)], None).0, []);
     let (found, out) = sends(&[(sent_all, LOST)], Some(&[]));
     assert_eq!((found, &*out.to_string()), (vec![], "sent 300 = left 300"));
+}
+
+/// IP counts what it took, and `OutDiscards` both.
+#[test]
+fn a_full_send_buffer_is_no_refusal_behind_ip() {
+    for (requests, segments, words, confidence) in [
+        (0, 0, "(EAGAIN), and the datagram", Confidence::Likely),
+        (LOST, 0, "IP took datagrams, and", Confidence::Likely),
+        (LOST, LOST, "refused it (ENOBUFS)", Confidence::Possible),
+    ] {
+        let counters = [
+            ("Ip.OutDiscards", LOST),
+            ("Udp.SndbufErrors", LOST),
+            ("Udp.OutDatagrams", 5),
+            ("Ip.OutRequests", requests + 5),
+            ("Tcp.OutSegs", segments),
+        ];
+        for drops in [None, Some(&[][..])] {
+            let (found, out) = sends(&counters, drops);
+            assert_eq!(told(&found), is(&[("way_out", LOST)]));
+            assert!(found[0].what.contains(words), "{found:#?}");
+            assert_eq!(found[0].confidence, confidence, "{found:#?}");
+            assert_eq!((out.sent, out.left), (LOST + 5, 5));
+        }
+        // A rule's drops at the device are among them.
+        let at_device = DropCount {
+            marks: MARK_EGRESS,
+            ..sent("NETFILTER_DROP")
+        };
+        let (found, out) = sends(&counters, Some(&[at_device]));
+        assert_eq!(told(&found), is(&[("way_out", LOST)]));
+        assert!(found[0].what.contains("hook egress"), "{found:#?}");
+        assert_eq!((out.sent, out.left), (LOST + 5, 5));
+    }
+}
+
+/// A few packets more are counted than have a reason, as between two readings.
+#[test]
+fn a_host_that_does_not_forward_sent_it() {
+    let look = |forwarding, forwarded| {
+        let counters = |count, long| {
+            host(&[
+                ("Ip.Forwarding", forwarding),
+                ("Ip.ForwDatagrams", forwarded * count),
+                ("Ip.OutDiscards", long),
+                ("Ip.FragFails", long),
+            ])
+        };
+        let (before, after) = (counters(0, 0), later(counters(1, LOST + 2)));
+        let drops = [dropped("PKT_TOO_BIG", LOST)];
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        let out = WayOut::of(&seen);
+        let found = findings(&seen);
+        let what = found[0].what.contains("no socket here sent");
+        (out.sent, out.forwarded, what)
+    };
+    assert_eq!(look(1, LOST), (0, LOST + 2, true));
+    assert_eq!(look(1, 0), (0, LOST + 2, true));
+    assert_eq!(look(2, LOST), (0, LOST + 2, true));
+    assert_eq!(look(2, 0), (LOST + 2, 0, false));
 }
 
 #[test]

@@ -12,7 +12,8 @@ use mpps_os::bpf::{Instruction, PerCpuMap};
 use super::DropFilter;
 use super::fields::{Fields, SKB_ROOM};
 use super::{
-    MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
+    MARK_EGRESS, MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS,
+    MARK_ZERO_CHECKSUM,
 };
 
 /// Network namespace, reason, class, 1 for what a socket of the namespace sent, the place in the code (two
@@ -30,6 +31,8 @@ pub(super) struct Details {
     pub(super) marked: Vec<u32>,
     /// The reason that needs Ethernet addresses.
     pub(super) addressed: Option<u32>,
+    /// The reason of packets that came by no interface and lost their socket before.
+    pub(super) orphaned: Option<u32>,
 }
 
 /// Packets, datagrams.
@@ -131,6 +134,9 @@ const ONLY_NEW: i32 = 1;
 ///         // other namespace.
 ///         if (!skb.skb_iif && skb.sk && copy(&copy(&skb.sk->sk_net)->ns.inum) == key.netns)
 ///                 key.sent = 1;
+///         // A tun takes the socket away before it drops (`tun_net_xmit`).
+///         if (!skb.skb_iif && !skb.sk && key.reason == ORPHANED)
+///                 key.sent = 1;
 ///
 ///         // Only where they decide between causes.
 ///         if (key.netns == NAMESPACE && key.reason == PLACED)
@@ -146,7 +152,7 @@ const ONLY_NEW: i32 = 1;
 ///                 at = skb.data - skb.head;
 ///         if (key.netns == NAMESPACE && is_marked(key.reason))
 ///                 key.marks = marks(&skb, skb.head + at, skb.tail - at);
-///         if (at <= skb.tail && is_our_datagram(skb.head + at, skb.tail - at, skb.protocol))
+///         if (at <= skb.tail && is_our_datagram(skb.head + at, skb.tail - at, skb.protocol, key.sent))
 ///                 key.class = OURS;
 ///
 ///         known = bpf_map_lookup_elem(&counts, &key);
@@ -179,7 +185,7 @@ pub(super) fn assemble(
     start(&mut program, fields);
     find_namespace(&mut program, fields);
     keep_place(&mut program, details);
-    find_direction(&mut program, fields);
+    find_direction(&mut program, fields, details);
     measure_train(&mut program, fields);
     find_network_header(&mut program, fields);
     read_packet(&mut program);
@@ -272,11 +278,17 @@ fn keep_place(program: &mut Assembler, details: Option<&Details>) {
 }
 
 /// Writes to the key whether a socket of the same namespace sent the packet.
-fn find_direction(program: &mut Assembler, fields: &Fields) {
+fn find_direction(program: &mut Assembler, fields: &Fields, details: Option<&Details>) {
     program.load(Size::Word, R1, R10, SKB + fields.came_by);
     program.jump_if(Condition::NotEqual, R1, 0, "direction done");
     program.load(Size::Double, R3, R10, SKB + fields.socket);
-    program.jump_if(Condition::Equal, R3, 0, "direction done");
+    program.jump_if(Condition::NotEqual, R3, 0, "has socket");
+    if let Some(reason) = details.and_then(|details| details.orphaned) {
+        program.load(Size::Word, R1, R10, KEY_REASON);
+        program.jump_if(Condition::Equal, R1, number(reason), "sent");
+    }
+    program.jump("direction done");
+    program.label("has socket");
     program.compute(Operation::Add, R3, fields.socket_net);
     copy(program, SCRATCH, 8);
     program.load(Size::Double, R3, R10, SCRATCH);
@@ -285,6 +297,7 @@ fn find_direction(program: &mut Assembler, fields: &Fields) {
     program.load(Size::Word, R1, R10, SCRATCH);
     program.load(Size::Word, R2, R10, KEY);
     program.jump_if(Condition::NotEqual, R1, R2, "direction done");
+    program.label("sent");
     program.store(Size::Word, R10, KEY_SENT, 1);
     program.label("direction done");
 }
@@ -339,6 +352,9 @@ fn read_packet(program: &mut Assembler) {
 ///                 if (to == copy(copy(&skb->dev->dev_addr)) || *(__u8 *)&to & 1)
 ///                         marks |= MARK_OWN_ADDRESS;
 ///         }
+///         // Devices get packets with the place of their header; an outer IP header is before that of the inner one.
+///         if (sent && skb->mac_header != 0xffff && skb->mac_header <= skb->network_header)
+///                 marks |= MARK_EGRESS;
 ///         if (skb->protocol == htons(ETH_P_IPV6)) {
 ///                 if (length >= 48 && ip[6] == IPPROTO_ICMPV6 && ip[40] < 128)
 ///                         marks |= MARK_ICMP_ERROR;
@@ -399,6 +415,15 @@ fn mark(program: &mut Assembler, fields: &Fields, details: &Details) {
 fn mark_packet(program: &mut Assembler, fields: &Fields) {
     program.label("mark packet");
     program.load(Size::Word, R3, R10, KEY_MARKS);
+    program.load(Size::Word, R1, R10, KEY_SENT);
+    program.jump_if(Condition::Equal, R1, 0, "not at device");
+    program.load(Size::Half, R1, R10, SKB + fields.mac_header);
+    program.load(Size::Half, R2, R10, SKB + fields.network_header);
+    // That of a packet without a place is above all.
+    program.jump_if(Condition::Above, R1, R2, "not at device");
+    program.compute(Operation::Or, R3, number(MARK_EGRESS));
+    program.store(Size::Word, R10, KEY_MARKS, R3);
+    program.label("not at device");
     program.load(Size::Half, R1, R10, SKB + fields.protocol);
     program.jump_if(Condition::Equal, R1, IPV6, "mark ipv6");
     program.jump_if(Condition::NotEqual, R1, IPV4, "marked");
@@ -447,7 +472,7 @@ fn mark_packet(program: &mut Assembler, fields: &Fields) {
 /// Writes the class to the key if this is a datagram for the filter's ports: `is_our_datagram`.
 ///
 /// ```c
-/// static bool is_our_datagram(void *header, __u64 length, __be16 protocol)
+/// static bool is_our_datagram(void *header, __u64 length, __be16 protocol, bool sent)
 /// {
 ///         __u8 ip[64] = copy(header);
 ///         __u64 udp;
@@ -477,8 +502,8 @@ fn mark_packet(program: &mut Assembler, fields: &Fields) {
 ///         }
 ///         if (udp + 4 > length)
 ///                 return false;
-///         __u16 port = ntohs(*(__be16 *)(ip + udp + 2));
-///         return port >= FIRST && port <= LAST;
+///         __u16 from = ntohs(*(__be16 *)(ip + udp)), to = ntohs(*(__be16 *)(ip + udp + 2));
+///         return to >= FIRST && to <= LAST || sent && from >= FIRST && from <= LAST;
 /// }
 /// ```
 fn classify(program: &mut Assembler, fields: &Fields, filter: &DropFilter) {
@@ -520,12 +545,24 @@ fn classify(program: &mut Assembler, fields: &Fields, filter: &DropFilter) {
     program.jump_if(Condition::Above, R1, R8, "count");
     program.set(R3, R10).compute(Operation::Add, R3, R2);
     program.load(Size::Half, R1, R3, PACKET + 2);
-    program.swap_network16(R1);
-    let (first, last) = (*filter.ports.start(), *filter.ports.end());
-    program.jump_if(Condition::Below, R1, i32::from(first), "count");
-    program.jump_if(Condition::Above, R1, i32::from(last), "count");
+    let ports = [filter.ports.start(), filter.ports.end()].map(|&port| i32::from(port));
+    leave_ports(program, ports, "of an answer");
+    program.jump("ours");
+    program.label("of an answer");
+    program.load(Size::Word, R1, R10, KEY_SENT);
+    program.jump_if(Condition::Equal, R1, 0, "count");
+    program.load(Size::Half, R1, R3, PACKET);
+    leave_ports(program, ports, "count");
+    program.label("ours");
     // Zero to two: a constant in C, and a cast that keeps its value.
     program.store(Size::Word, R10, KEY_CLASS, OURS as i32);
+}
+
+/// Jumps to `away` if the port in `R1` is none of these.
+fn leave_ports(program: &mut Assembler, [first, last]: [i32; 2], away: &'static str) {
+    program.swap_network16(R1);
+    program.jump_if(Condition::Below, R1, first, away);
+    program.jump_if(Condition::Above, R1, last, away);
 }
 
 /// Adds the count under the key, and ends the program.

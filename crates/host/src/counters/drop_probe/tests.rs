@@ -67,6 +67,7 @@ struct Packet {
     fragment_offset: u16,
     more_fragments: bool,
     protocol: u8,
+    source: u16,
     port: u16,
     /// Bytes that the buffer ends too early; the missing ones lie behind its end.
     cut: usize,
@@ -120,19 +121,20 @@ impl Packet {
             bytes[6..8].copy_from_slice(&field.to_be_bytes());
             bytes[9] = self.protocol;
         }
-        bytes.extend(9999u16.to_be_bytes());
+        bytes.extend(self.source.to_be_bytes());
         bytes.extend(self.port.to_be_bytes());
         bytes.extend([0xbb; 8]);
         bytes
     }
 
     /// The model: what makes a datagram ours.
-    fn is_ours(&self) -> bool {
+    fn is_ours(&self, sent: bool) -> bool {
         let fragmented = self.fragment_header || !self.ipv6;
         let starts = !fragmented || self.fragment_offset == 0;
         let whole = self.bytes().len() - self.cut >= self.udp_offset() + 4;
         let udp = self.protocol == 17 && !self.mislabelled;
-        udp && starts && whole && PORTS.contains(&self.port)
+        let port = PORTS.contains(&self.port) || sent && PORTS.contains(&self.source);
+        udp && starts && whole && port
     }
 }
 
@@ -149,8 +151,8 @@ impl Drop {
             (false, _, true) => OWNERS[1].2,
             (false, _, false) => super::UNKNOWN_NAMESPACE,
         };
-        let class = u32::from(!self.packet.is_ours());
         let sent = self.came_by == 0 && self.socket && netns == OWNERS[1].2;
+        let class = u32::from(!self.packet.is_ours(sent));
         let key = plain_key(netns, self.reason, class, u32::from(sent));
         Some((key, u64::from(self.train.max(1))))
     }
@@ -295,26 +297,36 @@ fn packets() -> impl Strategy<Value = Packet> {
     let port = prop_oneof![4 => 4319..=4332_u16, 1 => any::<u16>()];
     let cut = prop_oneof![3 => Just(0), 1 => 0..=14usize];
     let rare = prop::bool::weighted(0.1);
-    (shape, offset, protocol, port, cut, rare, any::<bool>()).prop_map(
-        |(shape, fragment_offset, protocol, port, cut, mislabelled, header_known)| {
-            let (ipv6, options, fragment_header, more_fragments) = shape;
-            // An IPv6 packet whose next header is 44 has a fragment header, whatever we meant.
-            let fragment_header = fragment_header && ipv6;
-            let protocol = if ipv6 && protocol == 44 { 43 } else { protocol };
-            Packet {
-                ipv6,
-                options,
-                fragment_header,
-                fragment_offset,
-                more_fragments,
-                protocol,
-                port,
-                cut,
-                mislabelled,
-                header_known,
-            }
-        },
+    (
+        shape,
+        offset,
+        protocol,
+        (port.clone(), port),
+        cut,
+        rare,
+        any::<bool>(),
     )
+        .prop_map(
+            |(shape, fragment_offset, protocol, (source, port), cut, mislabelled, header_known)| {
+                let (ipv6, options, fragment_header, more_fragments) = shape;
+                // An IPv6 packet whose next header is 44 has a fragment header, whatever we meant.
+                let fragment_header = fragment_header && ipv6;
+                let protocol = if ipv6 && protocol == 44 { 43 } else { protocol };
+                Packet {
+                    ipv6,
+                    options,
+                    fragment_header,
+                    fragment_offset,
+                    more_fragments,
+                    protocol,
+                    source,
+                    port,
+                    cut,
+                    mislabelled,
+                    header_known,
+                }
+            },
+        )
 }
 
 fn drops() -> impl Strategy<Value = Drop> {
@@ -351,6 +363,7 @@ fn plain() -> Drop {
             fragment_offset: 0,
             more_fragments: false,
             protocol: 17,
+            source: 9999,
             port: 4321,
             cut: 0,
             mislabelled: false,
@@ -453,6 +466,7 @@ const PLACED: u32 = 2;
 const MARKED: u32 = 3;
 const ADDRESSED: u32 = 4;
 const PLAIN: u32 = 5;
+const ORPHANED: u32 = 6;
 
 fn detail_rows() -> Vec<DetailRow> {
     use super::{MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM};
@@ -522,6 +536,43 @@ fn icmp_rows() -> Vec<DetailRow> {
     ]
 }
 
+/// Packets that a socket sent and a device had, or that a tun took from their socket.
+#[test]
+fn what_is_sent_is_known_by_its_device() {
+    use super::MARK_EGRESS;
+    let here = OWNERS[3].2;
+    for (reason, socket, came_by, header_known, sent, marks) in [
+        (MARKED, true, 0, true, 1, MARK_EGRESS),
+        // The header of IP is before the place of the device's.
+        (MARKED, true, 0, false, 1, 0),
+        (MARKED, true, 2, true, 0, 0),
+        (PLAIN, true, 0, true, 1, 0),
+        (ORPHANED, false, 0, true, 1, 0),
+        (ORPHANED, false, 2, true, 0, 0),
+        (PLAIN, false, 0, true, 0, 0),
+    ] {
+        let mut bench = Bench::new(1);
+        bench.details = Some(Details {
+            namespace: here,
+            placed: PLACED,
+            marked: vec![MARKED],
+            addressed: None,
+            orphaned: Some(ORPHANED),
+        });
+        let mut drop = Drop {
+            reason,
+            socket,
+            came_by,
+            device: OWNERS[3].0,
+            ..plain()
+        };
+        drop.packet.header_known = header_known;
+        bench.run(&drop);
+        let key = [here, reason, 0, sent, 0, 0, marks, 0];
+        assert_eq!(bench.counted(), [(key, [1, 1])], "{reason} {came_by}");
+    }
+}
+
 /// The key of a packet of this namespace, by what decides between causes.
 #[test]
 fn details_are_kept_only_where_they_decide() {
@@ -531,6 +582,7 @@ fn details_are_kept_only_where_they_decide() {
         placed: PLACED,
         marked: vec![PLACED, MARKED],
         addressed: Some(ADDRESSED),
+        orphaned: Some(ORPHANED),
     };
     for (namespace, reason, ipv6, [first, protocol, last], address, is_placed, marks) in
         detail_rows().into_iter().chain(icmp_rows())
