@@ -1,5 +1,6 @@
 //! Datagrams that a rule of the packet filter dropped.
 
+use super::reader::named;
 use super::vanished::is_udp_silent;
 use super::{Check, Confidence, Evidence, Finding, Observed, conntrack, is_little};
 use crate::Station;
@@ -36,7 +37,37 @@ struct RuleCause {
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let rule = rule(seen).into_iter();
-    rule.chain(membership(seen)).chain(errors(seen)).collect()
+    let found = rule.chain(membership(seen)).chain(errors(seen));
+    found.chain(connections(seen)).collect()
+}
+
+/// Packets of other protocols that were dropped, where programs listen for connections.
+fn connections(seen: &Observed) -> Option<Finding> {
+    let exact = seen.other_drops.iter().flatten();
+    let exact = exact.filter(|drop| drop.reason == REASON);
+    let dropped = exact.fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
+    let dropped = dropped.saturating_sub(conntrack::came(seen));
+    let listeners = seen.after.listeners.iter().map(|one| one.local);
+    let listeners = listeners.filter(|local| !local.ip().is_loopback());
+    let listeners: Vec<String> = listeners.map(|local| local.to_string()).collect();
+    if seen.asked.port.is_some() || listeners.is_empty() || is_little(seen, dropped) {
+        return None;
+    }
+    let source = format!("drop reason {REASON}, of other protocols");
+    let evidence = vec![Evidence::new(source, 0, dropped)];
+    let mut found = Finding::noticed(seen, &CHECK, Station::Ip, evidence);
+    found.is_remark = true;
+    let what = format!(
+        "the packet filter dropped {dropped} packets that were no UDP, as requests of connections (SYN) may be; TCP \
+         sockets listen here at {}",
+        named(listeners)
+    );
+    let remedy = format!(
+        "if that is meant, nothing is wrong. {}: a rule's counter shows which one it is; tcpdump -ni any 'tcp[13] == 2' \
+         shows the ports",
+        rules(seen)
+    );
+    Some(found.says(what, remedy).with(Confidence::Possible))
 }
 
 /// Error messages of ICMP that were dropped. A router sends one for each packet that is too long for the path, and about

@@ -5,8 +5,8 @@ use super::unspecified::{GROUPS_V4, Unspecified};
 use super::vanished::{gap, to_strange_groups, vanished};
 use super::way_out::WayOut;
 use super::{
-    CHECKS, Evidence, Observed, drop_reason, far_end, firewall, fragments, reading_times,
-    reason_counts, udp_memory, unhandled, unrouted, virtual_device,
+    CHECKS, Evidence, Observed, conntrack, drop_reason, far_end, firewall, fragments,
+    reading_times, reason_counts, udp_memory, unhandled, unrouted, virtual_device,
 };
 use crate::ledger::loss::{
     FRAGMENTS, LOSSES, LossKind, NO_MEMORY, OTHER_REASON, OTHER_STATIONS, UNROUTED,
@@ -176,7 +176,7 @@ pub fn ledger(seen: &Observed) -> Ledger {
         .saturating_sub(unspecified.unrouted_v6)
         .saturating_add(unrouted::for_others(seen));
     let came = seen.grown(&["Ip.InReceives", "Ip6.InReceives"]);
-    let errors = seen.others(firewall::ICMP).min(gap(seen));
+    let errors = not_udp(seen);
     let known = came
         .saturating_sub(seen.grown(&OTHERS))
         .saturating_sub(errors)
@@ -215,6 +215,12 @@ pub fn ledger(seen: &Observed) -> Ledger {
             "{of_others} packets of other protocols or ports are left out, which IP lost and counts too (drop reasons)"
         ));
     }
+    if errors > 0 {
+        ledger.note(format!(
+            "{errors} packets that were no UDP are left out, which the packet filter dropped ({})",
+            firewall::REASON
+        ));
+    }
     if around > 0 {
         ledger.note(format!(
             "{around} datagrams around packets of tunnels are left out: those inside are counted"
@@ -228,6 +234,18 @@ pub fn ledger(seen: &Observed) -> Ledger {
         ));
     }
     ledger
+}
+
+/// Packets that the packet filter dropped and that are known to be no datagrams; with a port error messages only.
+fn not_udp(seen: &Observed) -> u64 {
+    let all = match seen.asked.port {
+        Some(_) => 0,
+        // Connection tracking drops any packets for the same reason.
+        None => seen
+            .others(firewall::REASON)
+            .saturating_sub(conntrack::came(seen)),
+    };
+    all.max(seen.others(firewall::ICMP)).min(gap(seen))
 }
 
 /// How many packets UNACCOUNTED may have, on either side of zero, only because counters are not read
@@ -353,20 +371,16 @@ fn unseen(seen: &Observed, unaccounted: u64) -> Option<String> {
 fn dropped_at_ip(seen: &Observed) -> Option<(u64, String)> {
     let drops = seen.other_drops.iter().flatten();
     let is_at_ip = |reason: &str| match reason {
-        // With a port they are not among what vanished.
-        firewall::REASON => seen.asked.port.is_none(),
-        NOT_SPECIFIED => false,
+        // These are not among what vanished.
+        firewall::REASON | NOT_SPECIFIED => false,
         _ => drop_reasons::row(reason).is_some_and(|row| row.station == Station::Ip),
     };
     let most = drops.filter(|drop| drop.datagrams > 0 && is_at_ip(&drop.reason));
     let most = most.max_by_key(|drop| drop.datagrams)?;
     let (count, reason) = (most.datagrams, &most.reason);
-    let who = match &**reason {
-        firewall::REASON => format!("the firewall dropped {count} that were no UDP ({reason})"),
-        _ => format!(
-            "the kernel dropped {count} of other ports or protocols ({})",
-            drop_reasons::words(reason)
-        ),
-    };
+    let who = format!(
+        "the kernel dropped {count} of other ports or protocols ({})",
+        drop_reasons::words(reason)
+    );
     Some((count, who))
 }

@@ -1,13 +1,14 @@
 //! Connections that found the accept queue of a listener full.
 
-use super::{Check, Finding, Observed};
+use super::{Check, Confidence, Finding, Observed};
 use crate::Station;
+use crate::ledger::loss::NO_ROUTE_OUT;
 use mpps_os::netlink::sock_diag::ListeningSocket;
 
 pub(super) const CHECK: Check = Check {
     name: "listen_queue",
-    reads: "`TcpExt.ListenOverflows`, and which listener drops (sock_diag)",
-    speaks: "the accept queue of a listening TCP socket was full",
+    reads: "`TcpExt.ListenOverflows`, `TcpExt.ListenDrops`, `OutNoRoutes` (IP, IPv6), and which listener drops (sock_diag)",
+    speaks: "the accept queue of a listening TCP socket was full, or there is no route for its answers",
     run,
 };
 
@@ -29,7 +30,28 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let what = format!("{what} dropped connection requests, because its accept queue was full");
         found.says(what, remedy)
     });
-    found.into_iter().collect()
+    found.into_iter().chain(no_way_back(seen)).collect()
+}
+
+/// How many connection requests a listener dropped for want of a route to their sender (`tcp_conn_request`,
+/// net/ipv4/tcp_input.c). IP counts them where it counts what UDP cannot send.
+pub(super) fn unrouted(seen: &Observed) -> u64 {
+    let dropped = seen.grown(&["TcpExt.ListenDrops"]);
+    let others = ["TcpExt.ListenOverflows", "TcpExt.TCPReqQFullDrop"];
+    let dropped = dropped.saturating_sub(seen.grown(&others));
+    dropped.min(seen.grown(NO_ROUTE_OUT.counters))
+}
+
+fn no_way_back(seen: &Observed) -> Option<Finding> {
+    let mut evidence = seen.counters(&["TcpExt.ListenDrops"]);
+    evidence.extend(seen.counters(NO_ROUTE_OUT.counters));
+    evidence.retain(|one| one.grown() > 0);
+    let found = Finding::lost(seen, &CHECK, Station::Socket, evidence)?;
+    let found = found.of(unrouted(seen), seen).says(
+        "connection requests of TCP came, and this host has no route to answer them: the clients get nothing",
+        "ip route get CLIENT shows what the kernel would do: add the route back, or a default route",
+    );
+    (found.count > 0).then(|| found.with(Confidence::Likely))
 }
 
 /// The listeners that dropped requests.

@@ -418,8 +418,9 @@ fn dropped(came: &Arrivals) -> Option<LastStation> {
     let (why, remedy) = otherwise(came.seen, reason);
     let what = format!(
         "{count} packets were dropped for the reason {}, but not as datagrams to port {port}: {why}; they may be \
-         of another port, translated from or to another one (DNAT), fragments, or of another protocol{}",
+         of another port, translated from or to another one (DNAT), fragments, or of another protocol{}{}",
         drop_reasons::words(reason),
+        port_owner::by_tcp(came.seen, port),
         port_owner::translated(came.seen, port)
     );
     (count > 0).then(|| came.stop(Station::Ip, what, remedy))

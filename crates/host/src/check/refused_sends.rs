@@ -1,9 +1,12 @@
 //! Datagrams of connected sockets that other hosts refused.
 
+use super::reader::named;
 use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket, WayOut};
 use crate::Station;
+use crate::ledger::loss::NO_SOCKET;
 use mpps_os::netlink::sock_diag::UdpEntry;
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 pub(super) const CHECK: Check = Check {
     name: "refused_sends",
@@ -79,7 +82,12 @@ fn refused(seen: &Observed) -> Option<Finding> {
     // With a port the check `port_owner` reports the others.
     // For what it loses itself, as for a neighbour that is silent, this host sends such messages to itself.
     let is_lost_here = || WayOut::of(seen).lost() > 0;
-    let is_told = is_known || seen.asked.port.is_none() && is_one_way(seen) && !is_lost_here();
+    // A host refuses to itself what finds no socket by its loopback.
+    let own = ["Icmp.OutDestUnreachs", "Icmp6.OutDestUnreachs"];
+    let own = seen.grown(&own).min(seen.grown(NO_SOCKET.counters));
+    let is_own = refused.saturating_sub(own) < FEW.min(refused);
+    let is_told =
+        is_known || seen.asked.port.is_none() && is_one_way(seen) && !is_own && !is_lost_here();
     if refused == 0 || Evidence::sum(&sent) == 0 || !is_told {
         return None;
     }
@@ -88,7 +96,7 @@ fn refused(seen: &Observed) -> Option<Finding> {
     found
         .evidence
         .extend(sent.into_iter().filter(|one| one.grown() > 0));
-    found.is_remark = has_others || refused < FEW;
+    found.is_remark = has_others || is_own || refused < FEW;
     let whose = match (is_known, has_others) {
         (false, _) => String::new(),
         (true, false) => format!(", of a socket that is connected to {}", remotes.join(", ")),
@@ -97,8 +105,12 @@ fn refused(seen: &Observed) -> Option<Finding> {
             remotes.join(", ")
         ),
     };
+    let who = match is_own {
+        true => "other hosts, or this one itself by its loopback,",
+        false => "other hosts",
+    };
     let what = format!(
-        "other hosts refused datagrams of this one (ICMP destination unreachable){whose}: no program has that port, \
+        "{who} refused datagrams of this one (ICMP destination unreachable){whose}: no program has that port, \
          or the way there is closed or takes only shorter packets; after a refusal of the port the next send of a \
          connected socket fails (ECONNREFUSED) and its datagram is lost too"
     );
@@ -146,27 +158,35 @@ pub(super) fn dead_end(seen: &Observed) -> Option<String> {
         .flat_map(|one| owners(one.entry))
         .copied()
         .collect();
-    let has = |port| {
-        seen.after
-            .sockets
-            .iter()
-            .any(|one| one.local.port() == port)
+    let at = |port| {
+        let sockets = seen.after.sockets.iter().map(|one| one.local);
+        sockets.filter(move |local| local.port() == port)
     };
+    let takes =
+        |local: SocketAddr, to: SocketAddr| local.ip().is_unspecified() || local.ip() == to.ip();
+    let has = |to: SocketAddr| at(to.port()).any(|local| takes(local, to));
     let is_for_all = seen.asked.port.is_none() && seen.asked.pid.is_none();
     seen.after.sockets.iter().find_map(|one| {
         let to = one
             .remote
-            .filter(|to| to.ip().is_loopback() && !has(to.port()))?;
+            .filter(|to| is_here(seen, to.ip()) && !has(*to))?;
         let pid = owners(one).find(|pid| own.contains(pid));
         // The last look reads only programs that lost datagrams.
         let process = pid.and_then(|pid| seen.before.processes.get(pid));
         let whose = process.map(|one| format!(" of {} (pid {})", one.name, one.pid));
         let whose = whose.or_else(|| is_for_all.then(String::new))?;
-        Some(format!(
-            "{}{whose} sends to {to}, and no program has that port",
-            one.local
-        ))
+        let elsewhere = at(to.port()).map(|local| local.to_string());
+        let who = match named(elsewhere.collect()) {
+            none if none.is_empty() => "no program has that port".to_owned(),
+            names => format!("the sockets of that port are at {names}"),
+        };
+        Some(format!("{}{whose} sends to {to}, and {who}", one.local))
     })
+}
+
+/// True for an address of this host.
+fn is_here(seen: &Observed, ip: IpAddr) -> bool {
+    ip.is_loopback() || matches!(ip, IpAddr::V4(ip) if seen.after.addresses.contains(&ip))
 }
 
 /// True if this host sends more than twice as many datagrams as its programs get: those are no answers. Clients that

@@ -4,6 +4,7 @@ use super::reading_times::skew_out;
 use super::virtual_device::TUNNELS;
 use super::{
     Check, Confidence, Evidence, Finding, Observed, conntrack, drop_reasons, firewall, link_fault,
+    listen_queue,
 };
 use crate::counters::driver_counters::Meaning;
 use crate::ledger::Grouped;
@@ -32,7 +33,7 @@ type Words = (&'static LossKind, &'static str, &'static str);
 const TOLD: [Words; 14] = [
     (
         &NO_ROUTE_OUT,
-        "this host has no route to where a program sends (ENETUNREACH)",
+        "this host has no route to where a program sends, or connects by TCP (ENETUNREACH)",
         "ip route get ADDRESS shows what the kernel would do; add the route, or a default route",
     ),
     (
@@ -266,6 +267,7 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let both = |kind: &'static LossKind| counted(seen.counters(kind.counters));
     let by_reason = |kind: &'static LossKind| counted(reasons(seen, kind));
     let (unrouted, unrouted_by) = both(&NO_ROUTE_OUT);
+    let unrouted = unrouted.saturating_sub(listen_queue::unrouted(seen));
     let (full, full_by) = both(&SEND_BUFFER);
     let (discards, discards_by) = both(&FIREWALL_OUT);
     let (too_long, too_long_by) = both(&TOO_LONG_OUT);
@@ -471,7 +473,7 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
         // A route that went drops so too.
         _ if kind == &NO_STATE_OUT && seen.grown(kind.counters) == 0 => Possible,
         _ if kind == &NO_NEIGHBOUR && loss.evidence != reasons(seen, kind) => Likely,
-        _ if [&NO_ROUTE_OUT, &TOO_LONG_OUT].contains(&kind) => Certain,
+        _ if kind == &TOO_LONG_OUT => Certain,
         _ if loss.evidence.iter().any(is_reason) => Certain,
         _ => Likely,
     };

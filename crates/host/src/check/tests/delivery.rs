@@ -57,6 +57,17 @@ fn says(found: &[Finding], check: &str, is_remark: bool, words: &[&str]) {
     assert!(may || !text.contains(guess), "{text}");
 }
 
+/// A program has the port of TCP.
+fn listens(facts: &mut Observation) {
+    facts.listeners = vec![ListeningSocket {
+        local: ([0, 0, 0, 0], 53).into(),
+        inode: 4,
+        waiting: 0,
+        waiting_max: 5,
+        drops: 0,
+    }];
+}
+
 const CAME: [(&str, u64); 2] = [("Ip.InReceives", 900), ("Ip.InDelivers", 0)];
 
 #[test]
@@ -89,10 +100,10 @@ fn packets_of_others_are_not_said_to_be_no_datagrams() {
     ] {
         let drops = [other(reason, 900), other("NOT_SPECIFIED", 9)];
         says(
-            &look(900, &CAME, &drops, |_| ()),
+            &look(900, &CAME, &drops, listens),
             silent,
             false,
-            &["900 packets", reason, words],
+            &["900 packets", reason, words, "TCP port 53 has a listener"],
         );
     }
     let ours = look(900, &CAME, &[dropped("IP_LOCALNET", 900)], |_| ());
@@ -256,17 +267,6 @@ fn neighbour_discovery_moves_no_station() {
 
 #[test]
 fn a_port_of_tcp_is_told() {
-    let listens = |facts: &mut Observation| {
-        let (local, inode) = ("0.0.0.0:53".parse().expect("an address"), 4);
-        let (waiting, waiting_max, drops) = (0, 5, 0);
-        facts.listeners = vec![ListeningSocket {
-            local,
-            inode,
-            waiting,
-            waiting_max,
-            drops,
-        }];
-    };
     let tcp = [
         ("Ip.InReceives", 9),
         ("Ip.InDelivers", 9),

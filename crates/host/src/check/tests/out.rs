@@ -206,8 +206,8 @@ fn each_way_to_be_lost_on_the_way_out_is_counted_once() {
     let (long, full, sent_all) = ("Ip.FragFails", "Udp.SndbufErrors", "Udp.OutDatagrams");
     // The counters of one loss, its drop reason, and what is said.
     let cases: [(&[&str], &str, &str, Confidence); 9] = [
-        (&[no_route], "", "no route", Certain),
-        (&[no_route_v6], "", "no route", Certain),
+        (&[no_route], "", "no route", Likely),
+        (&[no_route_v6], "", "no route", Likely),
         (&[discards], "", "firewall", Possible),
         (&[discards], "NETFILTER_DROP", "firewall", Certain),
         (&[discards_v6], "BPF_CGROUP_EGRESS", "cgroup", Certain),
@@ -237,6 +237,103 @@ fn each_way_to_be_lost_on_the_way_out_is_counted_once() {
     assert_eq!(sends(&[(long, LOST)], None).0, []);
     let (found, out) = sends(&[(sent_all, LOST)], Some(&[]));
     assert_eq!((found, &*out.to_string()), (vec![], "sent 300 = left 300"));
+}
+
+fn listener(local: ([u8; 4], u16)) -> ListeningSocket {
+    ListeningSocket {
+        local: local.into(),
+        inode: 1,
+        waiting: 0,
+        waiting_max: 9,
+        drops: 0,
+    }
+}
+
+#[test]
+fn an_answer_of_tcp_is_no_datagram() {
+    let routes = ("Ip.OutNoRoutes", LOST);
+    let drops = ("TcpExt.ListenDrops", LOST);
+    for (counters, check, sent) in [
+        (&[routes][..], "way_out", LOST),
+        (&[routes, drops], "listen_queue", 0),
+        (
+            &[routes, drops, ("TcpExt.TCPReqQFullDrop", LOST)],
+            "handshake_queue",
+            LOST,
+        ),
+        (&[drops], "", 0),
+    ] {
+        let (found, out) = sends(counters, Some(&[]));
+        assert_eq!(found.first().map_or("", |one| &one.check), check);
+        assert_eq!(out.sent, sent, "{counters:?}");
+        let is_certain = |one: &Finding| one.confidence == Confidence::Certain;
+        let is_guess = check != "handshake_queue";
+        assert!(!is_guess || !found.iter().any(is_certain), "{found:#?}");
+    }
+}
+
+/// A remark, where a program listens for connections, and no loss of UDP.
+#[test]
+fn connections_that_a_rule_drops_are_no_datagrams() {
+    let look = |local, ours| {
+        let before = host(&[("Ip.InReceives", 0), ("Ip.InDelivers", 0)]);
+        let mut after = later(host(&[("Ip.InReceives", LOST), ("Ip.InDelivers", 0)]));
+        after.listeners.push(listener((local, 80)));
+        let drops = [DropCount {
+            ours,
+            ..dropped("NETFILTER_DROP", LOST)
+        }];
+        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
+        let ledger = super::super::ledger(&seen);
+        let mut found = findings(&seen);
+        found.truncate(1);
+        let said = found.pop().map(|one| (one.is_remark, one.what));
+        (said, ledger.offered, ledger.unaccounted)
+    };
+    let here = [10, 0, 0, 1];
+    let (said, offered, rest) = look(here, false);
+    assert_eq!((offered, rest), (0, 0), "{said:?}");
+    assert!(
+        said.is_some_and(|(remark, what)| remark && what.contains("listen here at 10.0.0.1:80"))
+    );
+    assert_eq!(look([127, 0, 0, 1], false), (None, 0, 0));
+    let (said, offered, _) = look(here, true);
+    assert!(said.is_some_and(|(_, what)| !what.contains("no UDP")));
+    assert_eq!(offered, LOST);
+}
+
+/// A program sends to an address of this host where no socket takes it.
+#[test]
+fn a_refusal_by_this_host_is_none_of_others() {
+    let look = |own, to: &str, taker: &str| {
+        let counters = [
+            ("Udp.OutDatagrams", LOST),
+            ("Udp.NoPorts", own),
+            ("Icmp.OutDestUnreachs", own),
+            ("Icmp.InDestUnreachs", LOST),
+        ];
+        let zero = counters.map(|(name, _)| (name, 0));
+        let (before, mut after) = (host(&zero), later(host(&counters)));
+        after.addresses = vec![[10, 0, 0, 1].into()];
+        after.sockets = vec![socket(taker, 1, 0), socket("127.0.0.1:999", 2, 0)];
+        after.sockets[1].remote = Some(to.parse().expect("an address"));
+        let found = findings(&Observed::new(&before, &after, None, asked(None)));
+        found.into_iter().map(|one| one.what).collect::<String>()
+    };
+    for to in ["127.0.0.1:53", "10.0.0.1:53"] {
+        let said = look(LOST, to, "10.0.0.2:53");
+        assert!(
+            said.contains(&format!(
+                "sends to {to}, and the sockets of that port are at 10.0.0.2:53"
+            )),
+            "{said}"
+        );
+        let said = look(LOST, to, "10.0.0.2:54");
+        assert!(said.contains("and no program has that port"), "{said}");
+        assert!(!look(LOST, to, "0.0.0.0:53").contains("sends to"));
+    }
+    assert!(!look(LOST, "127.0.0.1:53", "10.0.0.2:53").contains("other hosts"));
+    assert!(look(0, "127.0.0.1:53", "10.0.0.2:53").contains("other hosts refused"));
 }
 
 /// IP counts what it took, and `OutDiscards` both.
@@ -385,11 +482,9 @@ fn a_remedy_is_not_what_is_in_force_already() {
             remedy(name, &|facts: &mut Observation| {
                 facts.settings.insert("net.core.somaxconn", 4096);
                 facts.listeners.push(ListeningSocket {
-                    local: ([0, 0, 0, 0], 80).into(),
-                    inode: 1,
-                    waiting: 9,
                     waiting_max,
                     drops: 9,
+                    ..listener(([0, 0, 0, 0], 80))
                 });
             })
         };
