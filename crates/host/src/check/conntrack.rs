@@ -3,6 +3,7 @@
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
 use crate::facts::Conntrack;
+use crate::setting::{Setting, Value};
 
 pub(super) const CHECK: Check = Check {
     name: "conntrack",
@@ -68,6 +69,19 @@ const TIMEOUTS: [&str; 2] = [
     "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];
 
+/// How the flows of the port in question are not tracked.
+fn spared(seen: &Observed) -> String {
+    let protocol = "udp".to_owned();
+    let of_port = seen
+        .asked
+        .port
+        .map(|port| Setting::Untracked { protocol, port });
+    match of_port {
+        Some(port) => port.command("", &Value::text("on")),
+        None => "track no flow of a busy port: mpps doctor --port PORT gives the rules".to_owned(),
+    }
+}
+
 fn run(seen: &Observed) -> Vec<Finding> {
     let (Some(evidence), Some(table)) = (dropped(seen), seen.after.conntrack) else {
         return Vec::new();
@@ -98,9 +112,9 @@ fn run(seen: &Observed) -> Vec<Finding> {
                 table.entries, table.entries_max
             ),
             format!(
-                "spare the flow both ways, in chains of priority raw: nft add rule inet raw prerouting udp \
-                 dport PORT notrack; nft add rule inet raw output udp sport PORT notrack (rules by state no \
-                 longer match it; not for a flow of a NAT rule). Or a larger table: sysctl -w net.netfilter.nf_conntrack_max={}",
+                "{} (rules by state no longer match its flows; not for those of a NAT rule); or a larger table: \
+                 sysctl -w net.netfilter.nf_conntrack_max={}, which only the machine's first network namespace can set",
+                spared(seen),
                 table.entries_max.saturating_mul(4)
             ),
         )

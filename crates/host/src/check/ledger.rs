@@ -305,7 +305,7 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
     let waiting = seen.queued_bytes();
     if waiting > 0 {
         ledger.note(format!(
-            "{waiting} bytes wait in socket buffers: no counter shows how many datagrams"
+            "{waiting} bytes wait in socket buffers: no counter shows how many datagrams, and \"still queued\" has none"
         ));
     }
     if seen.grown(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]) > 0 {

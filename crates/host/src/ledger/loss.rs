@@ -175,7 +175,10 @@ pub const FRAGMENTS: LossKind = LossKind::new(At::Ip, "fragments", "fragments wi
 /// A rule of netfilter, or connection tracking.
 pub const FIREWALL: LossKind = LossKind::new(At::Ip, "firewall", "firewall")
     .dropped_for(&["NETFILTER_DROP"])
-    .found_by(&["conntrack", "firewall"]);
+    .found_by(&["firewall"]);
+/// Dropped by connection tracking.
+pub const CONNTRACK: LossKind =
+    LossKind::new(At::Ip, "connection_tracking", "connection tracking").found_by(&["conntrack"]);
 /// IP delivered and forwarded it nowhere.
 pub const UNROUTED: LossKind =
     LossKind::new(At::Ip, "delivered_nowhere", "delivered nowhere").found_by(&["unrouted"]);
@@ -347,6 +350,7 @@ pub const LOSSES: &[&LossKind] = &[
     &DISCARDED,
     &FRAGMENTS,
     &FIREWALL,
+    &CONNTRACK,
     &UNROUTED,
     &NO_SOCKET,
     &NO_MEMBER,

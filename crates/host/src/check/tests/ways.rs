@@ -136,10 +136,20 @@ fn ports_of_a_source_nat_are_no_full_table() {
             ..host(&[])
         };
         let (before, after) = (table(0), later(table(1)));
-        let found = findings(&Observed::new(&before, &after, None, asked(None)));
-        let (text, ..) = first(&found);
-        assert_eq!(text.contains("source NAT"), !is_full, "{text}");
-        assert_eq!(text.contains("notrack"), is_full, "{text}");
+        for (port, spares) in [
+            (None, "mpps doctor --port PORT gives"),
+            (Some(53), "udp dport 53 notrack"),
+        ] {
+            let seen = Observed::new(&before, &after, None, asked(port));
+            let found = findings(&seen);
+            let (text, ..) = first(&found);
+            assert_eq!(text.contains("source NAT"), !is_full, "{text}");
+            assert_eq!(text.contains(spares), is_full, "{text}");
+            assert_eq!(text.contains("first network namespace"), is_full, "{text}");
+            let ledger = super::super::ledger(&seen).to_string();
+            assert!(ledger.contains("connection tracking 5"), "{ledger}");
+            assert!(!ledger.contains("firewall 5"), "{ledger}");
+        }
     }
 }
 
