@@ -266,9 +266,8 @@ impl Observation {
             facts.find_owners(&root, &mounts, part);
             facts.notes.clear();
         }
-        facts.count(part, is_first)?;
+        facts.count(&root, part, is_first)?;
         facts.cpus = ProcStat::read()?;
-        facts.conntrack = Conntrack::read_from(&root);
         facts.reassembling = reassembling(&root);
         facts.unanswered = unanswered(&facts.links);
         if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
@@ -317,13 +316,14 @@ impl Observation {
     }
 
     /// Reads the sockets and the counters.
-    fn count(&mut self, part: &HostPart<'_>, is_first: bool) -> HostResult<()> {
+    fn count(&mut self, root: &Root, part: &HostPart<'_>, is_first: bool) -> HostResult<()> {
         let began_ns = clock::monotonic_ns();
         if !is_first {
             (part.beside)();
         }
         self.list_sockets();
         let taken = Snapshot::take_of(part.interfaces)?;
+        self.conntrack = Conntrack::read_from(root);
         if is_first {
             (part.beside)();
         }
