@@ -77,7 +77,7 @@ fn spared(seen: &Observed) -> String {
         .port
         .map(|port| Setting::Untracked { protocol, port });
     match of_port {
-        Some(port) => port.command("", &Value::text("on")),
+        Some(port) => port.command("", &Value::Word("on".to_owned())),
         None => "track no flow of a busy port: mpps doctor --port PORT gives the rules".to_owned(),
     }
 }

@@ -70,6 +70,18 @@ fn bursts_get_a_buffer_and_a_stopped_process_goes_on() {
     // A frozen cgroup is not thawed by a signal; a queue without a reader is the program's fault.
     let (before, mut after) = starved(4, 0);
     assert_eq!(kinds(&(before.clone(), after.clone())), []);
+    // It wakes and reads, however little it runs.
+    let mut woken = after.clone();
+    let threads = woken.processes.get_mut(&812).map(|one| &mut one.threads);
+    threads
+        .into_iter()
+        .flatten()
+        .for_each(|(_, time)| time.turns += 20);
+    let buffer = kinds(&(before.clone(), woken));
+    assert!(
+        matches!(buffer[..], [FixKind::ReceiveBuffer(..)]),
+        "{buffer:?}"
+    );
     after.processes.get_mut(&812).expect("it is there").frozen = Some(String::new());
     assert_eq!(kinds(&(before, after)), []);
 }
