@@ -5,13 +5,15 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::On;
+use crate::option::words;
 use crate::{CallError, CallResult, text};
 
 /// The calling thread's own network namespace. `/proc/self` would name that of the main thread.
@@ -22,6 +24,9 @@ const NSFS_MAGIC: u64 = 0x6e73_6673;
 
 /// Asks for the kind of a namespace, a flag of clone(2) (include/uapi/linux/nsfs.h).
 const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
+
+/// Asks for the user namespace that owns a namespace (ioctl_ns(2)).
+const NS_GET_USERNS: libc::Ioctl = 0xb701;
 
 /// An anonymous network namespace.
 #[derive(Debug)]
@@ -104,6 +109,44 @@ impl NetNamespace {
     /// The number of this namespace in the kernel and in `lsns` (`ns.inum`).
     pub fn inode(&self) -> u32 {
         self.inode
+    }
+
+    /// The number that no other namespace of this boot has: that of [`NetNamespace::inode`] is used again.
+    /// Of the calling thread's namespace (`SO_NETNS_COOKIE`, Linux 5.14).
+    ///
+    /// # Errors
+    ///
+    /// `ENOPROTOOPT` before that.
+    pub fn current_cookie() -> CallResult<u64> {
+        /// include/uapi/asm-generic/socket.h; libc lacks it on some targets.
+        const SO_NETNS_COOKIE: libc::c_int = 71;
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0));
+        let socket = socket.map_err(|error| CallError::new("socket", "UDP", error))?;
+        let words = words::<2>(&socket, libc::SOL_SOCKET, SO_NETNS_COOKIE);
+        let [low, high] = words.on("getsockopt SO_NETNS_COOKIE", "UDP")?;
+        // The option is one number of 64 bits.
+        let [low, high] = [low, high].map(u32::to_ne_bytes);
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&low);
+        bytes[4..].copy_from_slice(&high);
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// True if it is owned by the user namespace of this process, so that no ordinary user made it in one of
+    /// his own. False where that cannot be seen.
+    pub fn is_of_own_user_namespace(&self) -> bool {
+        // SAFETY: this request of a namespace takes no argument and answers a new descriptor.
+        let owner = unsafe { libc::ioctl(self.fd.as_raw_fd(), NS_GET_USERNS) };
+        if owner < 0 {
+            return false;
+        }
+        // SAFETY: the descriptor is new, and of nothing else here.
+        let owner = unsafe { OwnedFd::from_raw_fd(owner) };
+        let inode = |file: &OwnedFd| rustix::fs::fstat(file).ok().map(|status| status.st_ino);
+        let own = fs::metadata("/proc/self/ns/user")
+            .ok()
+            .map(|status| status.ino());
+        own.is_some() && inode(&owner) == own
     }
 
     /// Runs `work` in a thread that has entered this namespace by `setns(2)`, and waits for it.

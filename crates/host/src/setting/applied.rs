@@ -232,6 +232,9 @@ pub(crate) fn undo_edits(
         begun.map(outcome).collect()
     };
     let present = match host.namespace() {
+        // A program's settings are not of a network namespace.
+        Ok(_) if matches!(change.place, Place::Process { .. }) => Ok(Some(change.place.clone())),
+        Ok(here) if here == change.namespace && change.has_outlived(host) => Ok(None),
         Ok(here) if here == change.namespace => host.present(&change.place),
         Ok(_) => {
             let there = change.namespace;

@@ -15,6 +15,9 @@ pub struct SettingChange {
     pub place: Place,
     /// The network namespace to make and undo it in, by its inode number (`ns.inum`).
     pub namespace: u32,
+    /// Its number that no other of this boot has, which the first is not (`SO_NETNS_COOKIE`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_cookie: Option<u64>,
     /// How `mpps undo` names it.
     pub heading: String,
     /// The edits in order; what is already so needs none.
@@ -33,9 +36,16 @@ impl SettingChange {
             name: name.into(),
             place,
             namespace: host.namespace()?,
+            namespace_cookie: host.namespace_cookie(),
             heading,
             edits,
         })
+    }
+
+    /// True if the namespace of its number here is another, made since: its own is gone, with all interfaces.
+    pub(super) fn has_outlived(&self, host: &dyn SettingHost) -> bool {
+        let both = self.namespace_cookie.zip(host.namespace_cookie());
+        both.is_some_and(|(then, now)| then != now)
     }
 
     /// The edits, in a few words each.
@@ -46,7 +56,10 @@ impl SettingChange {
     /// The place, for the name of a journal. No namespace has settings of the machine of its own.
     pub(super) fn key(&self) -> String {
         match &self.place {
-            Place::Interface { index, .. } => format!("{}-{index}", self.namespace),
+            Place::Interface { index, .. } => match self.namespace_cookie {
+                None => format!("{}-{index}", self.namespace),
+                Some(cookie) => format!("{}-{cookie}-{index}", self.namespace),
+            },
             Place::Process { process, .. } => format!("process-{}", process.pid),
             Place::Machine { setting } => setting.clone(),
         }

@@ -33,6 +33,7 @@ pub(crate) struct FakeMachine {
     /// The interface; without a name it is gone.
     pub(crate) name: &'static str,
     pub(crate) namespace: u32,
+    pub(crate) namespace_cookie: Option<u64>,
     /// 0 if the driver does not show it.
     pub(crate) rings: u32,
     /// Queues that the kernel polls, if it shows them.
@@ -90,6 +91,7 @@ pub(crate) fn plain() -> FakeMachine {
     FakeMachine {
         name: "eth9",
         namespace: 7,
+        namespace_cookie: Some(70),
         rings: 4,
         polled: Some(2),
         values: BTreeMap::from([
@@ -232,6 +234,10 @@ fn refuse<R>(errno: i32) -> CallResult<R> {
 impl SettingHost for Fake {
     fn namespace(&self) -> CallResult<u32> {
         self.look(|machine| Ok(machine.namespace))
+    }
+
+    fn namespace_cookie(&self) -> Option<u64> {
+        self.state().machine.namespace_cookie
     }
 
     fn index(&self, interface: &str) -> CallResult<u32> {

@@ -29,6 +29,10 @@ impl SettingHost for LiveKernel {
         NetNamespace::current().map(|namespace| namespace.inode())
     }
 
+    fn namespace_cookie(&self) -> Option<u64> {
+        NetNamespace::current_cookie().ok()
+    }
+
     fn index(&self, interface: &str) -> CallResult<u32> {
         link::index(interface)
     }
@@ -41,7 +45,11 @@ impl SettingHost for LiveKernel {
         let mut seen = BTreeSet::from([self.namespace().ok()?]);
         let mut others = namespace_paths().filter(|(inode, _)| seen.insert(*inode));
         others.find_map(|(inode, path)| {
+            // A user's namespace may have an interface of any name.
             let there = NetNamespace::open(&path).ok()?;
+            if !there.is_of_own_user_namespace() {
+                return None;
+            }
             let found = there.run(|| link::index(interface)).ok()?;
             found.is_ok().then_some(inode)
         })

@@ -371,6 +371,7 @@ mod tests {
             name: "carve-out".to_owned(),
             place: interface("eth9", index),
             namespace: 7,
+            namespace_cookie: None,
             heading: "eth9, queue 1".to_owned(),
             edits: Vec::new(),
         };

@@ -212,6 +212,10 @@ impl Setting {
 pub(crate) trait SettingHost: fmt::Debug {
     /// The network namespace of the other methods, by its inode number (`ns.inum`).
     fn namespace(&self) -> CallResult<u32>;
+    /// The number of that namespace that no other of this boot has; none before Linux 5.14.
+    fn namespace_cookie(&self) -> Option<u64> {
+        None
+    }
     /// The number of an interface.
     fn index(&self, interface: &str) -> CallResult<u32>;
     /// The present name of an interface; none where it is gone.

@@ -65,6 +65,19 @@ impl Leftover {
         self.record.change.namespace
     }
 
+    /// True if it is of the calling thread's network namespace.
+    pub fn is_here(&self) -> bool {
+        let here = LiveKernel::default().namespace();
+        here.is_ok_and(|here| here == self.namespace()) && !self.is_outlived()
+    }
+
+    /// True if its network namespace is gone, and another has its number.
+    pub fn is_outlived(&self) -> bool {
+        let host = LiveKernel::default();
+        let is_here = host.namespace().is_ok_and(|here| here == self.namespace());
+        is_here && self.record.change.has_outlived(&host)
+    }
+
     /// Its edits, and how many of them were at least begun.
     pub fn steps(&self) -> (Vec<String>, usize) {
         (self.record.change.steps(), self.record.begun)

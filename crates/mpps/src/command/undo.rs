@@ -91,11 +91,12 @@ fn list(leftover: &Leftover, teller: &mut Teller) {
 
 /// The exit status that one leftover asks for; `here` is this network namespace.
 fn undo(leftover: &Leftover, here: u32, all: bool, teller: &mut Teller) -> u8 {
-    let elsewhere = here != leftover.namespace();
+    // A program's settings are not of a network namespace.
+    let elsewhere = here != leftover.namespace() && !is_of_fix(leftover.name());
     let head = leftover.heading();
     let life = life(leftover);
     let (stream, why, status) = match leftover.life() {
-        _ if is_of_fix(leftover.name()) && leftover.is_kept() => {
+        _ if leftover.is_kept() && (is_of_fix(leftover.name()) || leftover.is_outlived()) => {
             return undo_dead(leftover, elsewhere, teller);
         }
         _ if leftover.is_kept() => {

@@ -224,6 +224,14 @@ fn an_interface_that_is_gone_renamed_or_elsewhere() {
     let text = left.undo(&fake, false)[0].to_string();
     assert!(text.contains("net:[7]"), "{text}");
     fake.state().machine.namespace = 7;
+    // A later namespace with its number, and an interface of the same number in it.
+    fake.state().machine.namespace_cookie = Some(71);
+    let before = fake.machine();
+    let later = undo_edits(&mut left.record.clone(), &left.journal, &fake);
+    assert_eq!(results(later), [const { Undone::Nothing }; 3]);
+    assert_eq!(fake.machine(), before);
+    // An older kernel, or an older journal, has no such number.
+    fake.state().machine.namespace_cookie = None;
     fake.state().machine.name = "lan0";
     assert_eq!(
         results(left.undo(&fake, false)),

@@ -269,6 +269,7 @@ mod tests {
                 name: name.to_owned(),
                 place: eth9(),
                 namespace: 7,
+                namespace_cookie: None,
                 heading: "eth9".to_owned(),
                 edits: Vec::new(),
             };

@@ -6,7 +6,6 @@ use crate::program::lines::OutputLines;
 use anyhow::{Result, ensure};
 use mpps_host::setting::tune::is_of_plan;
 use mpps_host::{Leftover, Life, Undone, leftovers};
-use mpps_os::namespace::NetNamespace;
 
 const LINES: OutputLines = OutputLines::PEOPLE;
 
@@ -29,10 +28,9 @@ fn tuned(interface: Option<&str>) -> Result<(Vec<Leftover>, CommandEnding)> {
 
 /// Whether a journal is of `mpps tune` in this network namespace, of one interface or of all.
 fn tuned_here(interface: Option<&str>) -> Result<impl Fn(&Leftover) -> bool> {
-    let here = NetNamespace::current()?.inode();
     Ok(move |one: &Leftover| {
         let is_asked = || interface.is_none_or(|name| one.is_of(name));
-        is_of_plan(one.name()) && one.namespace() == here && is_asked()
+        is_of_plan(one.name()) && one.is_here() && is_asked()
     })
 }
 
