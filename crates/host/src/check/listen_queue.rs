@@ -19,15 +19,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
             "ss -ltn shows the full one (Recv-Q above Send-Q); accept faster, or a longer queue: {}",
             longer(seen)
         );
-        let full = full(seen).into_iter();
-        let full: Vec<String> = full
-            .map(|one| format!("{} ({} of {} wait)", one.local, one.waiting, one.waiting_max))
-            .collect();
-        let what = match full.len() {
-            0 => "a listening TCP socket".to_owned(),
-            _ => format!("the listening TCP socket {}", full.join(", ")),
-        };
-        let what = format!("{what} dropped connection requests, because its accept queue was full");
+        let what = format!(
+            "{} dropped connection requests, because its accept queue was full",
+            full_ones(seen)
+        );
         found.says(what, remedy)
     });
     found.into_iter().chain(no_way_back(seen)).collect()
@@ -52,6 +47,23 @@ fn no_way_back(seen: &Observed) -> Option<Finding> {
         "ip route get CLIENT shows what the kernel would do: add the route back, or a default route",
     );
     (found.count > 0).then(|| found.with(Confidence::Likely))
+}
+
+/// These listeners, in words.
+pub(super) fn full_ones(seen: &Observed) -> String {
+    let full = full(seen).into_iter();
+    let full: Vec<String> = full
+        .map(|one| {
+            format!(
+                "{} ({} of {} wait)",
+                one.local, one.waiting, one.waiting_max
+            )
+        })
+        .collect();
+    match full.len() {
+        0 => "a listening TCP socket".to_owned(),
+        _ => format!("the listening TCP socket {}", full.join(", ")),
+    }
 }
 
 /// The listeners that dropped requests.

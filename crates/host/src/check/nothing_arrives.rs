@@ -412,9 +412,12 @@ fn unfinished(came: &Arrivals) -> Option<LastStation> {
 }
 
 fn dropped(came: &Arrivals) -> Option<LastStation> {
-    let lost = OTHERWISE.map(|reason| (came.seen.others(reason), reason));
+    // Without a rule, those of IP_LOCALNET came with an address of 127.0.0.0/8, and had their own port.
+    let is_possible = |reason: &str| reason != "IP_LOCALNET" || may_translate(came.seen);
+    let lost = OTHERWISE.into_iter().filter(|reason| is_possible(reason));
+    let lost = lost.map(|reason| (came.seen.others(reason), reason));
     let port = came.port;
-    let (count, reason) = lost.into_iter().max_by_key(|(count, _)| *count)?;
+    let (count, reason) = lost.max_by_key(|(count, _)| *count)?;
     let (why, remedy) = otherwise(came.seen, reason);
     let what = format!(
         "{count} packets were dropped for the reason {}, but not as datagrams to port {port}: {why}; they may be \
@@ -424,6 +427,12 @@ fn dropped(came: &Arrivals) -> Option<LastStation> {
         port_owner::translated(came.seen, port)
     );
     (count > 0).then(|| came.stop(Station::Ip, what, remedy))
+}
+
+/// True if a rule may translate destinations: one does, or the rules are not known.
+fn may_translate(seen: &Observed) -> bool {
+    let filter = &seen.after.packet_filter;
+    seen.after.conntrack.is_some() && (filter.rules.is_none() || filter.translates())
 }
 
 fn other_protocol(came: &Arrivals) -> Option<LastStation> {

@@ -256,6 +256,7 @@ fn each_counter_has_its_check() {
         ("Ip.ReasmFails", "fragments"),
         ("TcpExt.ListenOverflows", "listen_queue"),
         ("TcpExt.TCPReqQFullDrop", "handshake_queue"),
+        ("TcpExt.ListenDrops", "handshake_queue"),
     ] {
         let (before, after) = (host(&[(counter, 5)]), later(host(&[(counter, 15)])));
         assert_eq!(found(&before, &after), is(&[(check, 10)]), "{counter}");

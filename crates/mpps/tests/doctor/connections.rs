@@ -1,6 +1,6 @@
 //! Connections that find no room.
 
-use super::scenario::{PORT, Scenario, expect, remarks};
+use super::scenario::{PORT, Scenario, expect, remarks, silent};
 use mpps_lab::address;
 use mpps_os::netlink::neighbour;
 use mpps_trial::{Need, Trial, trials};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        waits(Need::Root): a_full_queue_of_handshakes, a_full_queue_of_connections;
+        waits(Need::Root): a_full_queue_of_handshakes, a_full_queue_of_connections, a_flood_of_handshakes_without_cookies;
     ]
 }
 
@@ -33,29 +33,69 @@ fn a_full_queue_of_connections() {
     assert_eq!(counted, found.evidence());
 }
 
-/// The sender never hears the answer to its first packet, so that no handshake ends.
+/// Without cookies the last quarter is kept for clients that the kernel knows.
+fn a_flood_of_handshakes_without_cookies() {
+    for cookies in ["1", "0"] {
+        let scenario = Scenario::new();
+        let _listener = half_open(
+            &scenario,
+            &[("tcp_syncookies", cookies), ("tcp_max_syn_backlog", "8")],
+        );
+        let found = scenario.doctor(None, || connect_in_vain(&scenario));
+        if cookies == "1" {
+            silent(&found);
+            continue;
+        }
+        found.has_counted("TcpExt.ListenDrops");
+        let first = found.first();
+        expect(
+            &found,
+            &[(
+                "handshake_queue",
+                found.evidence(),
+                "keeps the last quarter",
+            )],
+        );
+        assert!(
+            first["remedy"].to_string().contains("tcp_syncookies=1"),
+            "{first:#}"
+        );
+    }
+}
+
 fn a_full_queue_of_handshakes() {
     let scenario = Scenario::new();
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/core/somaxconn", "2").expect("it is this namespace's");
-    });
-    let index = scenario.lab.receiver().interface_index();
-    let wrong = [2, 0, 0, 0, 0, 99];
-    let told =
-        scenario.on_receiver(|| neighbour::add_permanent(index, address::v4(30).into(), &wrong));
-    told.expect("it can be told");
-    let local = SocketAddr::from((address::v4(1), PORT));
-    let _listener = scenario.on_receiver(|| TcpListener::bind(local).expect("the port is free"));
-    let found = scenario.doctor(None, || {
-        scenario.on_sender(|| {
-            thread::scope(|scope| {
-                for _ in 0..12 {
-                    scope.spawn(|| TcpStream::connect_timeout(&local, Duration::from_millis(100)));
-                }
-            });
-        });
-    });
+    let _listener = half_open(&scenario, &[("../core/somaxconn", "2")]);
+    let found = scenario.doctor(None, || connect_in_vain(&scenario));
     found.has_counted("TcpExt.TCPReqQFullDoCookies");
     // None is lost that is answered with a cookie.
     remarks(&found, "handshake_queue", 0);
+}
+
+fn local() -> SocketAddr {
+    (address::v4(1), PORT).into()
+}
+
+/// A listener of a receiver with these settings. The sender never hears the answer to its first packet, so
+/// that no handshake ends.
+fn half_open(scenario: &Scenario, settings: &[(&str, &str)]) -> TcpListener {
+    let index = scenario.lab.receiver().interface_index();
+    let wrong = [2, 0, 0, 0, 0, 99];
+    scenario.on_receiver(|| {
+        for (name, value) in settings {
+            fs::write(format!("/proc/sys/net/ipv4/{name}"), value).expect("it is this namespace's");
+        }
+        neighbour::add_permanent(index, address::v4(30).into(), &wrong).expect("it can be told");
+        TcpListener::bind(local()).expect("the port is free")
+    })
+}
+
+fn connect_in_vain(scenario: &Scenario) {
+    scenario.on_sender(|| {
+        thread::scope(|scope| {
+            for _ in 0..12 {
+                scope.spawn(|| TcpStream::connect_timeout(&local(), Duration::from_millis(100)));
+            }
+        });
+    });
 }

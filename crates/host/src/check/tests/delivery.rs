@@ -99,13 +99,20 @@ fn packets_of_others_are_not_said_to_be_no_datagrams() {
         ("NETFILTER_DROP", "nft -a list"),
     ] {
         let drops = [other(reason, 900), other("NOT_SPECIFIED", 9)];
+        let tracks = |facts: &mut Observation| facts.conntrack = Some(Conntrack::default());
         says(
-            &look(900, &CAME, &drops, listens),
+            &look(900, &CAME, &drops, |facts| {
+                listens(facts);
+                tracks(facts);
+            }),
             silent,
             false,
             &["900 packets", reason, words, "TCP port 53 has a listener"],
         );
     }
+    // Without a rule, its source is such an address.
+    let found = look(900, &CAME, &[other("IP_LOCALNET", 9)], |_| ());
+    assert!(!found[0].what.contains("redirects"), "{found:#?}");
     let ours = look(900, &CAME, &[dropped("IP_LOCALNET", 900)], |_| ());
     says(
         &ours,

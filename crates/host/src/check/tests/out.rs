@@ -175,6 +175,43 @@ fn a_cookie_for_each_handshake_tells_of_no_queue() {
 }
 
 #[test]
+fn requests_refused_beside_free_queues_are_told_once() {
+    let names = [
+        "TcpExt.ListenDrops",
+        "TcpExt.ListenOverflows",
+        "TcpExt.TCPReqQFullDrop",
+        "Ip.OutNoRoutes",
+    ];
+    let look = |counts: [u64; 4], cookies| {
+        let before = host(&names.map(|name| (name, 0)));
+        let mut after = later(host(&std::array::from_fn::<_, 4, _>(|at| {
+            (names[at], counts[at])
+        })));
+        after.settings.insert("net.ipv4.tcp_syncookies", cookies);
+        let found = findings(&Observed::new(&before, &after, None, asked(None)));
+        let found = found
+            .into_iter()
+            .find(|one| one.what.contains("no queue was full"));
+        found.map(|one| {
+            (
+                one.count,
+                one.confidence,
+                one.remedy.contains("tcp_syncookies=1"),
+            )
+        })
+    };
+    assert_eq!(look([90, 60, 20, 10], 0), None);
+    assert_eq!(
+        look([300, 0, 0, 0], 0),
+        Some((300, Confidence::Likely, true))
+    );
+    assert_eq!(
+        look([300, 90, 9, 1], 1),
+        Some((200, Confidence::Possible, false))
+    );
+}
+
+#[test]
 fn what_may_be_intact_is_not_certainly_damaged() {
     for (name, confidence, words) in [
         ("Ip.InHdrErrors", Confidence::Certain, "hop limit"),
