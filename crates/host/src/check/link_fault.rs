@@ -122,19 +122,58 @@ fn veth_peer(seen: &Observed, name: &str) -> Option<LinkFault> {
 /// Kinds of interfaces that pass packets among themselves and to the outside, and not to the host of the interface
 /// below them (`macvlan_queue_xmit`, drivers/net/macvlan.c).
 const SIDE_BY_SIDE: [&str; 3] = ["macvlan", "macvtap", "ipvlan"];
-/// The remedy.
-pub(super) const BESIDE: &str = "an interface of the same kind for the host, with the address or the route to them: ip link add \
-                      link IF name host0 type macvlan mode bridge; or a veth and a bridge instead";
+/// The remedy for the host.
+const BESIDE: &str = "an interface of the same kind for the host, with the address or the route to them: ip link add link IF name host0 \
+                      type macvlan mode bridge; or a veth and a bridge instead";
 
-/// The first interface of such a kind, which does not hear the host that has the interface below it, as a half sentence.
-pub(super) fn deaf_to_host(seen: &Observed) -> Option<String> {
-    let mut links = seen.after.links.iter();
-    let link =
-        links.find(|link| link.bound_namespace.is_some() && SIDE_BY_SIDE.contains(&&*link.kind))?;
-    Some(format!(
-        "; {} is a {}, which never hears the host that has the interface below it",
-        link.name, link.kind
+/// The kind of such an interface, the others that it does not hear by its mode and the remedy; none for others.
+fn side_by_side(link: &NetlinkLink) -> Option<(String, String, String)> {
+    let kind = &link.kind;
+    if link.bound_namespace.is_none() || !SIDE_BY_SIDE.contains(&&**kind) {
+        return None;
+    }
+    let (word, family) = (ShellWord::new(&link.name), kind.replace("vtap", "vlan"));
+    let mode = match &*family {
+        "macvlan" => "mode bridge",
+        _ => "bridge",
+    };
+    let open = format!(
+        "if the other is on the same interface: ip link set dev {word} type {kind} {mode}, on both sides; otherwise {BESIDE}"
+    );
+    let (others, remedy) = match link.apart {
+        None => return Some((kind.clone(), String::new(), BESIDE.to_owned())),
+        Some("source") => (
+            "Ethernet addresses that are not in its list".to_owned(),
+            format!(
+                "ip link set dev {word} type {kind} macaddr add MAC, for each sender; or {open}"
+            ),
+        ),
+        Some("vepa") => (
+            format!(
+                "another {family} on the same interface, unless the switch sends back (reflective relay)"
+            ),
+            open,
+        ),
+        Some(_) => (format!("another {family} on the same interface"), open),
+    };
+    let mode = link.apart.unwrap_or_default();
+    Some((
+        format!("{kind} in mode {mode}"),
+        format!("{others}, nor "),
+        remedy,
     ))
+}
+
+/// The first interface of such a kind, which does not hear the host that has the interface below it, as a half
+/// sentence, and the remedy.
+pub(super) fn deaf_to_host(seen: &Observed) -> Option<(String, String)> {
+    let mut links = seen.after.links.iter();
+    let (name, (kind, others, remedy)) =
+        links.find_map(|link| Some((&link.name, side_by_side(link)?)))?;
+    let what = format!(
+        "; {name} is a {kind}, which never hears {others}the host that has the interface below it"
+    );
+    Some((what, remedy))
 }
 
 /// The fault of an interface that cannot send at all.
@@ -156,12 +195,11 @@ pub(super) fn of_way(seen: &Observed, name: &str) -> Option<LinkFault> {
             ),
         ));
     }
-    if link.bound_namespace.is_some() && SIDE_BY_SIDE.contains(&&*link.kind) {
-        let kind = &link.kind;
+    if let Some((kind, others, remedy)) = side_by_side(link) {
         let what = format!(
-            "{name} is a {kind}: it never reaches the host that has the interface below it, if that is who does not answer"
+            "{name} is a {kind}: it never reaches {others}the host that has the interface below it, if that is who does not answer"
         );
-        return Some(LinkFault::new(what, BESIDE));
+        return Some(LinkFault::new(what, remedy));
     }
     (!link.carrier).then(|| {
         LinkFault::new(

@@ -208,12 +208,7 @@ fn no_packet(came: &Arrivals) -> Option<LastStation> {
         _ => " except neighbour discovery and listener reports of IPv6",
     };
     let beyond = far_end::beyond(came.seen).filter(|_| carrier.is_empty());
-    let deaf = || {
-        Some((
-            link_fault::deaf_to_host(came.seen)?,
-            link_fault::BESIDE.to_owned(),
-        ))
-    };
+    let deaf = || link_fault::deaf_to_host(came.seen);
     let (way, look) = beyond.or_else(deaf).unwrap_or_else(|| {
         let look = match down(came.seen) {
             Some(name) => format!("ip link set dev {} up", ShellWord::new(name)),

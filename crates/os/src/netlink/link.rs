@@ -8,9 +8,9 @@ use std::os::unix::ffi::OsStringExt;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, BridgePortState, In6AddrGenMode, InfoBridgePort, InfoData, InfoKind,
-    InfoPortData, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, State,
-    XdpAttached,
+    AfSpecInet6, AfSpecUnspec, BridgePortState, In6AddrGenMode, InfoBridgePort, InfoData,
+    InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoPortData, InfoVeth, IpVlanFlags,
+    LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, MacVlanMode, State, XdpAttached,
 };
 
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
@@ -38,6 +38,9 @@ pub struct NetlinkLink {
     /// The state of a bridge's port that forwards nothing, such as `learning`; none if it forwards
     /// (`IFLA_BRPORT_STATE`).
     pub held_back: Option<&'static str>,
+    /// The mode of a macvlan or ipvlan that keeps it from others on the same interface: `private`, `vepa` or
+    /// `source` (`IFLA_MACVLAN_MODE`, `IFLA_IPVLAN_FLAGS`).
+    pub apart: Option<&'static str>,
     /// Whether it was set up by its owner (`IFF_UP`).
     pub up: bool,
     /// Whether it is up and its driver sees the other end of the line (`IFF_LOWER_UP`).
@@ -307,6 +310,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = infos.iter().find_map(kind).unwrap_or_default();
                 link.held_back = infos.iter().find_map(held_back);
+                link.apart = infos.iter().find_map(apart);
             }
             LinkAttribute::Controller(controller) => link.controller = Some(controller),
             LinkAttribute::IfName(name) => link.name = name,
@@ -355,6 +359,38 @@ fn held_back(info: &LinkInfo) -> Option<&'static str> {
     })
 }
 
+fn apart(info: &LinkInfo) -> Option<&'static str> {
+    let LinkInfo::Data(data) = info else {
+        return None;
+    };
+    let mode = |mode: &MacVlanMode| match mode {
+        MacVlanMode::Private => Some("private"),
+        MacVlanMode::Vepa => Some("vepa"),
+        MacVlanMode::Source => Some("source"),
+        _ => None,
+    };
+    let flag = |flags: &IpVlanFlags| match flags.bits() {
+        1 => Some("private"),
+        2 => Some("vepa"),
+        _ => None,
+    };
+    match data {
+        InfoData::MacVlan(all) => all.iter().find_map(|one| match one {
+            InfoMacVlan::Mode(told) => mode(told),
+            _ => None,
+        }),
+        InfoData::MacVtap(all) => all.iter().find_map(|one| match one {
+            InfoMacVtap::Mode(told) => mode(told),
+            _ => None,
+        }),
+        InfoData::IpVlan(all) => all.iter().find_map(|one| match one {
+            InfoIpVlan::Flags(told) => flag(told),
+            _ => None,
+        }),
+        _ => None,
+    }
+}
+
 fn attached(told: &LinkXdp) -> Option<bool> {
     match told {
         LinkXdp::Attached(XdpAttached::None) => None,
@@ -376,4 +412,32 @@ pub(crate) fn to_ask() -> rustix::io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
     socket_with(family, SocketType::DGRAM, flags, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_keeps_apart_is_told() {
+        let told = |info| {
+            let mut message = message_for(1);
+            message.attributes = vec![LinkAttribute::LinkInfo(vec![info])];
+            link_of(RouteNetlinkMessage::NewLink(message))
+                .expect("a link")
+                .apart
+        };
+        let macvlan = |mode| {
+            told(LinkInfo::Data(InfoData::MacVlan(vec![InfoMacVlan::Mode(
+                mode,
+            )])))
+        };
+        assert_eq!(macvlan(MacVlanMode::Private), Some("private"));
+        assert_eq!(macvlan(MacVlanMode::Bridge), None);
+        let ipvlan = InfoIpVlan::Flags(IpVlanFlags::from_bits_retain(2));
+        assert_eq!(
+            told(LinkInfo::Data(InfoData::IpVlan(vec![ipvlan]))),
+            Some("vepa")
+        );
+    }
 }

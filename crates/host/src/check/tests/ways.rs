@@ -580,6 +580,32 @@ fn a_macvlan_never_hears_the_host_of_its_card() {
         let text = first(&in_a_container(kind, |_| ())).0;
         assert_eq!(text.contains("never hears the host"), is_deaf, "{text}");
     }
+    for (kind, mode, words, way) in [
+        (
+            "macvlan",
+            "private",
+            "another macvlan on the same",
+            "type macvlan mode bridge",
+        ),
+        (
+            "macvtap",
+            "vepa",
+            "unless the switch sends back",
+            "type macvtap mode bridge",
+        ),
+        (
+            "ipvlan",
+            "private",
+            "another ipvlan on the same",
+            "type ipvlan bridge",
+        ),
+        ("macvlan", "source", "not in its list", "macaddr add"),
+    ] {
+        let found = in_a_container(kind, |facts| facts.links[0].apart = Some(mode));
+        let (text, ..) = first(&found);
+        assert!(text.contains(&format!("{kind} in mode {mode}")), "{text}");
+        assert!(text.contains(words) && text.contains(way), "{text}");
+    }
 }
 
 #[test]
