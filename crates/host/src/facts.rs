@@ -156,8 +156,8 @@ pub struct Observation {
     pub groups: Vec<JoinedGroup>,
     /// The namespace's IPv4 addresses, without those of loopback; none at a first moment.
     pub addresses: Vec<Ipv4Addr>,
-    /// IPv6 addresses that another host has too, as `fd00::5 at eth0`; none at a first moment.
-    pub duplicate_addresses: Vec<String>,
+    /// IPv6 addresses that the kernel does not use, with the reason; none at a first moment.
+    pub unused_addresses: Vec<String>,
     /// IPv4 networks that a route refuses, as `blackhole 10.0.0.0/8`: the first few; none at a first moment.
     pub refused_networks: Vec<String>,
     /// The XDP program of each interface that has one; none at a first moment.
@@ -282,7 +282,7 @@ impl Observation {
             facts.find_owners(&root, &mounts, part);
             facts.groups = delivery::joined_groups(&root);
             (facts.addresses, facts.refused_networks) = delivery::addresses(&root);
-            facts.duplicate_addresses = delivery::duplicate_addresses(&root);
+            facts.unused_addresses = delivery::unused_addresses(&root);
             facts.xdp_programs = xdp_programs(&facts.links);
         }
         let links = &facts.links;

@@ -7,13 +7,15 @@ use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "address",
-    reads: "`Ip.InAddrErrors`, `Ip6.InAddrErrors`; `forwarding` of each interface with a route",
-    speaks: "packets came for addresses that this host does not have, and it does not forward",
+    reads: "`Ip.InAddrErrors`, `Ip6.InAddrErrors`; `forwarding` of each interface with a route; IPv6 addresses that are \
+            tentative or dadfailed",
+    speaks: "packets came for addresses that this host does not have or does not use, and it does not forward",
     run,
 };
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    let found = Finding::counted(seen, &CHECK, &ADDRESS).map(|found| match not_forwarded(seen) {
+    let cause = || unused(seen).or_else(|| not_forwarded(seen));
+    let found = Finding::counted(seen, &CHECK, &ADDRESS).map(|found| match cause() {
         Some((what, remedy, confidence)) => found
             .says(what, format!("{remedy}; or {ADD}"))
             .with(confidence),
@@ -23,6 +25,19 @@ fn run(seen: &Observed) -> Vec<Finding> {
         ),
     });
     found.into_iter().collect()
+}
+
+/// The remedy for an IPv6 address that is not used.
+pub(super) const UNUSED: &str = "another address for one of the hosts, or end the other and add the address anew (ip -6 address del, \
+                                 add): ip -6 address show tentative; ip -6 address show dadfailed";
+
+/// The words for an IPv6 address that this host has, and that duplicate address detection holds back.
+fn unused(seen: &Observed) -> Option<(String, String, Confidence)> {
+    let unused = seen.after.unused_addresses.join(", ");
+    let is_v6 = seen.grown(&["Ip6.InAddrErrors"]) > seen.grown(&["Ip.InAddrErrors"]);
+    let what =
+        format!("packets came for an IP address that this host has and does not use: {unused}");
+    (is_v6 && !unused.is_empty()).then(|| (what, UNUSED.to_owned(), Confidence::Likely))
 }
 
 const ADD: &str = "ip address show: add the address that the senders use, or correct the route that leads here; or, if \

@@ -3,8 +3,8 @@
 use super::drop_reasons;
 use super::vanished::{gap, is_udp_silent, packets_to_strange_groups, unread};
 use super::{
-    Check, Confidence, Evidence, Finding, Observed, far_end, firewall, fragments, link_fault,
-    no_listener, port_owner,
+    Check, Confidence, Evidence, Finding, Observed, address, far_end, firewall, fragments,
+    link_fault, no_listener, port_owner,
 };
 use crate::Station;
 use mpps_os::netlink::link::NetlinkLink;
@@ -218,17 +218,15 @@ fn no_packet(came: &Arrivals) -> Option<LastStation> {
         };
         (String::new(), look)
     });
-    let duplicates = came.seen.after.duplicate_addresses.join(", ");
-    let (duplicates, look) = match duplicates.is_empty() {
-        true => (duplicates, look),
+    let unused = came.seen.after.unused_addresses.join(", ");
+    let (unused, look) = match unused.is_empty() {
+        true => (unused, look),
         false => (
-            format!("; another host has {duplicates} too, so that it is not used here (dadfailed)"),
-            format!(
-                "another address for one of the hosts: ip -6 address show dadfailed; otherwise {look}"
-            ),
+            format!("; the kernel does not use {unused}"),
+            format!("{}; otherwise {look}", address::UNUSED),
         ),
     };
-    let what = format!("no interface received any packet{besides}{carrier}{duplicates}{way}");
+    let what = format!("no interface received any packet{besides}{carrier}{unused}{way}");
     let stop = came.stop(Station::Wire, what, look);
     (came.wire == 0).then_some(stop)
 }

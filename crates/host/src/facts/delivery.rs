@@ -156,11 +156,14 @@ pub(super) fn addresses(root: &Root) -> (Vec<Ipv4Addr>, Vec<String>) {
 
 /// Of routes that refuse, this many are named.
 const REFUSED_MAX: usize = 4;
-/// `IFA_F_DADFAILED` of include/uapi/linux/if_addr.h.
+/// `IFA_F_DADFAILED`, `IFA_F_OPTIMISTIC` and `IFA_F_TENTATIVE` of include/uapi/linux/if_addr.h.
 const DAD_FAILED: u8 = 8;
+const OPTIMISTIC: u8 = 4;
+const TENTATIVE: u8 = 64;
 
-/// The IPv6 addresses that another host has too, as `fd00::5 at eth0` (`if6_seq_show`, net/ipv6/addrconf.c).
-pub(super) fn duplicate_addresses(root: &Root) -> Vec<String> {
+/// The IPv6 addresses that the kernel does not use, as `fd00::5 at eth0 (dadfailed: another host has it too)`
+/// (`if6_seq_show`, net/ipv6/addrconf.c).
+pub(super) fn unused_addresses(root: &Root) -> Vec<String> {
     let text = root.read_if_possible("proc/thread-self/net/if_inet6");
     let text = text.unwrap_or_default();
     let all = text.lines().filter_map(|line| {
@@ -170,7 +173,14 @@ pub(super) fn duplicate_addresses(root: &Root) -> Vec<String> {
         };
         let address = Ipv6Addr::from_bits(u128::from_str_radix(address, 16).ok()?);
         let flags = u8::from_str_radix(flags, 16).ok()?;
-        (flags & DAD_FAILED != 0).then(|| format!("{address} at {name}"))
+        let is_tentative = flags & (TENTATIVE | OPTIMISTIC) == TENTATIVE;
+        let why = match flags & DAD_FAILED {
+            // A new interface has such an address of its own for a second.
+            0 if !is_tentative || address.is_unicast_link_local() => return None,
+            0 => "tentative: the search for another host that has it goes on",
+            _ => "dadfailed: another host has it too",
+        };
+        Some(format!("{address} at {name} ({why})"))
     });
     all.collect()
 }
@@ -210,12 +220,20 @@ mod tests {
             /32 host LOCAL\\n     |-- 127.0.0.1\\n        /32 host LOCAL\\n     |-- 10.9.0.255\\n        \
             /32 link BROADCAST\n\
             proc/thread-self/net/if_inet6 = fd000000000000000000000000000005 02 40 00 c8   eth0\\n\
-            fd000000000000000000000000000006 02 40 00 80     eth0\\nx",
+            fd000000000000000000000000000006 02 40 00 80     eth0\\n\
+            fd000000000000000000000000000007 02 40 00 c0     eth0\\n\
+            fd000000000000000000000000000008 02 40 00 c4     eth0\\n\
+            fe800000000000000000000000000009 02 40 20 c0     eth0\\nx",
         );
         let (own, refused) = addresses(&tree.root);
         assert_eq!(own, [Ipv4Addr::new(10, 9, 0, 1)]);
         assert_eq!(refused, ["blackhole 10.8.0.0/16"]);
-        assert_eq!(duplicate_addresses(&tree.root), ["fd00::5 at eth0"]);
+        let unused = unused_addresses(&tree.root);
+        let [five, seven] = &unused[..] else {
+            panic!("{unused:?}");
+        };
+        assert!(five.starts_with("fd00::5 at eth0 (dadfailed"), "{five}");
+        assert!(seven.starts_with("fd00::7 at eth0 (tentative"), "{seven}");
     }
 
     proptest! {

@@ -510,7 +510,7 @@ fn an_address_that_another_host_has_too_gets_nothing() {
     for duplicates in [vec!["fd00::5 at eth1".to_owned()], vec![]] {
         let found = look(0, &[("Ip.InReceives", 0)], &[], |facts| {
             facts.sockets = vec![socket("[::]:53", 1, 0)];
-            facts.duplicate_addresses.clone_from(&duplicates);
+            facts.unused_addresses.clone_from(&duplicates);
         });
         says(&found, "nothing_arrives", false, &["no interface received"]);
         assert_eq!(found[0].what.contains("fd00::5"), !duplicates.is_empty());
@@ -518,6 +518,20 @@ fn an_address_that_another_host_has_too_gets_nothing() {
             found[0].remedy.contains("dadfailed"),
             !duplicates.is_empty()
         );
+        // A wrong Ethernet address leads them here all the same.
+        for (name, is_v6) in [("Ip6.InAddrErrors", true), ("Ip.InAddrErrors", false)] {
+            let found = look(90, &[(name, 90)], &[], |facts| {
+                facts.unused_addresses.clone_from(&duplicates);
+            });
+            let is_told = is_v6 && !duplicates.is_empty();
+            assert_eq!(found[0].what.contains("does not use: fd00::5"), is_told);
+            assert_eq!(
+                found[0].confidence == Confidence::Likely,
+                is_told,
+                "{found:#?}"
+            );
+            assert_eq!(found[0].what.contains("does not have"), !is_told);
+        }
     }
 }
 
