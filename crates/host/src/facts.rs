@@ -382,7 +382,8 @@ impl Observation {
         let asked = asked.map(|socket| socket.inode);
         let xdp = self.xdp_sockets.iter().map(|socket| socket.inode);
         let packet = self.packet_sockets.iter().map(|socket| socket.inode);
-        let inodes: BTreeSet<u32> = asked.chain(xdp).chain(packet).collect();
+        let inodes = asked.chain(xdp).chain(packet);
+        let inodes: BTreeSet<u32> = inodes.chain(self.crowded(part.first)).collect();
         let needed = self.needed(part.first).into_iter();
         let needed: BTreeSet<u32> = needed.filter(|inode| inodes.contains(inode)).collect();
         let (earlier, is_sought) = match part.owners {
@@ -453,7 +454,22 @@ impl Observation {
         let xdp = self.xdp_sockets.iter().map(|one| one.inode);
         let packet = self.packet_sockets.iter().map(|one| one.inode);
         let sockets = sockets.map(|one| one.inode);
-        sockets.chain(xdp).chain(packet).collect()
+        let all = sockets.chain(xdp).chain(packet);
+        all.chain(self.crowded(first)).collect()
+    }
+
+    /// The listeners that dropped since the first moment, or whose connections wait as they did then.
+    fn crowded(&self, first: Option<&Self>) -> impl Iterator<Item = u32> {
+        let before = first.into_iter().flat_map(|first| &first.listeners);
+        let before: BTreeMap<u32, _> = before.map(|one| (one.inode, one)).collect();
+        let is_crowded = move |one: &&ListeningSocket| match before.get(&one.inode) {
+            Some(before) => one.drops != before.drops || one.waiting.min(before.waiting) > 0,
+            None => one.drops > 0 || one.waiting > 0 && first.is_none(),
+        };
+        self.listeners
+            .iter()
+            .filter(is_crowded)
+            .map(|one| one.inode)
     }
 }
 

@@ -63,7 +63,7 @@ fn unread_queue(seen: &Observed, socket: &SeenSocket) -> Finding {
     let stopped = all.find(|(process, _)| process.is_halted());
     let (cause, remedy) = match (stopped, socket.owner) {
         (Some((process, _)), _) => {
-            let (cause, remedy) = halted(socket, process.pid);
+            let (cause, remedy) = halted(&processes(socket), process.pid);
             (format!(": {cause}"), remedy)
         }
         (None, Some(owner)) => match unstarted(socket) {
@@ -164,7 +164,7 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     }
     let takes_nothing = || rates(seen, socket).is_some_and(|(read, _)| read < 1.0);
     match (overrun.late, socket.busy) {
-        (Late::Stopped(stopped), _) => halted(socket, stopped),
+        (Late::Stopped(stopped), _) => halted(&processes(socket), stopped),
         (Late::SmallerBuffer(largest), _) => (
             format!("others at its address have buffers of up to {largest} bytes"),
             format!(
@@ -206,16 +206,16 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     }
 }
 
-/// The words for a process that cannot run.
-fn halted(socket: &SeenSocket, halted: u32) -> (String, String) {
-    let process = socket.holders.iter().find(|(one, _)| one.pid == halted);
-    let thaw = process.and_then(|(one, _)| one.frozen.clone().filter(|_| !one.stopped));
+fn processes<'a>(socket: &SeenSocket<'a>) -> Vec<&'a Process> {
+    socket.holders.iter().map(|(process, _)| *process).collect()
+}
+
+/// The words for a process that cannot run, of all that have a socket.
+pub(super) fn halted(all: &[&Process], halted: u32) -> (String, String) {
+    let process = all.iter().find(|one| one.pid == halted);
+    let thaw = process.and_then(|one| one.frozen.clone().filter(|_| !one.stopped));
     let state = if thaw.is_some() { "frozen" } else { "stopped" };
-    let whose = match socket
-        .holders
-        .iter()
-        .all(|(process, _)| process.is_halted())
-    {
+    let whose = match all.iter().all(|process| process.is_halted()) {
         true => "the program is",
         false => "a process that has it is",
     };

@@ -39,6 +39,8 @@ pub struct Process {
     pub waits: BTreeMap<u32, String>,
     /// The CPUs that each thread may use (`Cpus_allowed_list`).
     pub allowed: BTreeMap<u32, CpuList>,
+    /// Its open descriptors, and the most that it may have (`RLIMIT_NOFILE`).
+    pub descriptors: Option<(u64, u64)>,
 }
 
 /// The processes of each inode number that was looked for, in their order.
@@ -318,6 +320,14 @@ impl Process {
             let list = list.and_then(|list| CpuList::from_kernel(list.trim()).ok());
             self.allowed.extend(list.map(|list| (tid, list)));
         }
+        let limits = root.read_if_possible(&format!("proc/{pid}/limits"));
+        let limit = limits.unwrap_or_default();
+        let mut limit = limit
+            .lines()
+            .filter_map(|line| line.strip_prefix("Max open files"));
+        let limit = limit.find_map(|words| words.split_ascii_whitespace().next()?.parse().ok());
+        let open = root.names(&format!("proc/{pid}/fd")).len() as u64;
+        self.descriptors = limit.map(|limit| (open, limit));
         let cgroup = root.read_if_possible(&format!("proc/{pid}/cgroup"));
         let thaw = mounts.thaw(root, &cgroup.unwrap_or_default());
         let mut waits = self.waits.values();

@@ -1,6 +1,6 @@
 //! Connections that find no room.
 
-use super::scenario::{PORT, Scenario, expect, remarks, silent};
+use super::scenario::{PORT, PYTHON, Scenario, expect, remarks, silent};
 use mpps_lab::address;
 use mpps_os::netlink::neighbour;
 use mpps_trial::{Need, Trial, trials};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
+        waits(Need::Root, PYTHON): a_listener_that_is_stopped;
         waits(Need::Root): a_full_queue_of_handshakes, a_full_queue_of_connections, a_flood_of_handshakes_without_cookies;
     ]
 }
@@ -31,6 +32,28 @@ fn a_full_queue_of_connections() {
     let counted = found.first()["count"].as_u64().unwrap_or(0);
     expect(&found, &[("listen_queue", counted, "listening")]);
     assert_eq!(counted, found.evidence());
+}
+
+/// Its queue is far from full.
+fn a_listener_that_is_stopped() {
+    for stops in [false, true] {
+        let scenario = Scenario::new();
+        let program = format!(
+            "import socket\ns = socket.create_server(('192.168.254.1', {PORT}))\nprint('ready', flush=True)\n\
+             while True: s.accept()"
+        );
+        let server = scenario.server(&program);
+        if stops {
+            server.signal("STOP");
+        }
+        let connect = |_| scenario.on_sender(|| TcpStream::connect(local()).expect("it has room"));
+        let _made: Vec<_> = (0..6).map(connect).collect();
+        let found = scenario.doctor(None, || thread::sleep(Duration::from_secs(1)));
+        match stops {
+            false => silent(&found),
+            true => expect(&found, &[("listen_queue", 0, "stopped")]),
+        }
+    }
 }
 
 /// Without cookies the last quarter is kept for clients that the kernel knows.

@@ -212,6 +212,68 @@ fn requests_refused_beside_free_queues_are_told_once() {
 }
 
 #[test]
+fn a_queue_that_no_program_accepts_from_has_its_reason() {
+    let (listens, made) = ("TcpExt.ListenOverflows", "Tcp.PassiveOpens");
+    let look = |lost, turns, set: fn(&mut Process), accepted| {
+        let program = |turns| {
+            let mut program = owner(500, 5);
+            program
+                .threads
+                .values_mut()
+                .for_each(|one| one.turns = turns);
+            set(&mut program);
+            program
+        };
+        let at = |lost: u64, accepted, turns| {
+            let mut facts = host(&[(listens, lost), (made, accepted)]);
+            has(&mut facts, 7, program(turns));
+            facts.listeners = vec![ListeningSocket {
+                local: ([0, 0, 0, 0], 80).into(),
+                inode: 7,
+                waiting: 50,
+                waiting_max: 4096,
+                drops: u32::try_from(lost).expect("few"),
+            }];
+            facts
+        };
+        let (before, after) = (at(0, 0, 10), later(at(lost, accepted, turns)));
+        let found = findings(&Observed::new(&before, &after, None, asked(None)));
+        found
+            .first()
+            .map(|one| format!("{} {}: {} {}", one.count, one.what, one.why, one.remedy))
+    };
+    let stopped: fn(&mut Process) = |one| one.stopped = true;
+    let used_up: fn(&mut Process) = |one| one.descriptors = Some((40, 40));
+    let fine: fn(&mut Process) = |one| one.descriptors = Some((39, 40));
+    for (lost, turns, set, accepted, words) in [
+        (0, 10, stopped, 9, "kill -CONT 812"),
+        (5, 10, stopped, 9, "kill -CONT 812"),
+        (0, 20, used_up, 9, "40 descriptors open of 40"),
+        (5, 20, used_up, 9, "prlimit --pid 812"),
+        (0, 20, fine, 0, "no connection was accepted"),
+        (0, 10, fine, 9, "did nothing"),
+        (
+            5,
+            20,
+            fine,
+            9,
+            "accepted 9 connections meanwhile accept faster",
+        ),
+    ] {
+        let found = look(lost, turns, set, accepted).expect("a finding");
+        let name = format!("{lost} ");
+        assert!(
+            found.starts_with(&name) && found.contains("80 of unbound1 (pid 812)"),
+            "{found}"
+        );
+        assert!(found.contains(words), "{words}: {found}");
+        let is_late = words.contains("faster");
+        assert_eq!(found.contains("longer queue"), is_late, "{found}");
+    }
+    assert_eq!(look(0, 20, fine, 9), None);
+}
+
+#[test]
 fn what_may_be_intact_is_not_certainly_damaged() {
     for (name, confidence, words) in [
         ("Ip.InHdrErrors", Confidence::Certain, "hop limit"),
