@@ -57,7 +57,7 @@ use mpps_os::netlink::neighbour;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.
@@ -357,16 +357,20 @@ impl Observation {
         let port = part.port;
         let ports = self.sockets.iter().map(|socket| socket.local.port());
         let ports: Vec<u16> = ports.collect();
+        let silent = self.unanswered.iter();
+        let silent = silent.filter_map(|host| host.split(' ').next()?.parse().ok());
+        let silent: Vec<IpAddr> = silent.collect();
         let flows = match port {
             _ if is_first => FlowsOf::None,
             Some(port) => FlowsOf::Port(port),
-            None => FlowsOf::Unanswered(&ports),
+            None => FlowsOf::Unanswered(&ports, &silent),
         };
         let tracked = self.conntrack.map_or(0, |tracker| tracker.entries);
         // Without a socket here, a rule may send the port's datagrams elsewhere.
         let is_missing = port.is_some_and(|port| !ports.contains(&port));
-        let has_rules = !is_first && is_missing && self.conntrack.is_some();
         let mut filter = PacketFilter::read_from(root, flows, tracked);
+        let is_missing = is_missing || filter.translated_among(&silent).is_some();
+        let has_rules = !is_first && is_missing && self.conntrack.is_some();
         if has_rules || filter.queues.is_some() {
             filter.read_rules(part.last_filter, part.goes_on);
         }

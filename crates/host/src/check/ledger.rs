@@ -282,8 +282,8 @@ fn note(ledger: &mut Ledger, seen: &Observed, to_groups: u64) {
         .for_each(|said| ledger.note(said));
     if let (Some(port), Some(to)) = (seen.asked.port, seen.translated()) {
         ledger.note(format!(
-            "a rule of NAT translates datagrams for port {port}: the last ones go to {to} (nf_conntrack); mpps doctor \
-             --port {}, where that is",
+            "NAT translates datagrams for port {port}: tracked flows lead to {to} (nf_conntrack); mpps doctor --port {}, \
+             where that is",
             to.port()
         ));
     }

@@ -47,11 +47,11 @@ pub(super) fn holders(seen: &Observed, port: u16) -> String {
     .concat()
 }
 
-/// Where a rule sends what comes for the port.
+/// Where a rule or a tracked flow sends what comes for the port.
 pub(super) fn translated(seen: &Observed, port: u16) -> String {
     let to = seen.after.packet_filter.destination(port);
     to.map_or_else(String::new, |to| {
-        format!("; a rule translates port {port} to {to}")
+        format!("; NAT translates port {port} to {to}")
     })
 }
 

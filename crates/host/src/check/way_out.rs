@@ -560,6 +560,23 @@ fn words(
         return Some((FULL_QUEUE.0.to_owned(), FULL_QUEUE.1.to_owned(), true));
     }
     let ways = silent.iter().filter_map(|host| host.rsplit_once(" on "));
+    let addresses = ways.clone().filter_map(|(address, _)| address.parse().ok());
+    let filter = &seen.after.packet_filter;
+    if let Some(flow) = filter.translated_among(&addresses.collect::<Vec<_>>()) {
+        let (port, to) = (flow.to.port(), flow.answers);
+        let delete = format!("conntrack -D -p udp --dport {port}");
+        let (rule, remedy) = match filter.outdated(port) == Some(to) {
+            true => (", and no rule does any more", delete),
+            false => (
+                "",
+                format!(
+                    "{remedy}; if no rule of NAT leads there any more (nft list ruleset): {delete}"
+                ),
+            ),
+        };
+        let what = format!("tracked flows lead port {port} to {to} (DNAT){rule}: {what}");
+        return Some((what, remedy, true));
+    }
     let mut faults = ways.filter_map(|(_, name)| link_fault::of_way(seen, name));
     Some(match faults.next() {
         Some(fault) => (format!("{what}, and {}", fault.what), fault.remedy, is_full),

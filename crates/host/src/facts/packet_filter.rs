@@ -69,8 +69,8 @@ pub(crate) enum FlowsOf<'a> {
     None,
     /// To or from this port.
     Port(u16),
-    /// From or to these ports without an answer.
-    Unanswered(&'a [u16]),
+    /// From or to these ports without an answer, or translated to these addresses.
+    Unanswered(&'a [u16], &'a [IpAddr]),
 }
 
 impl PacketFilter {
@@ -92,7 +92,7 @@ impl PacketFilter {
         let text = match (flows, tracked) {
             (FlowsOf::None, _) | (_, 0) => None,
             (FlowsOf::Port(_), _) if tracked > READ_MAX => None,
-            (FlowsOf::Unanswered(_), _) if tracked > READ_MAX_OF_ALL => None,
+            (FlowsOf::Unanswered(..), _) if tracked > READ_MAX_OF_ALL => None,
             _ => net("nf_conntrack"),
         };
         let checks = root.read_if_possible("proc/sys/net/netfilter/nf_conntrack_checksum");
@@ -182,6 +182,12 @@ impl PacketFilter {
         }
     }
 
+    /// A tracked flow that is translated to one of these addresses.
+    pub(crate) fn translated_among(&self, addresses: &[IpAddr]) -> Option<&TrackedFlow> {
+        let mut flows = self.flows.iter().filter(|flow| flow.is_translated());
+        flows.find(|flow| addresses.contains(&flow.answers.ip()))
+    }
+
     /// A tracked flow of this port to a destination that no rule has any more; none where a rule's own port
     /// or address is not known.
     pub(crate) fn outdated(&self, port: u16) -> Option<SocketAddr> {
@@ -228,9 +234,10 @@ fn flows_in(text: &str, asked: FlowsOf<'_>) -> Vec<TrackedFlow> {
     let is_asked = |flow: &TrackedFlow| match asked {
         FlowsOf::None => false,
         FlowsOf::Port(port) => [flow.from.port(), flow.to.port()].contains(&port),
-        FlowsOf::Unanswered(ports) => {
+        FlowsOf::Unanswered(ports, silent) => {
             let mut ends = [flow.from.port(), flow.to.port()].into_iter();
-            !flow.is_answered && ends.any(|port| ports.contains(&port))
+            let is_lost = flow.is_translated() && silent.contains(&flow.answers.ip());
+            is_lost || !flow.is_answered && ends.any(|port| ports.contains(&port))
         }
     };
     flows.filter(is_asked).take(FLOWS_MAX).collect()
@@ -305,7 +312,10 @@ mod tests {
             no_room: 4,
         };
         assert_eq!(found.queues, Some([(7, queue)].into()));
-        let unanswered = read(FlowsOf::Unanswered(&[7, 40000]), 4).flows;
+        let silent = [[172, 17, 0, 2].into()];
+        let lost = read(FlowsOf::Unanswered(&[], &silent), 4).flows;
+        assert_eq!((lost.len(), lost[0].is_translated()), (1, true));
+        let unanswered = read(FlowsOf::Unanswered(&[7, 40000], &[]), 4).flows;
         let to: Vec<_> = unanswered.iter().map(|flow| flow.to.to_string()).collect();
         assert_eq!(to, ["10.77.0.1:8125", "[fd00::1]:53"]);
         for tracked in [0, READ_MAX + 1] {

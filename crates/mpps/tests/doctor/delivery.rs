@@ -123,7 +123,7 @@ fn a_published_port_refused() {
     let traffic = Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
     let found = scenario.doctor(Some(PUBLISHED), || scenario.send(traffic));
     // Older kernels count a packet as forwarded only when the rules let it pass.
-    let words = format!("a rule translates port {PUBLISHED} to 192.168.254.30:4339");
+    let words = format!("NAT translates port {PUBLISHED} to 192.168.254.30:4339");
     expect(&found, &[("nothing_arrives", 0, &words)]);
     let what = found.first()["what"].as_str().unwrap_or_default();
     assert!(

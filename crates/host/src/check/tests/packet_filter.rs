@@ -167,6 +167,47 @@ fn forwarded_packets_are_a_remark_where_no_socket_waits_for_them() {
 }
 
 #[test]
+fn a_flow_to_a_container_that_is_gone_is_told_before_its_silence() {
+    let drops = [DropCount {
+        sent: true,
+        ..dropped("NEIGH_FAILED", 900)
+    }];
+    let look = |filter, port| {
+        let change = |facts: &mut Observation, _| {
+            facts.unanswered = vec!["172.17.0.3 on eth0".to_owned()];
+        };
+        looked(&[], &drops, filter, asked(port), &change)
+    };
+    let flows = [flow(CLIENT, HERE, "172.17.0.3:99")];
+    let silent = "does not answer ARP";
+    let delete = "conntrack -D -p udp --dport 53";
+    for port in [None, Some(53)] {
+        let old = look(filter(&[rule(17)], &flows), port);
+        let words = [
+            "tracked flows lead port 53 to 172.17.0.3:99",
+            "no rule does",
+            silent,
+            delete,
+        ];
+        says(&old, ("way_out", false, Likely), &words, &["ip neigh"]);
+        let unknown = look(filter(&[], &flows), port);
+        says(
+            &unknown,
+            ("way_out", false, Likely),
+            &[silent, delete, "ip neigh"],
+            &["no rule does"],
+        );
+        let plain = look(filter(&[], &[flow(CLIENT, HERE, "172.17.0.4:99")]), port);
+        says(
+            &plain,
+            ("way_out", false, Certain),
+            &[silent],
+            &["conntrack"],
+        );
+    }
+}
+
+#[test]
 fn a_published_port_beside_other_traffic_is_a_remark() {
     let grown = [("Udp.InDatagrams", 9), ("Ip.InReceives", 900)];
     let look = |filter| {
