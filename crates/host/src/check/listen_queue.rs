@@ -85,6 +85,10 @@ fn unaccepted(seen: &Observed, one: &ListeningSocket) -> Option<Finding> {
     Some(found.with(Confidence::Likely))
 }
 
+/// The remedy for a program that holds back connections.
+const OWN_LIMIT: &str = "a higher limit of connections in the program itself (memcached -c, maxconn of HAProxy, \
+                         worker_connections of nginx)";
+
 /// Why no program accepts, and the remedy; none if connections may be accepted.
 fn cause(seen: &Observed, one: &ListeningSocket) -> Option<(String, String)> {
     let all = holders(seen, one);
@@ -94,6 +98,10 @@ fn cause(seen: &Observed, one: &ListeningSocket) -> Option<(String, String)> {
     {
         return Some(halted(&all, first.pid));
     }
+    let held = match one.waiting_max {
+        0 => ", and its backlog of listen(2) is 0, as where memcached holds back connections",
+        _ => "",
+    };
     let is_full = |one: &&&Process| one.descriptors.is_some_and(|(open, limit)| open >= limit);
     if let Some(Process {
         name,
@@ -103,12 +111,13 @@ fn cause(seen: &Observed, one: &ListeningSocket) -> Option<(String, String)> {
     }) = all.iter().find(is_full)
     {
         let why = format!(
-            "{name} (pid {pid}) has {open} descriptors open of {limit} (Max open files): accept fails with EMFILE"
+            "{name} (pid {pid}) has {open} open descriptors and may have {limit} (Max open files): accept fails with \
+             EMFILE{held}"
         );
         let wanted = limit.saturating_mul(4);
         let remedy = format!(
             "prlimit --pid {pid} --nofile={wanted}:{wanted} at once, and LimitNOFILE= of its unit or ulimit -n; or have it \
-             close what it no longer needs: ls -l /proc/{pid}/fd"
+             close what it no longer needs: ls -l /proc/{pid}/fd; or {OWN_LIMIT}"
         );
         return Some((why, remedy));
     }
@@ -131,17 +140,10 @@ fn cause(seen: &Observed, one: &ListeningSocket) -> Option<(String, String)> {
     let waits = waits.map_or_else(String::new, |name| {
         format!("; at the end it slept in {name} (wchan)")
     });
-    let held = match one.waiting_max {
-        0 => ", and its backlog of listen(2) is 0, as where memcached holds back connections",
-        _ => "",
-    };
     let pid = all
         .first()
         .map_or_else(|| "PID".to_owned(), |one| one.pid.to_string());
-    let remedy = format!(
-        "see what it waits for: cat /proc/{pid}/task/*/wchan; a higher limit of connections in the program itself \
-         (memcached -c, maxconn of HAProxy, worker_connections of nginx)"
-    );
+    let remedy = format!("see what it waits for: cat /proc/{pid}/task/*/wchan; or {OWN_LIMIT}");
     Some((format!("{what}{held}{waits}"), remedy))
 }
 
