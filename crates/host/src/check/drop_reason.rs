@@ -19,6 +19,8 @@ pub(super) const CHECK: Check = Check {
 
 /// Drops in front of a queue of NFQUEUE.
 const QUEUE: &str = "NOT_SPECIFIED@nf_queue";
+/// Drops of a bridge that may not send by the port that they are for.
+pub(super) const BRIDGE: &str = "NOT_SPECIFIED@br_handle_frame_finish";
 /// Packets with an address of this host as their source.
 const LOCAL_SOURCE: &str = "IP_LOCAL_SOURCE";
 /// Frames with another host's Ethernet address.
@@ -116,6 +118,7 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         QUEUE => at_queue(seen),
         LOCAL_SOURCE => hairpin(seen, count),
         unspecified::REASON => by_place(seen),
+        BRIDGE => at_bridge(seen),
         _ => None,
     };
     let RefusalCause {
@@ -152,6 +155,18 @@ fn at_redirect(seen: &Observed) -> Option<RefusalCause> {
         what: with(&fault.what, &row.causes),
         remedy: with(&fault.remedy, &row.remedies),
         ..by_table("TC_INGRESS")
+    })
+}
+
+/// Isolated ports as the first of the causes of a bridge's drops.
+fn at_bridge(seen: &Observed) -> Option<RefusalCause> {
+    let fault = link_fault::of_isolated(seen)?;
+    let table = by_table(BRIDGE);
+    Some(RefusalCause {
+        what: format!("{}; or {}", fault.what, table.what),
+        remedy: format!("{}; or {}", fault.remedy, table.remedy),
+        confidence: Confidence::Likely,
+        ..table
     })
 }
 

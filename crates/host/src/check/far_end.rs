@@ -132,7 +132,11 @@ fn run(seen: &Observed) -> Vec<Finding> {
 fn way(end: &FarEnd) -> String {
     let cards = (!end.cards.is_empty()).then(|| end.cards.join(" or "));
     let bridge = end.bridge.as_ref().map(|bridge| format!("bridge {bridge}"));
-    let stations = cards.into_iter().chain(bridge).chain([end.name.clone()]);
+    let name = match end.isolated {
+        true => format!("{}, an isolated port,", end.name),
+        false => end.name.clone(),
+    };
+    let stations = cards.into_iter().chain(bridge).chain([name]);
     let stations: Vec<String> = stations.collect();
     format!(
         "the way in is {} of namespace {}",
@@ -159,8 +163,15 @@ pub(super) fn beyond(seen: &Observed) -> Option<(String, String)> {
         }
         name => (ShellWord::new(name).to_string(), ""),
     };
+    let isolated = link_fault::of_way(seen, here).filter(|_| now.isolated);
+    let isolated = isolated.map_or_else(String::new, |fault| {
+        format!(
+            "if the sender is behind an isolated port too, {}; otherwise ",
+            fault.remedy
+        )
+    });
     let remedy = format!(
-        "look in that namespace: mpps doctor --netns {netns}{port}{hint}; if it publishes the port under \
+        "{isolated}look in that namespace: mpps doctor --netns {netns}{port}{hint}; if it publishes the port under \
          another number, ask for that one"
     );
     Some((what, remedy))

@@ -1,6 +1,7 @@
 //! Why an interface could not send, or its other end could not receive, by their kinds and states.
 
 use super::Observed;
+use super::reader::named;
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::text::ShellWord;
 
@@ -201,6 +202,19 @@ pub(super) fn of_way(seen: &Observed, name: &str) -> Option<LinkFault> {
         );
         return Some(LinkFault::new(what, remedy));
     }
+    if let Some(end) = seen.after.far_ends.get(name).filter(|end| end.isolated) {
+        let what = format!(
+            "the other end of {name}, {} in namespace {}, is an isolated port of a bridge, which passes nothing to other \
+             isolated ports",
+            end.name, end.namespace
+        );
+        let port = ShellWord::new(&end.name);
+        let remedy = format!(
+            "in namespace {}: bridge link set dev {port} isolated off",
+            end.namespace
+        );
+        return Some(LinkFault::new(what, remedy));
+    }
     (!link.carrier).then(|| {
         LinkFault::new(
             format!("{name} has no carrier"),
@@ -233,6 +247,34 @@ pub(super) fn of_bridge(seen: &Observed) -> Option<LinkFault> {
             ShellWord::new(&least.name),
             most.mtu,
             least.mtu
+        ),
+    ))
+}
+
+/// The isolated ports of one bridge, with packets that they received; none for fewer than two.
+pub(super) fn of_isolated(seen: &Observed) -> Option<LinkFault> {
+    let links = &seen.after.links;
+    let bridges = links.iter().filter(|link| link.kind == "bridge");
+    let (bridge, ports) = bridges
+        .map(|bridge| {
+            let ports = links
+                .iter()
+                .filter(|port| port.controller == Some(bridge.index));
+            let ports = ports.filter(|port| port.isolated && port.up);
+            (bridge, ports.map(|port| &*port.name).collect::<Vec<&str>>())
+        })
+        .find(|(_, ports)| ports.len() > 1)?;
+    let what = format!(
+        "the ports {} of the bridge {} are isolated, and pass nothing to each other",
+        named(ports.iter().map(|port| (*port).to_owned()).collect()),
+        bridge.name
+    );
+    let first = ports.first().map_or("PORT", |port| port);
+    Some(LinkFault::new(
+        what,
+        format!(
+            "bridge link set dev {} isolated off, for one of two that should",
+            ShellWord::new(first)
         ),
     ))
 }

@@ -3,8 +3,8 @@
 use super::drop_reasons;
 use super::vanished::{gap, is_udp_silent, packets_to_strange_groups, unread};
 use super::{
-    Check, Confidence, Evidence, Finding, Observed, address, far_end, firewall, fragments,
-    link_fault, no_listener, port_owner,
+    Check, Confidence, Evidence, Finding, Observed, address, drop_reason, far_end, firewall,
+    fragments, link_fault, no_listener, port_owner,
 };
 use crate::Station;
 use mpps_os::netlink::link::NetlinkLink;
@@ -65,17 +65,24 @@ const OTHERWISE: [&str; 4] = [
     firewall::REASON,
     "IP_LOCALNET",
     "NOT_SPECIFIED@ip_forward",
-    "NOT_SPECIFIED@br_handle_frame_finish",
+    drop_reason::BRIDGE,
 ];
 
 /// The cause of such a reason, and its remedy.
-fn otherwise(seen: &Observed, reason: &str) -> (&'static str, String) {
+fn otherwise(seen: &Observed, reason: &str) -> (String, String) {
+    if let Some(fault) = link_fault::of_isolated(seen).filter(|_| reason == drop_reason::BRIDGE) {
+        return (fault.what, fault.remedy);
+    }
     let row = drop_reasons::row(reason).filter(|_| reason != firewall::REASON);
-    let known =
-        row.and_then(|row| Some((*row.causes.first()?, (*row.remedies.first()?).to_owned())));
+    let known = row.and_then(|row| {
+        Some((
+            (*row.causes.first()?).to_owned(),
+            (*row.remedies.first()?).to_owned(),
+        ))
+    });
     let rule = || {
         (
-            "the firewall of this host dropped them",
+            "the firewall of this host dropped them".to_owned(),
             firewall::rules(seen),
         )
     };
@@ -257,20 +264,25 @@ fn bridged(came: &Arrivals) -> Option<LastStation> {
         let ports = all
             .iter()
             .filter(|link| link.controller == Some(bridge.index));
-        let counted = ports.filter_map(|port| {
-            let received = seen.link(&port.name, "rx_packets", |link| link.rx_packets)?;
-            Some([
-                received,
-                seen.link(&port.name, "tx_packets", |link| link.tx_packets)?,
-            ])
-        });
-        let (received, sent): (Vec<_>, Vec<_>) = counted.map(<[Evidence; 2]>::into).unzip();
-        let passed = Evidence::sum(&received).min(Evidence::sum(&sent));
-        let evidence = received
-            .into_iter()
-            .chain(sent)
-            .filter(|one| one.grown() > 0);
-        (passed, &bridge.name, evidence.collect::<Vec<_>>())
+        // What comes by an isolated port leaves by others only.
+        let [mut isolated, mut open] = [const { [0_u64; 2] }; 2];
+        let mut evidence = Vec::new();
+        for port in ports {
+            let received = seen.link(&port.name, "rx_packets", |link| link.rx_packets);
+            let sent = seen.link(&port.name, "tx_packets", |link| link.tx_packets);
+            let sums = if port.isolated {
+                &mut isolated
+            } else {
+                &mut open
+            };
+            for (sum, one) in sums.iter_mut().zip([received, sent]) {
+                *sum = sum.saturating_add(one.as_ref().map_or(0, Evidence::grown));
+                evidence.extend(one.filter(|one| one.grown() > 0));
+            }
+        }
+        let all = open[0].min(open[1].saturating_add(isolated[1]));
+        let passed = all.saturating_add(isolated[0].min(open[1]));
+        (passed, &bridge.name, evidence)
     });
     let (passed, bridge, mut evidence) = passed.max_by_key(|(passed, ..)| *passed)?;
     evidence.sort_by_key(|one| std::cmp::Reverse(one.grown()));
@@ -294,6 +306,14 @@ fn bridged(came: &Arrivals) -> Option<LastStation> {
 fn other_frames(came: &Arrivals) -> Option<LastStation> {
     if came.at_ip > 0 {
         return None;
+    }
+    let isolated = link_fault::of_isolated(came.seen).filter(|_| came.seen.sockets.is_empty());
+    if let Some(fault) = isolated {
+        let what = format!(
+            "{} packets reached the interfaces and none reached IP: {}",
+            came.wire, fault.what
+        );
+        return Some(came.stop(Station::Wire, what, fault.remedy));
     }
     let stop = LastStation {
         evidence: came.links.clone(),

@@ -32,6 +32,8 @@ pub struct FarEnd {
     pub bridge: Option<String>,
     /// Why it forwards nothing as that bridge's port: its state.
     pub held_back: Option<&'static str>,
+    /// It passes nothing to other isolated ports of that bridge.
+    pub isolated: bool,
     /// The other interfaces of that namespace that are ports of the bridge and no veth, or have the
     /// default route.
     pub cards: Vec<String>,
@@ -155,6 +157,7 @@ fn look(ends: &[(&str, u32, u32)]) -> CallResult<Vec<(String, FarEnd)>> {
             name: own.name.clone(),
             bridge: bridge.map(|bridge| bridge.name.clone()),
             held_back: own.held_back,
+            isolated: own.isolated,
             cards,
             mtu: own.mtu,
             up: own.up,

@@ -38,6 +38,8 @@ pub struct NetlinkLink {
     /// The state of a bridge's port that forwards nothing, such as `learning`; none if it forwards
     /// (`IFLA_BRPORT_STATE`).
     pub held_back: Option<&'static str>,
+    /// True for a port of a bridge that passes nothing to other such ports (`IFLA_BRPORT_ISOLATED`).
+    pub isolated: bool,
     /// The mode of a macvlan or ipvlan that keeps it from others on the same interface: `private`, `vepa` or
     /// `source` (`IFLA_MACVLAN_MODE`, `IFLA_IPVLAN_FLAGS`).
     pub apart: Option<&'static str>,
@@ -310,6 +312,7 @@ fn link_of(reply: RouteNetlinkMessage) -> Option<NetlinkLink> {
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = infos.iter().find_map(kind).unwrap_or_default();
                 link.held_back = infos.iter().find_map(held_back);
+                link.isolated = infos.iter().any(is_isolated);
                 link.apart = infos.iter().find_map(apart);
             }
             LinkAttribute::Controller(controller) => link.controller = Some(controller),
@@ -346,11 +349,19 @@ fn kind(info: &LinkInfo) -> Option<String> {
     }
 }
 
+fn port(info: &LinkInfo) -> &[InfoBridgePort] {
+    match info {
+        LinkInfo::PortData(InfoPortData::BridgePort(port)) => port,
+        _ => &[],
+    }
+}
+
+fn is_isolated(info: &LinkInfo) -> bool {
+    port(info).contains(&InfoBridgePort::Isolated(true))
+}
+
 fn held_back(info: &LinkInfo) -> Option<&'static str> {
-    let LinkInfo::PortData(InfoPortData::BridgePort(port)) = info else {
-        return None;
-    };
-    port.iter().find_map(|one| match one {
+    port(info).iter().find_map(|one| match one {
         InfoBridgePort::State(BridgePortState::Disabled) => Some("disabled"),
         InfoBridgePort::State(BridgePortState::Listening) => Some("listening"),
         InfoBridgePort::State(BridgePortState::Learning) => Some("learning"),
@@ -423,21 +434,22 @@ mod tests {
         let told = |info| {
             let mut message = message_for(1);
             message.attributes = vec![LinkAttribute::LinkInfo(vec![info])];
-            link_of(RouteNetlinkMessage::NewLink(message))
-                .expect("a link")
-                .apart
+            link_of(RouteNetlinkMessage::NewLink(message)).expect("a link")
         };
         let macvlan = |mode| {
             told(LinkInfo::Data(InfoData::MacVlan(vec![InfoMacVlan::Mode(
                 mode,
             )])))
+            .apart
         };
         assert_eq!(macvlan(MacVlanMode::Private), Some("private"));
         assert_eq!(macvlan(MacVlanMode::Bridge), None);
         let ipvlan = InfoIpVlan::Flags(IpVlanFlags::from_bits_retain(2));
-        assert_eq!(
-            told(LinkInfo::Data(InfoData::IpVlan(vec![ipvlan]))),
-            Some("vepa")
-        );
+        let ipvlan = told(LinkInfo::Data(InfoData::IpVlan(vec![ipvlan])));
+        assert_eq!(ipvlan.apart, Some("vepa"));
+        for isolated in [true, false] {
+            let port = InfoPortData::BridgePort(vec![InfoBridgePort::Isolated(isolated)]);
+            assert_eq!(told(LinkInfo::PortData(port)).isolated, isolated);
+        }
     }
 }

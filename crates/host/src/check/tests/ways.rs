@@ -575,6 +575,47 @@ fn a_port_of_a_bridge_that_forwards_nothing_is_told_first() {
 }
 
 #[test]
+fn isolated_ports_of_a_bridge_pass_nothing_to_each_other() {
+    let counters = |rx_packets, tx_packets| LinkCounters {
+        rx_packets,
+        tx_packets,
+        ..LinkCounters::default()
+    };
+    let drops = [DropCount {
+        place: "br_handle_frame_finish".to_owned(),
+        ..dropped("NOT_SPECIFIED", LOST)
+    }];
+    let words = "the ports v1, v2 of the bridge eth0 are isolated";
+    for isolated in [true, false] {
+        let look = |drops: &[DropCount]| {
+            let set = |facts: &mut Observation| {
+                add(facts, "eth0", "bridge", LinkCounters::default());
+                add(facts, "v1", "veth", counters(9, 0));
+                add(facts, "v2", "veth", counters(0, 9));
+                for port in &mut facts.links[1..] {
+                    (port.controller, port.isolated) = (Some(1), isolated);
+                }
+            };
+            let found = seen_with(
+                &[("Ip.InReceives", 0)],
+                drops,
+                asked(Some(53)),
+                set,
+                findings,
+            );
+            first(&found)
+        };
+        let (text, sure, is_remark) = look(&[]);
+        assert_eq!((sure, is_remark), (Confidence::Likely, !isolated));
+        assert_eq!(text.contains(words), isolated, "{text}");
+        assert_eq!(text.contains("left by others"), !isolated, "{text}");
+        let (text, ..) = look(&drops);
+        let before = text.find(words).zip(text.find("hairpin"));
+        assert_eq!(before.is_some_and(|(a, b)| a < b), isolated, "{text}");
+    }
+}
+
+#[test]
 fn a_macvlan_never_hears_the_host_of_its_card() {
     for (kind, is_deaf) in [("macvlan", true), ("ipvlan", true), ("vlan", false)] {
         let text = first(&in_a_container(kind, |_| ())).0;
