@@ -28,7 +28,10 @@ const OTHERHOST: &str = "OTHERHOST";
 
 /// The reasons that this check reports, each with what it lost.
 fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
-    let drops = seen.drops.iter().flatten();
+    // A tunnel's packets have its port, and carry others of any port.
+    let tunnels = seen.other_drops.iter().flatten();
+    let tunnels = tunnels.filter(|drop| *drop_reasons::fate(&drop.reason) == Fate::Delivered);
+    let drops = seen.drops.iter().flatten().chain(tunnels);
     let mut names: Vec<&str> = drops.map(|drop| &*drop.reason).collect();
     names.sort_unstable();
     names.dedup();
@@ -57,7 +60,15 @@ fn reported<'s>(seen: &'s Observed) -> Vec<(&'s str, Evidence, &'static Fate)> {
                 let rest = beyond_counters(seen, name, kinds);
                 beyond(name, "beyond the counters that go with it", rest)
             }
-            Fate::Explains(_) | Fate::Delivered | Fate::Uncounted => seen.exact(name)?,
+            Fate::Delivered => {
+                let lost = seen.exact(name)?;
+                Evidence::new(
+                    lost.source.clone(),
+                    0,
+                    lost.grown().saturating_add(seen.others(name)),
+                )
+            }
+            Fate::Explains(_) | Fate::Uncounted => seen.exact(name)?,
         };
         (lost.grown() > 0).then_some((name, lost, fate))
     });
@@ -111,6 +122,14 @@ fn for_others(seen: &Observed) -> Option<Finding> {
 fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
     let count = lost.grown();
     let mut found = Finding::lost(seen, &CHECK, station(name), vec![lost])?;
+    let tunnel = match seen.asked.port.filter(|_| seen.others(name) > 0) {
+        Some(port) if *drop_reasons::fate(name) == Fate::Delivered => {
+            // Others may be healthy beside it.
+            found.is_remark = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]) / 2 > count;
+            format!("; packets for port {port} may be in them")
+        }
+        _ => String::new(),
+    };
     let shown = match name {
         "XFRM_POLICY" => by_ipsec(seen, count),
         "TC_INGRESS" => at_redirect(seen),
@@ -138,7 +157,7 @@ fn finding(seen: &Observed, name: &str, lost: Evidence) -> Option<Finding> {
         false => "",
     };
     let what = format!(
-        "the kernel dropped UDP datagrams for the reason {}: {what}",
+        "the kernel dropped UDP datagrams for the reason {}: {what}{tunnel}",
         drop_reasons::words(name)
     );
     let found = found.says(what, remedy).because(&[hidden.to_owned()]);

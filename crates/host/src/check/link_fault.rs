@@ -205,7 +205,7 @@ pub(super) fn of_way(seen: &Observed, name: &str) -> Option<LinkFault> {
     if let Some(end) = seen.after.far_ends.get(name).filter(|end| end.isolated) {
         let what = format!(
             "the other end of {name}, {} in namespace {}, is an isolated port of a bridge, which passes nothing to other \
-             isolated ports",
+             isolated ports, as where the next host is behind one",
             end.name, end.namespace
         );
         let port = ShellWord::new(&end.name);

@@ -506,6 +506,25 @@ fn what_comes_back_with_an_own_address_was_sent_here() {
 }
 
 #[test]
+fn what_a_tunnel_took_and_dropped_was_not_read() {
+    for (came, is_remark) in [(90, false), (900, true)] {
+        let counters =
+            ["Ip.InReceives", "Ip.InDelivers", "Udp.InDatagrams"].map(|name| (name, came));
+        let drops = [other("VXLAN_VNI_NOT_FOUND", 90)];
+        let found = look(came, &counters, &drops, |facts| {
+            facts.sockets = vec![socket("0.0.0.0:53", 1, 0)];
+        });
+        says(
+            &found,
+            "drop_reason",
+            is_remark,
+            &["for port 53 may be in them"],
+        );
+        assert_eq!(found[0].count, 90);
+    }
+}
+
+#[test]
 fn an_address_that_another_host_has_too_gets_nothing() {
     for duplicates in [vec!["fd00::5 at eth1".to_owned()], vec![]] {
         let found = look(0, &[("Ip.InReceives", 0)], &[], |facts| {
