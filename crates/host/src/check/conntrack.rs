@@ -52,7 +52,7 @@ pub(super) fn forgotten(seen: &Observed) -> Option<(String, String)> {
         .filter(|_| forwards(seen) == Some(true))?;
     let [new, answered] = TIMEOUTS.map(|name| seen.after.settings.get(name));
     let what = format!(
-        "; if this host translates addresses (NAT), they may be for a client whose flow it has forgotten, {} s after \
+        "if this host translates addresses (NAT), they may be for a client whose flow it has forgotten, {} s after \
          its last packet ({} s if both sides sent)",
         new?, answered?
     );

@@ -118,8 +118,8 @@ fn rule(seen: &Observed) -> Option<Finding> {
                 "if that is meant, nothing is wrong. {rules}: a rule's counter shows which one it is{one}{keep}"
             );
             return found
-                .because(&[forwarded(seen, left)])
-                .says(format!("{what}{forgotten}"), remedy);
+                .because(&[forwarded(seen, left), forgotten])
+                .says(what, remedy);
         };
         found.evidence.push(cause.evidence);
         let remedy = format!("{}; or {rules}: a rule's counter shows which one it is", cause.remedy);
@@ -196,6 +196,9 @@ fn invalid(seen: &Observed, count: u64) -> Option<RuleCause> {
     })
 }
 
+/// The port of TFTP, whose server answers from a new port (RFC 1350).
+const TFTP: u16 = 69;
+
 /// Requests of this host stay without an answer, and about as many datagrams were dropped as it sent.
 fn answers(seen: &Observed, count: u64) -> Option<RuleCause> {
     let evidence = seen.counter("Udp.OutDatagrams")?;
@@ -216,11 +219,16 @@ fn answers(seen: &Observed, count: u64) -> Option<RuleCause> {
              that flow",
             flow.to, flow.from
         ),
-        remedy: format!(
+        remedy: match flow.to.port() {
+            TFTP => "a server of TFTP answers from another port: modprobe nf_conntrack_tftp, and a rule that gives \
+                     port 69 that helper (nft ct helper set, iptables -t raw -j CT --helper tftp) in front of `ct state \
+                     related accept`"
+                .to_owned(),
+            _ => format!(
             "tcpdump -ni any udp port {} shows where answers come from: the server has to answer from the address \
              that was asked (IP_PKTINFO, or a socket for each address)",
             flow.from.port()
-        ),
+        )},
         evidence,
         confidence: Confidence::Possible,
     })

@@ -77,6 +77,24 @@ fn some(seen: &Observed) -> String {
     }
 }
 
+/// The partner of several connected sockets, whose answers may come from another of its addresses; empty for none.
+fn other_source(seen: &Observed) -> String {
+    let mut partners: Vec<_> = seen
+        .sockets
+        .iter()
+        .filter_map(|one| one.entry.remote)
+        .collect();
+    partners.sort();
+    let twice = partners.windows(2).find(|two| two[0] == two[1]);
+    twice.map_or_else(String::new, |two| {
+        let (partner, port) = (two[0], two[0].port());
+        format!(
+            "several sockets wait for answers of {partner} only: if its answers come from an address that was not asked \
+             (tcpdump -ni any udp src port {port}), it has to answer from the one that was"
+        )
+    })
+}
+
 /// The groups that sockets joined, as a half sentence: `; joined here: 239.1.1.1 at eth1`.
 pub(super) fn joined(seen: &Observed) -> String {
     let groups = seen.after.groups.iter().map(|one| {
@@ -189,8 +207,8 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
             );
         }
         let (forgotten, keep) = conntrack::forgotten(seen).unwrap_or_default();
-        return Some(found.says(
-            format!("datagrams came to UDP, and no socket took them{}{tunnel}{forgotten}", some(seen)),
+        return Some(found.because(&[forgotten, other_source(seen)]).says(
+            format!("datagrams came to UDP, and no socket took them{}{tunnel}", some(seen)),
             format!(
                 "mpps doctor --port PORT shows whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \
                  refusals, and in them the port{shows}{keep}"
@@ -205,8 +223,15 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     };
     let found = Finding::lost(seen, check, Station::Udp, evidence)?;
     let came = format!("datagrams came for UDP port {port}, and no socket");
-    let start =
-        format!("start the program that serves port {port}, or have senders stop: ss -ulpn");
+    let start = match seen.asked.elsewhere {
+        Some(_) => format!(
+            "lead the datagrams there: publish port {port} of the container, route to the address of that namespace, or \
+             start the program in this one"
+        ),
+        None => {
+            format!("start the program that serves port {port}, or have senders stop: ss -ulpn")
+        }
+    };
     if is_reopened(seen) {
         let what = format!(
             "{came} had it at that moment: {}",

@@ -1,7 +1,7 @@
 //! Sockets that dropped because their buffers were full, each with one cause.
 
 use super::full_buffers::FullBuffers;
-use super::reader::{FULL, Late, never_slept};
+use super::reader::{FULL, Late, ahead, never_slept};
 use super::{Evidence, Observed, SeenSocket};
 use crate::facts::Quota;
 use crate::{CpuBusy, ProcStat};
@@ -132,9 +132,18 @@ fn cause(
         _ if matches!(late, Late::Stopped(_)) => Cause::Reader,
         (Some(grown), _) => Cause::Quota(grown),
         _ if late.is_idle() => Cause::Reader,
+        // A program of a higher priority took more of it.
+        (None, Some(cpu)) if is_behind(seen, socket, &cpu) => Cause::Reader,
         (None, Some(cpu)) => Cause::SharedCpu(cpu),
         (None, None) => shared_socket(socket, at).map_or(Cause::Reader, Cause::SharedSocket),
     }
+}
+
+fn is_behind(seen: &Observed, socket: &SeenSocket, cpu: &CpuBusy) -> bool {
+    let own = socket.owner.map_or(0, |owner| owner.pid);
+    socket
+        .busy
+        .is_some_and(|busy| ahead(seen, &busy, own) > cpu.softirq)
 }
 
 /// How many threads of its program are busy, if the busiest always had work, and no other socket takes

@@ -279,7 +279,7 @@ pub(super) fn own_cpu(
     let least = least_busy(seen, taken);
     let pinned = pinned(seen, socket, busy).map(|list| {
         format!(
-            "taskset -pc {} {thread} lets it use the other CPUs (it may use only {list}); a cpuset of its cgroup \
+            "a CPU of its own: taskset -pc {} {thread} lets it use the other CPUs (it may use only {list}); a cpuset of its cgroup \
              (AllowedCPUs= of systemd, --cpuset-cpus of Docker) goes before that",
             CpuList(all)
         )
@@ -290,12 +290,12 @@ pub(super) fn own_cpu(
         .map(|idle| {
             let share = idle.busy * 100.0;
             format!(
-                "taskset -pc {} {thread} (CPU {0} was {share:.0} % busy)",
+                "a CPU of its own: taskset -pc {} {thread} (CPU {0} was {share:.0} % busy)",
                 idle.cpu
             )
         });
     let mut ways: Vec<String> = pinned.into_iter().chain(idle).collect();
-    ways.extend(rank(seen, socket, busy).map(|(words, how)| format!("{how}: {words}")));
+    ways.extend(rank(seen, socket, busy).map(|(words, how)| format!("{how} ({words})")));
     if ways.is_empty() {
         ways.push(match least {
             None => "there is no other CPU: stop or limit other programs, or add CPUs".to_owned(),
@@ -339,7 +339,7 @@ pub(super) fn rank(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> Option<
     Some(match load.priority < 0 {
         true => (
             format!("{name} has a real-time priority and goes first"),
-            format!("chrt -o -p 0 {rival}, or another CPU for one of them"),
+            format!("chrt -o -p 0 {rival} gives that an ordinary one"),
         ),
         false => (
             format!(
@@ -370,6 +370,16 @@ fn rivals<'s>(seen: &'s Observed, cpu: usize, own: u32) -> Vec<(f64, u32, &'s Pr
     others
 }
 
+/// The largest share of the CPU's time that a process took which goes before the reader.
+pub(super) fn ahead(seen: &Observed, busy: &Busy, own: u32) -> f64 {
+    let (Some(cpu), Some(priority)) = (busy.cpu, busy.priority) else {
+        return 0.0;
+    };
+    let mut rivals = rivals(seen, cpu, own).into_iter();
+    let first = rivals.find(|(.., load)| load.priority < priority);
+    first.map_or(0.0, |(share, ..)| share)
+}
+
 /// The same in words; empty for none.
 pub(super) fn cpu_holders(seen: &Observed, cpu: usize, own: u32) -> String {
     let words = rivals(seen, cpu, own)
@@ -397,7 +407,7 @@ pub(super) fn waits(socket: &SeenSocket) -> String {
 
 /// Parts of the names of functions that show what a reader waits for, with the remedy. No reader of a full
 /// queue waits there for its own socket, except for an event that came before.
-const OBSTACLES: [(&[&str], &str, &str); 5] = [
+const OBSTACLES: [(&[&str], &str, &str); 7] = [
     (
         &["ptrace_stop"],
         "a debugger has stopped it",
@@ -421,6 +431,21 @@ const OBSTACLES: [(&[&str], &str, &str); 5] = [
          (MSG_DONTWAIT), or in another thread",
     ),
     (
+        &["wait_woken"],
+        "it waits in a TCP connection, for room to send, as where the receiver of a log does not read, or for data; or \
+         in a terminal",
+        "ss -tnp shows its connections: a Send-Q that stays full is of a receiver that does not read; have that read, or \
+         give that target a queue and threads of its own (of rsyslog queue.type=\"LinkedList\" in its action), or a \
+         timeout",
+    ),
+    (
+        &["poll_schedule_timeout"],
+        "it waits in poll or select, although datagrams wait: in the same thread for another socket, as for an answer of \
+         DNS, or without this one in its list",
+        "ss -uanp dst :53 shows queries that wait: no DNS (of syslog-ng use-dns(no)), or a faster server; or a thread of \
+         its own for them",
+    ),
+    (
         &["ep_poll", "epoll_wait"],
         "it waits for an event, although datagrams wait: of an edge-triggered socket (EPOLLET) it has to read until \
          EAGAIN",
@@ -430,8 +455,10 @@ const OBSTACLES: [(&[&str], &str, &str); 5] = [
 
 /// The obstacle of a reader that sleeps beside a full queue.
 pub(super) fn obstacle(socket: &SeenSocket) -> Option<(&'static str, &'static str)> {
-    let name = wait(socket).filter(|_| socket.is_full())?;
-    let is_there = |names: &[&str]| names.iter().any(|part| name.contains(part));
+    let name = wait(socket)?;
+    // It polls for its own socket, too.
+    let is_open = !name.contains("poll") || socket.is_full();
+    let is_there = |names: &[&str]| is_open && names.iter().any(|part| name.contains(part));
     let found = OBSTACLES.iter().find(|(names, ..)| is_there(names));
     found.map(|&(_, what, remedy)| (what, remedy))
 }

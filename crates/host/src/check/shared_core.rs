@@ -34,7 +34,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
             sibling.softirq * 100.0
         );
         let remedy = format!(
-            "a core of its own for that thread: {}; mpps placement --interface IF --port PORT measures what \
+            "{}; mpps placement --interface IF --port PORT measures what \
              each is worth",
             own_cpu(seen, overrun.socket, &busy, &own.siblings)
         );

@@ -28,7 +28,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
             shares.softirq * 100.0
         );
         let remedy = format!(
-            "another CPU for that thread: {}; or for the queue's interrupt: \
+            "{}; or another CPU for the queue's interrupt: \
              /proc/interrupts, /proc/irq/N/smp_affinity_list. mpps placement --interface IF --port PORT \
              measures what each CPU is worth",
             own_cpu(seen, socket, &socket.busy?, &[shares.cpu])

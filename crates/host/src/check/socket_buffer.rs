@@ -68,7 +68,10 @@ fn unread_queue(seen: &Observed, socket: &SeenSocket) -> Finding {
         }
         (None, Some(owner)) => match unstarted(socket) {
             Some((cause, remedy)) => (format!(": {cause}"), remedy),
-            None => (String::new(), waits_for(owner.pid)),
+            None => match obstacle(socket) {
+                Some((cause, remedy)) => (format!(": {cause}"), remedy.to_owned()),
+                None => (String::new(), waits_for(owner.pid)),
+            },
         },
         (None, None) => (String::new(), unseen(seen).to_owned()),
     };
@@ -118,7 +121,15 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let late = matches!(overrun.late, Late::NotRead | Late::Rate | Late::Waits);
     let (cause, remedy) = match (reason(seen, overrun), obstacle(socket).filter(|_| late)) {
         ((cause, rest), Some((what, remedy))) => {
-            (format!("{cause}: {what}"), format!("{remedy}; or {rest}"))
+            let is_known = socket
+                .owner
+                .is_some_and(|owner| rest == waits_for(owner.pid));
+            let rest = if is_known {
+                String::new()
+            } else {
+                format!("; or {rest}")
+            };
+            (format!("{cause}: {what}"), format!("{remedy}{rest}"))
         }
         (reason, None) => reason,
     };
@@ -154,6 +165,9 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
 
 /// A reader that runs for this share of the time and takes nothing does something besides.
 const WORKS: f64 = 0.2;
+
+/// Looks at a queue, 100 ms or more apart.
+const AWAY_LOOKS: u32 = 3;
 
 /// Why it was full, and the remedy.
 fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
@@ -194,6 +208,17 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
         ),
         (Late::NoCpu, Some(busy)) => no_cpu(seen, socket, &busy),
         (Late::Waits, Some(_)) => waiting(seen, socket, pid),
+        (Late::Bursts, Some(_)) if away_ms(seen, socket) > 0 => (
+            format!(
+                "its reader was away for about {} ms at a time, with other work, a lock or a pause (garbage collection), \
+                 while datagrams came",
+                away_ms(seen, socket)
+            ),
+            format!(
+                "shorter pauses, or a thread of its own that reads; or to bridge them: {}",
+                larger_buffer(seen, socket)
+            ),
+        ),
         (Late::Bursts, Some(_)) => (
             "its reader slept in between, so that the buffer is too small for the bursts"
                 .to_owned(),
@@ -208,6 +233,14 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
 
 fn processes<'a>(socket: &SeenSocket<'a>) -> Vec<&'a Process> {
     socket.holders.iter().map(|(process, _)| *process).collect()
+}
+
+/// For how long in a row it stayed full and lost datagrams: no burst does; 0 where it did not.
+fn away_ms(seen: &Observed, socket: &SeenSocket) -> u64 {
+    let course = socket.course.filter(|course| course.away >= AWAY_LOOKS);
+    course.map_or(0, |course| {
+        (seen.seconds() * 1000.0 * f64::from(course.away) / f64::from(course.looks)) as u64
+    })
 }
 
 /// The words for a process that cannot run, of all that have a socket.
@@ -301,7 +334,7 @@ fn no_cpu(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> (String, String)
         busy.wait_ms
     );
     let cpu = own_cpu(seen, socket, busy, busy.cpu.as_slice());
-    let mut remedy = format!("a CPU of its own: {cpu}");
+    let mut remedy = cpu;
     if seen.after.are_quotas_hidden {
         remedy += HIDDEN;
     }

@@ -18,11 +18,14 @@ pub struct QueueCourse {
     pub longest: u64,
     /// How many looks in a row, to the last, saw it with bytes; none if any look saw it smaller than the one before.
     pub unread: u32,
+    /// The most intervals in a row that lost datagrams and ended with a full queue.
+    pub away: u32,
     is_read: bool,
     /// Its drops and bytes at the last look, and the drops since the last interval without any.
     drops: u32,
     queued: u32,
     now: u64,
+    now_away: u32,
 }
 
 /// Those of all sockets, by inode number.
@@ -61,6 +64,11 @@ impl QueueCourse {
             0 => 0,
             _ => self.now.saturating_add(lost),
         };
+        self.now_away = match lost > 0 && is_full(socket) {
+            true => self.now_away + 1,
+            false => 0,
+        };
+        self.away = self.away.max(self.now_away);
         self.most = self.most.max(lost);
         self.longest = self.longest.max(self.now);
         // A program that reads in batches pauses between them.
@@ -122,7 +130,7 @@ mod tests {
         }
         let course = courses[&7];
         assert_eq!((course.looks, course.full, course.lossy), (4, 2, 3));
-        assert_eq!((course.most, course.longest), (10, 15));
+        assert_eq!((course.most, course.longest, course.away), (10, 15, 2));
         assert_eq!(courses.len(), 1, "of a new one the beginning is not known");
     }
 }

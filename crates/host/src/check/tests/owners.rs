@@ -284,6 +284,51 @@ fn a_program_that_does_not_read_has_a_reason() {
     );
 }
 
+#[test]
+fn a_reader_that_waits_elsewhere_does_not_hold_its_socket_for_another() {
+    for (wait, words) in [
+        ("wait_woken", "Send-Q"),
+        ("anon_pipe_write", "have that pipe read"),
+        ("poll_schedule_timeout.constprop.0", "dst :53"),
+        ("hrtimer_nanosleep", "holds the socket for another"),
+    ] {
+        let (mut before, mut after) = starved(0, 0);
+        for facts in [&mut before, &mut after] {
+            let process = facts.processes.get_mut(&812).expect("it is there");
+            process.threads.values_mut().for_each(|one| one.run_ns += 1);
+            process.waits = [(812, wait.to_owned())].into();
+        }
+        let is_known = wait != "hrtimer_nanosleep";
+        let never = ["holds the socket for another"];
+        says(
+            &first(&before, &after),
+            &[words],
+            &never[..usize::from(is_known)],
+        );
+    }
+}
+
+/// A real-time program took most of the CPU that soft interrupts used, too.
+#[test]
+fn a_program_that_goes_first_is_told_before_soft_interrupts() {
+    for (priority, check) in [(-51, "socket_buffer"), (20, "shared_cpu")] {
+        let (mut before, mut after) = starved(20, 960);
+        let load = |ticks| ProcessLoad {
+            name: "hog".to_owned(),
+            ticks,
+            priority,
+            cpus: [3].into(),
+        };
+        (before.loads, after.loads) = ([(7, load(0))].into(), [(7, load(60))].into());
+        let cpus = |user, softirq| {
+            ProcStat::parse(&format!("cpu3 {user} 0 0 0 0 0 {softirq} 0 0 0")).expect("a line")
+        };
+        (before.cpus, after.cpus) = (cpus(0, 0), cpus(74, 26));
+        let found = first(&before, &after);
+        assert_eq!(found.check, check, "{found:#?}");
+    }
+}
+
 /// The thread may use only one CPU, or another goes before it there.
 #[test]
 fn a_thread_that_lacks_a_cpu_by_its_settings_has_them_as_remedy() {

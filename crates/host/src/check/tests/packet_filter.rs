@@ -456,6 +456,11 @@ fn the_tracker_shows_why_a_rule_dropped() {
             false => says(&found, ("firewall", true, Certain), &PLAIN, &GUESSES),
         }
     }
+    // A server of TFTP answers from a new port, as it should.
+    let tftp = filter(&[], &[flow(HERE, "10.9.0.2:69", "10.9.0.2:69")]);
+    let found = ruled(None, tftp, 0, &[("Udp.OutDatagrams", 900)]);
+    let said = ("firewall", false, Possible);
+    says(&found, said, &["nf_conntrack_tftp"], &["IP_PKTINFO"]);
     let forwarded = ruled(None, none(), 0, &[("Ip.ForwDatagrams", 900)]);
     says(
         &forwarded,

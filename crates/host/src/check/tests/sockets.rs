@@ -637,6 +637,30 @@ fn the_course_of_a_queue_tells_bursts() {
     }
 }
 
+/// It computes for 600 ms of each second, and datagrams come on; a burst is over at once.
+#[test]
+fn a_reader_that_is_away_has_no_bursts() {
+    let at = |drops, queued_bytes| UdpEntry {
+        queued_bytes,
+        ..socket("0.0.0.0:53", 4711, drops)
+    };
+    for (drops, is_away) in [([170, 340, 510], true), ([510, 510, 510], false)] {
+        let (mut before, mut after) = starved(520, 40);
+        before.sockets[0].queued_bytes = 0;
+        let mut courses = QueueCourse::begin(&[at(10, 0)]);
+        let looks = [(10, 0), (drops[0], 212_992), (drops[1], 212_992)];
+        for (drops, queued) in looks.into_iter().chain([(drops[2], 212_992), (510, 0)]) {
+            QueueCourse::add(&mut courses, &[at(drops, queued)]);
+        }
+        after.queues = courses;
+        let found = first(&before, &after);
+        let words = "away for about 600 ms at a time";
+        assert_eq!(found.what.contains(words), is_away, "{found:#?}");
+        assert_eq!(found.what.contains("bursts"), !is_away, "{found:#?}");
+        assert!(found.remedy.contains("SO_RCVBUF"), "{found:#?}");
+    }
+}
+
 /// Its CPU is named with those who have it, and a CPU that is idle.
 #[test]
 fn a_lack_of_a_cpu_is_told_with_its_holders() {
