@@ -264,7 +264,7 @@ fn bridged(came: &Arrivals) -> Option<LastStation> {
         let ports = all
             .iter()
             .filter(|link| link.controller == Some(bridge.index));
-        // What comes by an isolated port leaves by others only.
+        // Packets of an isolated port leave by others only.
         let [mut isolated, mut open] = [const { [0_u64; 2] }; 2];
         let mut evidence = Vec::new();
         for port in ports {
