@@ -86,7 +86,7 @@ pub use tx::{Refusals, Sent, Tx, TxCaps, TxCounters};
 /// Threads that receive and send.
 pub use worker::{
     FinishedWorker, Inspect, RxProgress, RxReport, RxTask, RxWorker, Stop, TxProgress, TxReport,
-    TxTask, TxWorker,
+    TxTask, TxWorker, Work,
 };
 
 /// Parts of backends that the tests of these crates try by themselves. They change without notice.

@@ -5,9 +5,11 @@
 
 mod receive;
 mod send;
+mod work;
 
 pub use receive::{Inspect, RxProgress, RxReport, RxTask, RxWorker};
 pub use send::{TxProgress, TxReport, TxTask, TxWorker};
+pub use work::Work;
 
 use mpps_os::On;
 use mpps_os::sched::{self, Schedstat};

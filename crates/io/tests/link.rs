@@ -7,7 +7,8 @@ use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use mpps_io::parts::{LinkPath, XdpSwitch};
 use mpps_io::{
-    Inspect, RingConfig, RxConfig, RxTask, RxWorker, Stop, TxConfig, Wait, await_carrier, backend,
+    Inspect, RingConfig, RxConfig, RxTask, RxWorker, Stop, TxConfig, Wait, Work, await_carrier,
+    backend,
 };
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{BpfLink, Program, ProgramKind, XdpAttach};
@@ -214,6 +215,7 @@ fn what_a_receiver_attached_outlives_its_worker() -> Result<(), Failed> {
             cpu: None,
             wait: Wait::Block(Duration::from_millis(10)),
             inspect: Inspect::Never,
+            work: Work::None,
             limit: None,
             stop: stop.clone(),
         })?;

@@ -3,7 +3,7 @@
 use mpps_io::{
     Batch, Error, Frames, Inspect, Layer, Mode, PacketDescriptor, Refusals, Rx, RxCaps, RxConfig,
     RxCounters, RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps,
-    TxConfig, TxCounters, TxTask, TxWorker, Wait, backend,
+    TxConfig, TxCounters, TxTask, TxWorker, Wait, Work, backend,
 };
 use mpps_os::clock;
 use mpps_trial::{Trial, trials};
@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             an_error_while_draining_is_told,
             what_is_found_after_the_stop_is_queued,
             what_is_found_before_the_stop_is_not_queued,
+            work_takes_its_time_for_each_datagram_until_the_stop,
             draining_ends_although_more_comes,
             a_limit_is_shared_and_ends_all,
             a_limit_that_is_not_reached_ends_nothing,
@@ -136,6 +137,7 @@ fn rx_task(rx: Box<dyn Rx>, stop: &Stop) -> RxTask {
         cpu: None,
         wait: Wait::Poll,
         inspect: Inspect::Never,
+        work: Work::None,
         limit: None,
         stop: stop.clone(),
     }
@@ -304,6 +306,26 @@ fn what_is_found_before_the_stop_is_not_queued() {
 }
 
 /// A sender that never ends must not keep a stopped receiver running.
+fn work_takes_its_time_for_each_datagram_until_the_stop() {
+    let (rx, asked) = ScriptedRx::new(&[Answer::Datagrams(10), Answer::Datagrams(20)]);
+    let stop = Stop::new();
+    let mut task = rx_task(Box::new(rx), &stop);
+    task.work = Work::Time(Duration::from_millis(1));
+    let worker = RxWorker::spawn(task).unwrap();
+    until("the third look", || asked.load(Ordering::Acquire) > 2);
+    stop.stop();
+    let report = end(worker);
+    assert_eq!((report.queued, report.counters.datagrams), (0, 30));
+    assert!(report.last_ns - report.first_ns >= 30_000_000, "{report:?}");
+    assert!(report.cpu_ns >= 29_000_000, "{report:?}");
+
+    let (rx, _) = ScriptedRx::new(&[Answer::Datagrams(1000)]);
+    let mut task = rx_task(Box::new(rx), &stop);
+    task.work = Work::Time(Duration::from_secs(1));
+    let report = end(RxWorker::spawn(task).unwrap());
+    assert_eq!((report.queued, report.counters.datagrams), (1000, 1000));
+}
+
 fn draining_ends_although_more_comes() {
     let (mut rx, asked) = ScriptedRx::new(&[]);
     rx.then = Answer::Datagrams(1);

@@ -3,7 +3,7 @@
 use super::pair::{PATIENCE, Pair, within_patience};
 use mpps_io::{
     FlowTable, Inspect, Refusals, RxConfig, RxReport, RxTask, RxWorker, Stop, TxConfig, TxReport,
-    TxTask, TxWorker, Wait,
+    TxTask, TxWorker, Wait, Work,
 };
 use std::thread;
 use std::time::{Duration, Instant};
@@ -97,6 +97,7 @@ fn run(
         cpu: None,
         wait: Wait::Block(Duration::from_millis(20)),
         inspect: Inspect::Auto,
+        work: Work::None,
         limit: None,
         stop: stop.clone(),
     });

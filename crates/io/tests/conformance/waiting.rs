@@ -4,7 +4,7 @@ use super::pair::{
     PATIENCE, Pair, datagrams, number, open_descriptors, receive, send_numbers, within_patience,
 };
 use super::sharing::take_until;
-use mpps_io::{Inspect, RxTask, RxWorker, Stop, Wait};
+use mpps_io::{Inspect, RxTask, RxWorker, Stop, Wait, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -114,6 +114,7 @@ fn a_waiting_worker_stops(pair: &Pair) {
             cpu: None,
             wait,
             inspect: Inspect::Never,
+            work: Work::None,
             limit: None,
             stop: stop.clone(),
         });

@@ -20,7 +20,7 @@ use mpps_host::setting::preflight::Settings;
 use mpps_host::{Applied, Snapshot, SocketBuffer, irq_suspension};
 use mpps_io::{
     Backend, FinishedWorker, Inspect, Layer, Property, Rx, RxCaps, RxConfig, RxProgress, RxReport,
-    RxTask, RxWorker, Stop,
+    RxTask, RxWorker, Stop, Work,
 };
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::{address, link};
@@ -283,6 +283,7 @@ impl<'a> RecvWorkers<'a> {
             cpu: plan.cpu(thread),
             wait: plan.asked.wait,
             inspect: Inspect::Auto,
+            work: Work::None,
             limit: limit.clone(),
             stop: stop.clone(),
         };

@@ -8,7 +8,7 @@ use super::waited::Waited;
 use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail};
 use mpps_host::{Delta, Ledger, PacketRoute, Snapshot};
-use mpps_io::{Inspect, Rx, RxCaps, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait};
+use mpps_io::{Inspect, Rx, RxCaps, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait, Work};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::{address, link};
 use mpps_report::Quantity;
@@ -40,6 +40,8 @@ pub(crate) struct Arriving<'a> {
     pub(crate) wait: Wait,
     /// Whether it reads stamps.
     pub(crate) inspect: Inspect,
+    /// The work for each datagram.
+    pub(crate) work: Work,
     /// The length of the run, from its first packet on.
     pub(crate) time: Duration,
     /// How long the first packet is waited for.
@@ -107,6 +109,7 @@ impl Arriving<'_> {
             cpu: self.cpu,
             wait: self.wait,
             inspect: self.inspect,
+            work: self.work,
             limit: None,
             stop: stop.clone(),
         };

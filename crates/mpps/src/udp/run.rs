@@ -14,7 +14,7 @@ use mpps_host::{
 };
 use mpps_io::{
     Inspect, Property, Rx, RxCaps, RxReport, RxTask, RxWorker, Stop, Tx, TxReport, TxTask,
-    TxWorker, Wait,
+    TxWorker, Wait, Work,
 };
 use mpps_lab::{Installed, Lab, LabHost};
 use mpps_os::sched::{self, Schedstat};
@@ -45,6 +45,7 @@ pub(crate) struct Receivers {
     /// Their CPUs, taken in turn; empty leaves them to the scheduler.
     pub(crate) cpus: Vec<usize>,
     pub(crate) wait: Wait,
+    pub(crate) work: Work,
     /// True if all read one socket.
     pub(crate) is_shared: bool,
 }
@@ -371,6 +372,7 @@ impl Receivers {
                 true => Inspect::Always,
                 false => Inspect::Never,
             },
+            work: self.work,
             limit: None,
             stop: stop.clone(),
         };

@@ -4,9 +4,10 @@ use crate::measure::samples::per_second;
 use mpps_io::{RxReport, TxReport};
 
 /// The definition of a rate, as result files give it in `rate_definition`.
-pub const RATE_DEFINITION: &str = "datagrams received, divided by the time from the first to the \
-     last of them over all receivers of the run; a rule that drops has no receivers: the datagrams \
-     that it counted, divided by the time from the first send to the last over all senders";
+pub const RATE_DEFINITION: &str = "datagrams received until the receivers were stopped, divided by \
+     the time from the first to the last of them over all receivers of the run; a rule that drops has \
+     no receivers: the datagrams that it counted, divided by the time from the first send to the last \
+     over all senders";
 
 /// The time from the first datagram to the last, over all threads of one end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(crate) struct Span {
 
 /// A thread that moved datagrams from one time to another (`CLOCK_MONOTONIC`, nanoseconds).
 pub(crate) trait Timed {
-    /// Datagrams received, or handed to the kernel.
+    /// Datagrams received before the stop, or handed to the kernel.
     fn datagrams(&self) -> u64;
     /// When the first and the last of them were.
     fn times_ns(&self) -> (u64, u64);
@@ -25,7 +26,7 @@ pub(crate) trait Timed {
 
 impl Timed for RxReport {
     fn datagrams(&self) -> u64 {
-        self.counters.datagrams
+        self.counters.datagrams.saturating_sub(self.queued)
     }
 
     fn times_ns(&self) -> (u64, u64) {
@@ -101,7 +102,7 @@ mod tests {
             last_ns: 3_000_000,
             ..RxReport::default()
         };
-        report.counters.datagrams = 3_000;
+        (report.counters.datagrams, report.queued) = (3_007, 7);
         assert_eq!(mpps(&[report, RxReport::default()]), 1.5);
     }
 

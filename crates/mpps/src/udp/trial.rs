@@ -13,7 +13,7 @@ use crate::measure::document::counted;
 use crate::measure::rounds::Case;
 use anyhow::{Context, Result, anyhow, ensure};
 use mpps_host::{Ledger, LockProbe};
-use mpps_io::{Rx, Tx};
+use mpps_io::{Rx, Tx, Work};
 use mpps_lab::{Lab, Tracking, address, steering};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -89,6 +89,8 @@ pub(crate) struct UdpTrial {
     pub(crate) tracking: Option<FlowTracking>,
     /// The rate limit of a receiver; none without a limit.
     pub(crate) throttle_pps: Option<f64>,
+    /// The work of a receiver for each datagram.
+    pub(crate) work: Work,
 }
 
 /// A trial and its runs.
@@ -120,6 +122,7 @@ impl UdpTrial {
             meter: None,
             tracking: None,
             throttle_pps: None,
+            work: Work::None,
         }
     }
 
@@ -239,6 +242,7 @@ impl UdpTrial {
                     rx: self.open_rx(lab)?,
                     cpus: self.layout.applications.clone(),
                     wait,
+                    work: self.work,
                     is_shared: matches!(self.sockets, TrialSockets::Shared(_)),
                 });
                 let run = hosts.run(taker, self.open_tx(lab, purpose)?, time, purpose);

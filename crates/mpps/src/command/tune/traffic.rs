@@ -8,7 +8,7 @@ use crate::udp::run::UdpRun;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::setting::tune::TuneGoal;
 use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Scope, Snapshot, Station};
-use mpps_io::{Inspect, RxConfig, Wait, await_carrier, backend};
+use mpps_io::{Inspect, RxConfig, Wait, Work, await_carrier, backend};
 use mpps_os::netlink::{address, link, sock_diag};
 use mpps_os::text::ShellWord;
 use std::fmt;
@@ -147,6 +147,7 @@ impl Traffic {
             cpu: None,
             wait: Wait::Block(Duration::from_secs(1)),
             inspect: Inspect::Never,
+            work: Work::None,
             time,
             patience,
             interrupt,

@@ -12,7 +12,7 @@ use crate::udp::roles::CpuLayout;
 use crate::udp::run::UdpRun;
 use anyhow::{Context, Result};
 use mpps_host::Snapshot;
-use mpps_io::{Inspect, RxConfig, Wait};
+use mpps_io::{Inspect, RxConfig, Wait, Work};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ impl LiveTraffic<'_> {
             cpu,
             wait: Wait::Block(Duration::from_secs(1)),
             inspect: Inspect::Never,
+            work: Work::None,
             time: self.time,
             patience: PATIENCE_SOCKET,
             interrupt: &self.session.interrupt,

@@ -15,7 +15,7 @@ use crate::udp::traffic::without_copies;
 use crate::{failure, machine};
 use anyhow::Result;
 use mpps_host::{Ledger, PacketRoute};
-use mpps_io::Inspect;
+use mpps_io::{Inspect, Work};
 use mpps_os::netlink::address;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -62,6 +62,7 @@ impl FarTraffic<'_> {
             cpu: Some(self.cpu),
             wait,
             inspect: Inspect::Always,
+            work: Work::None,
             time: self.time,
             patience: PATIENCE_FIRST,
             interrupt: self.interrupt,
