@@ -1,7 +1,7 @@
 //! Values as people write them on a command line.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use mpps_io::Wait;
+use mpps_io::{Wait, Work};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::time::Duration;
 
@@ -126,6 +126,22 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
     // A year is longer than any run and fits into every clock.
     Duration::try_from_secs_f64((value * unit).min(31_536_000.0)).map_err(|_| wrong())
+}
+
+/// Work per datagram: a time from 100 ns to 10 ms, or `parse`.
+pub(crate) fn work(text: &str) -> Result<Work, String> {
+    if text == "parse" {
+        return Ok(Work::Parse);
+    }
+    let time = match text.strip_suffix("ns") {
+        Some(number) => number.parse().ok().map(Duration::from_nanos),
+        None => seconds(text).ok(),
+    };
+    let range = Duration::from_nanos(100)..=Duration::from_millis(10);
+    let time = time.filter(|time| range.contains(time));
+    time.map(Work::Time).ok_or_else(|| {
+        format!("`{text}` is not a time from 100ns to 10ms, such as 20us, or `parse`")
+    })
 }
 
 /// The time from one look to the next: 100 ms to an hour.
@@ -364,6 +380,16 @@ mod tests {
         assert_eq!(target("[::1]:53"), address("[::1]:53"));
         for text in ["", ":", "x", "a b:1", ":65536", "::1:53", "host:x"] {
             assert!(target(text).unwrap_err().contains("ADDR:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn work_is_a_short_time_or_a_word() {
+        for text in ["100ns", "20us", "1.5ms", "10ms", "parse"] {
+            assert_eq!(work(text).map(|work| work.to_string()).as_deref(), Ok(text));
+        }
+        for text in ["", "20", "99ns", "11ms", "-1us", "1.5ns", "Parse", "none"] {
+            assert!(work(text).unwrap_err().contains("such as 20us"), "{text}");
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             the_paths_are_listed_with_their_obstacles;
         waits(Need::Root):
             a_short_run_is_written_and_adds_up,
+            work_limits_the_rate_of_each_receiver,
             a_row_that_fails_is_skipped_and_the_others_go_on,
             nothing_measured_is_a_failure,
             a_curve_is_written_and_adds_up,
@@ -105,6 +106,27 @@ fn the_paths_are_listed_with_their_obstacles() {
             line.contains("runs") || line.contains("skipped: "),
             "{line}"
         );
+    }
+}
+
+/// The sender brings far more than the 0.01 Mpps that 100 us leave.
+fn work_limits_the_rate_of_each_receiver() {
+    let directory = directory();
+    let only = "recvmmsg/gro,af_xdp/spin,xdp_drop/packet-untouched";
+    let ended = bench(
+        &directory,
+        &["--quick", "--flows=1", "--work=100us", "--only", only],
+    );
+    assert!(ended.fine().out.contains("100us of work per datagram"));
+    let result = result(&directory);
+    accounted_for(&result);
+    assert_eq!(result.work.as_deref(), Some("100us"));
+    for row in result.rows.iter().filter(|row| row.runs.skipped.is_none()) {
+        let rate = row.runs.mpps_median.expect("it ran");
+        match row.path == "xdp_drop" {
+            true => assert!(rate > 0.05, "{row:?}"),
+            false => assert!(rate > 0.0 && rate <= 0.01, "{row:?}"),
+        }
     }
 }
 

@@ -30,10 +30,14 @@ const SPINS: &str = "A receiver that spins uses all of its CPU: its figure follo
 pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Document {
     let head = RunHead::of(result, &result.placement, "row", &result.notes);
     let found = found(result);
-    let mut blocks = head.first([
-        Block::paragraph(format!("sender: {}", result.sender)),
-        Block::on_page(found.clone()),
-    ]);
+    let mut blocks = head.first(
+        [
+            Block::paragraph(format!("sender: {}", result.sender)),
+            Block::on_page(found.clone()),
+        ]
+        .into_iter()
+        .chain(worked(result.work.as_deref())),
+    );
     let groups = PlacementGroup::all(result);
     blocks.extend(groups.iter().flat_map(PlacementGroup::blocks));
     let rows = result.rows.iter();
@@ -51,6 +55,12 @@ pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Documen
     blocks.push(notes_on("", notes));
     let title = "mpps bench: every way to receive";
     document_of(title, result, blocks, [Text::from(ABOUT)], files)
+}
+
+/// The work that the receivers of a run did.
+pub(super) fn worked(work: Option<&str>) -> Option<Block> {
+    let said = "of work per datagram in each receiving program (--work); a rule does none";
+    work.map(|work| Block::note(format!("{work} {said}")))
 }
 
 /// All ledgers of a result, those of the overload curves and of spread traffic included.

@@ -27,6 +27,8 @@ pub(crate) struct FarTraffic<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) cpu: usize,
     pub(crate) time: Duration,
+    /// The work for each datagram.
+    pub(crate) work: Work,
     pub(crate) interrupt: &'a EndSignal,
 }
 
@@ -62,7 +64,7 @@ impl FarTraffic<'_> {
             cpu: Some(self.cpu),
             wait,
             inspect: Inspect::Always,
-            work: Work::None,
+            work: self.work,
             time: self.time,
             patience: PATIENCE_FIRST,
             interrupt: self.interrupt,

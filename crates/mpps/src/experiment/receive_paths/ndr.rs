@@ -26,6 +26,7 @@ use crate::{failure, signal::EndSignal, value};
 use anyhow::{Result, ensure};
 use clap::Args;
 use mpps_host::{Fingerprint, Station, Topology};
+use mpps_io::Work;
 use mpps_report::Quantity;
 use result::{
     GoalBounds, LOAD_DEFINITION, NdrBody, NdrResult, NdrRow, NdrTrial, SearchGoal, Searched,
@@ -104,6 +105,10 @@ pub(crate) struct NdrPlan {
     /// Set the address of this host where the traffic of --sender arrives (required with --sender)
     #[arg(long, value_name = "ADDR:PORT", requires = "sender", value_parser = value::address)]
     address: Option<SocketAddr>,
+    /// Make the receiving program use the CPU for TIME, such as 20us, per datagram; `parse`: read the
+    /// bytes of each datagram. Without it, the program only counts
+    #[arg(long, value_name = "TIME|parse", value_parser = value::work)]
+    work: Option<Work>,
     /// Slow every receiver to RATE packets per second, to check that the search finds it
     #[arg(long, value_name = "RATE", value_parser = value::rate)]
     throttle: Option<f64>,
@@ -172,6 +177,7 @@ impl NdrPlan {
         let trial = UdpTrial {
             layout: labs.add(usual.layout.clone())?,
             throttle_pps: self.throttle,
+            work: self.work.unwrap_or_default(),
             ..usual
         };
         let mut notes = Vec::new();
@@ -209,6 +215,7 @@ impl NdrPlan {
             address,
             cpu,
             time: self.series.time(),
+            work: self.work.unwrap_or_default(),
             interrupt,
         };
         let remote = Rc::new(Remote {
@@ -283,6 +290,7 @@ impl NdrPlan {
             sender: site.sender.clone(),
             flows: self.flows.into(),
             payload_bytes: self.size,
+            work: self.work.map(|work| work.to_string()),
             address: self.address.map(|address| address.to_string()),
             throttle_mpps: self.throttle.map(|rate| rate / 1e6),
             notes: site.notes.clone(),

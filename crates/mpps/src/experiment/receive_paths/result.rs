@@ -32,6 +32,9 @@ pub struct BenchBody {
     pub flows: usize,
     /// UDP payload of each datagram in bytes.
     pub payload_bytes: usize,
+    /// The work of the receiving program for each datagram, `20us` or `parse`; absent if it only counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<String>,
     /// The goal of the searches of the rows; absent without `--loss-free`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_free_goal: Option<SearchGoal>,

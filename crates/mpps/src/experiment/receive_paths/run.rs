@@ -25,6 +25,7 @@ use crate::value;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use mpps_host::{Fingerprint, Relation, Topology};
+use mpps_io::Work;
 use std::fmt::Display;
 use std::net::SocketAddr;
 
@@ -73,6 +74,10 @@ pub(crate) struct BenchPlan {
     /// Find also the highest rate without loss of each path, as `mpps ndr`
     #[arg(long, conflicts_with_all = ["overload", "spread", "sender"])]
     loss_free: bool,
+    /// Make the receiving program use the CPU for TIME, such as 20us, per datagram; `parse`: read the
+    /// bytes of each datagram. Without it, the program only counts
+    #[arg(long, value_name = "TIME|parse", value_parser = value::work, conflicts_with = "spread")]
+    work: Option<Work>,
     /// Set the UDP payload size
     #[arg(long, default_value = "32", value_name = "BYTES", value_parser = value::bytes)]
     size: usize,
@@ -107,6 +112,7 @@ impl BenchPlan {
             None => EndSignal::listen()?,
         });
         let mut trial = usual(choice.sender, self.flows()[0], self.size)?;
+        trial.work = self.work.unwrap_or_default();
         if self.sender.is_none() {
             trial.layout = labs.add(trial.layout)?;
         }
@@ -201,6 +207,7 @@ impl Bench<'_> {
             sender: sentence(&self.choice, &self.plan.flows(), self.plan.size),
             flows: self.plan.flows()[0],
             payload_bytes: self.plan.size,
+            work: self.plan.work.map(|work| work.to_string()),
             loss_free_goal: None,
             notes,
             rows: Vec::new(),
@@ -392,6 +399,7 @@ impl Bench<'_> {
             address,
             cpu,
             time: self.plan.series.time(),
+            work: self.trial.work,
             interrupt: &self.session.interrupt,
         };
         let paths = self.paths.iter().filter(|path| !path.is_rule());

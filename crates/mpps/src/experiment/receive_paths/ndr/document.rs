@@ -1,6 +1,6 @@
 //! The bounds of each path as a document.
 
-use super::super::document::{mode, or_dash, skipped};
+use super::super::document::{mode, or_dash, skipped, worked};
 use super::result::{GoalBounds, NdrResult, NdrRow, NdrTrial, SearchGoal};
 use crate::measure::document::{
     Balanced, RunHead, counted, document_of, doubts, equation, notes_on,
@@ -39,7 +39,8 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
             Block::Paragraph(asked(&result.goals)),
         ]
         .into_iter()
-        .chain(throttle),
+        .chain(throttle)
+        .chain(worked(result.work.as_deref())),
     );
     let searched = || result.rows.iter().filter(|row| row.skipped.is_none());
     if searched().next().is_some() {

@@ -29,6 +29,9 @@ pub struct NdrBody {
     pub flows: usize,
     /// UDP payload of each datagram in bytes.
     pub payload_bytes: usize,
+    /// The work of the receiving program for each datagram, `20us` or `parse`; absent if it only counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<String>,
     /// Where the traffic of another host arrived; absent for two hosts on one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
