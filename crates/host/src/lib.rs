@@ -21,6 +21,7 @@ pub mod check;
 pub mod counters;
 mod error;
 pub mod facts;
+pub mod fixing;
 pub mod ledger;
 mod root;
 pub mod setting;

@@ -14,7 +14,6 @@ mod defer_lists;
 mod edit;
 #[cfg(test)]
 pub(crate) mod fake;
-pub mod fixing;
 pub mod hashing;
 mod host;
 pub(crate) mod journal;
@@ -38,6 +37,7 @@ pub use journal::read_journal;
 pub(crate) use journal::{Journal, directory};
 #[cfg(test)]
 pub(crate) use kind::OfQueue;
+pub(crate) use kind::program::{AT_RANDOM, BY_HASH, ProgramSocket, RUNNING};
 pub(crate) use kind::{
     ALTERED, FEATURES, SettingHost, coalescings, coalescings_of, interface_file,
 };

@@ -140,7 +140,7 @@ impl NetNamespace {
         if owner < 0 {
             return false;
         }
-        // SAFETY: the descriptor is new, and of nothing else here.
+        // SAFETY: the descriptor is new, and only this value owns it.
         let owner = unsafe { OwnedFd::from_raw_fd(owner) };
         let inode = |file: &OwnedFd| rustix::fs::fstat(file).ok().map(|status| status.st_ino);
         let own = fs::metadata("/proc/self/ns/user")

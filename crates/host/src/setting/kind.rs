@@ -29,7 +29,7 @@ pub(crate) use card::FEATURES;
 pub(crate) use coalescing::{coalescings, coalescings_of};
 pub(crate) use files::{FILES, interface_file};
 pub(crate) use of_queue::OfQueue;
-pub(crate) use program::ProgramSocket;
+use program::ProgramSocket;
 pub use row::Risk;
 pub(crate) use row::{Attempt, is_unknown, known, unfit};
 pub(crate) use untracked::ALTERED;

@@ -13,7 +13,7 @@ use crate::value;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use mpps_host::check::{Fix, FixKind, fixes};
-use mpps_host::setting::fixing::{self, claim};
+use mpps_host::fixing::{self, claim};
 use mpps_host::setting::{Applied, SettingChange, Value};
 use mpps_host::{Ledger, Loss, ProcStat, Scope, Snapshot, Station, Watch};
 use mpps_os::netlink::sock_diag;

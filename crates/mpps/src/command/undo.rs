@@ -7,7 +7,7 @@ use crate::output::{self, OutputStream};
 use crate::program::undo_helper;
 use anyhow::{Context, Result};
 use clap::Args;
-use mpps_host::setting::fixing::is_of_fix;
+use mpps_host::fixing::is_of_fix;
 use mpps_host::{Leftover, Life, Undone, leftovers};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::text::ShellWord;

@@ -3,16 +3,12 @@
 use mpps_os::CallResult;
 use mpps_os::netlink::sock_diag;
 
-use super::change::SettingChange;
-use super::edit::Edit;
-use super::host::LiveKernel;
-use super::kind::program::{AT_RANDOM, BY_HASH, RUNNING};
-use super::kind::{ProgramSocket, Setting, SettingHost};
-use super::owner::Owner;
-use super::place::Place;
-use super::value::Value;
 use crate::HostResult;
 use crate::check::{Fix, FixKind};
+use crate::setting::{
+    AT_RANDOM, BY_HASH, Edit, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
+    SettingChange, SettingHost, Value,
+};
 
 /// The name of the claim on a process, and the beginning of the names of its changes.
 const CLAIM: &str = "fix";
