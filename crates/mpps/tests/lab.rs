@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::probe(common::lab)):
             output::the_answer_comes_first_and_the_rest_if_asked_for,
             trains_that_were_asked_for_stay,
+            work_limits_a_further_run_of_each_rung,
             killed_it_keeps_what_it_has,
             who_reads_no_more_ends_only_its_printing,
             placement::the_receiver_is_measured_in_each_place_that_there_is;
@@ -114,6 +115,27 @@ fn accounted_for_but(result: &LabResult, errs: fn(&str, &Witness) -> bool) -> u6
     }
     assert_eq!(faults, [""; 0]);
     offered
+}
+
+/// Lessons stay those of the runs without work; 100 us leave 0.01 Mpps.
+fn work_limits_a_further_run_of_each_rung() {
+    let directory = directory();
+    let ended = climb(&directory, &["--quick", "--only=2,18", "--work=100us"]).fine();
+    for words in ["with work", "with 100us of work: recvmmsg 0.0"] {
+        assert!(ended.out.contains(words), "{words}: {ended:#?}");
+    }
+    let result = result(&directory);
+    accounted_for(&result);
+    assert_eq!(result.work.as_deref(), Some("100us"));
+    assert!(result.rungs[1].with_work.is_none(), "a rule does no work");
+    let worked = result.rungs[0]
+        .with_work
+        .as_ref()
+        .expect("it was asked for");
+    let (rate, ledger) = (worked.mpps_median.unwrap_or(0.0), &worked.sample_ledgers[0]);
+    assert!(rate > 0.0 && rate <= 0.01, "{worked:?}");
+    assert_eq!(ledger.unaccounted, 0, "{ledger}");
+    assert!(result.rungs[0].runs.mpps_median > Some(rate));
 }
 
 fn the_rungs_are_listed() {

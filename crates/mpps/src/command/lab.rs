@@ -67,6 +67,7 @@ pub(super) fn run(args: LabArgs) -> Result<CommandEnding> {
         all: args.all,
         live: None,
         schedule: schedule(&args.series),
+        work: args.work,
         has_screens: args.verbose,
     };
     let shown = match args.verbose {
@@ -176,16 +177,16 @@ pub(super) fn climb(
 ) -> Result<CommandEnding> {
     let is_whole = shown == LadderText::Whole;
     let columns = match is_whole {
-        true => document::columns(),
-        false => answer::columns(),
+        true => document::columns(plan.work.is_some()),
+        false => answer::columns(plan.work.is_some()),
     };
     let blocks = |blocks: &[Block]| output::blocks(OutputStream::People, blocks);
     // A closed output ends the printing, not the measurement.
     let mut printed = Ok(());
     let result = run_ladder(plan, session, |result, rung| {
         let row = match rung {
-            Some(rung) if is_whole => Some(document::row(rung)),
-            Some(rung) => answer::row(rung),
+            Some(rung) if is_whole => Some(document::row(result, rung)),
+            Some(rung) => answer::row(result, rung),
             None => None,
         };
         if printed.is_ok() {

@@ -48,6 +48,7 @@ pub(super) fn run(args: &PlacementArgs) -> Result<CommandEnding> {
         all: false,
         live: args.interface.as_deref().zip(args.port),
         schedule: schedule(&args.series),
+        work: None,
         has_screens: false,
     };
     climb(&plan, &session, LadderText::Whole)

@@ -95,6 +95,8 @@ pub(crate) struct UdpRun {
     pub(crate) lock_waits: Option<f64>,
     /// A run that measures CPU time only, with the queue in a thread of its own.
     pub(crate) meter: Option<Box<Self>>,
+    /// The same with work for each datagram.
+    pub(crate) worked: Option<Box<Self>>,
     /// The receiving host's counters over the run.
     pub(crate) receiver: Delta,
     /// The packets that each queue of the receiving interface took.

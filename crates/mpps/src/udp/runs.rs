@@ -7,6 +7,7 @@ use mpps_host::{Ledger, Quota};
 use mpps_report::{BarFigures, Block, Hue, Quantity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 
 /// The runs of one thing, or why there are none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,13 +63,14 @@ impl Runs {
     }
 
     /// These repeats, with the first ledger of a run for exactness.
-    pub(crate) fn of(repeats: &[UdpRun]) -> Self {
+    pub(crate) fn of(repeats: &[impl Borrow<UdpRun>]) -> Self {
+        let repeats = || repeats.iter().map(Borrow::borrow);
         let mut runs = Self {
-            ledger: repeats.iter().find_map(|one| one.exact.clone()),
+            ledger: repeats().find_map(|one| one.exact.clone()),
             ..Self::default()
         };
         let mut offered = Vec::new();
-        for one in repeats {
+        for one in repeats() {
             runs.mpps_samples.push(one.mpps);
             offered.push(one.offered_mpps);
             runs.sample_ledgers.push(one.ledger.clone());

@@ -4,6 +4,7 @@ use crate::measure::series::Series;
 use crate::udp::sender::GeneratorChoice;
 use crate::value::{self, Named, one_of};
 use clap::{Args, Subcommand};
+use mpps_io::Work;
 use mpps_lab::Delivery;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -60,6 +61,10 @@ pub(crate) struct UdpLadderArgs {
     /// [default: threaded-napi; soft-interrupt with exactly 2 CPUs]
     #[arg(long, value_name = "HOW", value_parser = one_of(DELIVERY))]
     pub(crate) delivery: Option<Delivery>,
+    /// Measure each rung once more with a program that uses the CPU for TIME, such as 20us, per datagram;
+    /// `parse`: that reads the bytes of each datagram
+    #[arg(long, value_name = "TIME|parse", value_parser = value::work)]
+    pub(crate) work: Option<Work>,
     /// Print why each skipped rung was skipped
     #[arg(long)]
     pub(crate) why: bool,

@@ -13,6 +13,7 @@ use crate::udp::runs::Runs;
 use crate::udp::sender::SenderChoice;
 use anyhow::{Result, ensure};
 use mpps_host::Grouped;
+use mpps_io::Work;
 use std::time::Duration;
 
 /// How long and how often.
@@ -39,6 +40,8 @@ pub(super) struct Climb<'a> {
     pub(super) live: Option<&'a LiveTraffic<'a>>,
     pub(super) schedule: ClimbSchedule,
     pub(super) choice: &'a SenderChoice,
+    /// The work for each datagram of a further run.
+    pub(super) work: Option<Work>,
     /// True if what the receiving host does is shown while a rate is taken.
     pub(super) has_screens: bool,
 }
@@ -58,7 +61,7 @@ impl Climb<'_> {
             ..Purpose::default()
         };
         let times = (self.schedule.time, self.schedule.exact_time);
-        let run = trial.round(self.labs, times, case.samples.is_empty(), purpose)?;
+        let mut run = trial.round(self.labs, times, case.samples.is_empty(), purpose)?;
         // Where others deliver most packets the figure is not one of busy polling.
         let polled = run.busy_polled();
         ensure!(
@@ -68,6 +71,13 @@ impl Climb<'_> {
             Grouped(run.ledger.delivered),
             other_than_polled(self.labs.of(&trial.layout)?)
         );
+        let is_worked = !case.plan.again && !trial.path.is_rule() && !self.labs.interrupt.came();
+        if let Some(work) = self.work.filter(|_| is_worked) {
+            let mut trial = trial.clone();
+            trial.work = work;
+            let worked = trial.run(self.labs, self.schedule.time, Purpose::default())?;
+            run.worked = Some(Box::new(worked));
+        }
         Ok(run)
     }
 
@@ -116,6 +126,9 @@ impl Climb<'_> {
         let pair = |run: &UdpRun| Some([run.own_app_ns()?, run.app_ns()?]);
         result.same_load_ns = at_a_load.filter_map(pair).collect();
         result.lock_waits_per_packet = case.samples.iter().find_map(|run| run.lock_waits);
+        let worked = case.samples.iter().filter_map(|run| run.worked.as_deref());
+        let worked: Vec<&UdpRun> = worked.collect();
+        result.with_work = (!worked.is_empty()).then(|| Runs::of(&worked));
         match self.live {
             Some(_) => live::enter(&mut result, last),
             None => {

@@ -8,9 +8,11 @@ use super::result::{LabBody, LabResult, LadderAnswer, RungRate, RungResult, Take
 use crate::measure::document::{
     Balanced, LOST, RowTotals, RunHead, end_of_page, equation, files, notes_on,
 };
+use crate::udp::runs::Runs;
 use mpps_host::Ledger;
 use mpps_report::{
-    BarFigures, Bars, Block, ChartBar, Column, Document, Hue, Quantity, Row, Table, Text, range,
+    BarFigures, Bars, Block, Cell, ChartBar, Column, Document, Hue, Quantity, Row, Table, Text,
+    range,
 };
 use std::path::Path;
 
@@ -22,8 +24,10 @@ type Files<'a> = &'a [(&'a str, &'a Path)];
 /// The whole report.
 pub(crate) fn document(result: &LabResult, files: Files<'_>) -> Document {
     let mut blocks = head(result);
-    let rows = result.rungs.iter().map(row);
-    blocks.push(Block::on_text([columns().rows(rows).into()]));
+    let rows = result.rungs.iter().map(|rung| row(result, rung));
+    blocks.push(Block::on_text([columns(result.work.is_some())
+        .rows(rows)
+        .into()]));
     blocks.push(on_page(result, files));
     blocks.extend(closing(result, files));
     Document::new(
@@ -52,8 +56,8 @@ fn about(result: &LabResult) -> RunHead<'_, LabBody> {
 }
 
 /// The columns of the ladder, without rows.
-pub(crate) fn columns() -> Table {
-    Table::new([
+pub(crate) fn columns(has_work: bool) -> Table {
+    let columns = [
         Column::figure("", 3),
         Column::words("rung", 25).grow(12),
         Column::figure("received", 10),
@@ -62,11 +66,24 @@ pub(crate) fn columns() -> Table {
         Column::words("lost where", LOST).grow(20).priority(1),
         Column::words("article 2015", 12).priority(3),
         Column::words("limited by", 20).grow(40).priority(2),
-    ])
+    ];
+    Table::new(columns.into_iter().chain(work_column(has_work)))
+}
+
+/// The column of the rates with work, the last one.
+fn work_column(has_work: bool) -> Option<Column> {
+    has_work.then(|| Column::figure("with work", 9))
+}
+
+/// Its cell.
+fn with_work(result: &LabResult, rung: &RungResult) -> Option<Cell> {
+    result.work.as_ref()?;
+    let rate = rung.with_work.as_ref().and_then(Runs::rate);
+    Some(rate.map_or_else(|| "-".to_owned(), Quantity::figure).into())
 }
 
 /// One rung, measured or skipped.
-pub(crate) fn row(rung: &RungResult) -> Row {
+pub(crate) fn row(result: &LabResult, rung: &RungResult) -> Row {
     let faint = |words: &str| Text::new().faint(words);
     if let Some(reason) = &rung.runs.skipped {
         let why = format!("skipped: {reason}");
@@ -80,7 +97,7 @@ pub(crate) fn row(rung: &RungResult) -> Row {
         Quantity::Share(totals.share(totals.delivered)).to_string()
     });
     let lost = totals.map_or_else(String::new, |totals| totals.lost_where(LOST));
-    Row::new([
+    let cells = [
         (*rung.rung).into(),
         (*rung.name).into(),
         Text::new().strong(received).into(),
@@ -89,7 +106,8 @@ pub(crate) fn row(rung: &RungResult) -> Row {
         lost.into(),
         faint(&article(rung).unwrap_or_default()).into(),
         limit(rung).into(),
-    ])
+    ];
+    Row::new(cells.into_iter().chain(with_work(result, rung)))
 }
 
 /// The part after the last rung.
@@ -222,7 +240,7 @@ pub(crate) fn balanced(result: &LabResult) -> Balanced {
 }
 
 fn ledgers(result: &LabResult) -> impl Iterator<Item = &Ledger> {
-    result.rungs.iter().flat_map(|rung| rung.runs.ledgers())
+    result.rungs.iter().flat_map(RungResult::ledgers)
 }
 
 /// The article's figures, as a range.

@@ -5,6 +5,7 @@
 use crate::measure::envelope::{Envelope, EnvelopeBody};
 use crate::udp::runs::Runs;
 pub use crate::udp::{Limit, TakenBy};
+use mpps_host::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub struct LabBody {
     /// The interface where the traffic arrived; absent for the lab's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// The work of `with_work` for each datagram, `20us` or `parse`; absent without `--work`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<String>,
     /// Cases and options that this machine lacks, and why.
     pub notes: Vec<String>,
     /// Nanoseconds that the drop probe costs for one dropped packet, if it ran and was measured.
@@ -147,6 +151,9 @@ pub struct RungResult {
     /// The results of its runs.
     #[serde(flatten)]
     pub runs: Runs,
+    /// The same with work for each datagram; absent without `--work`, and of a rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_work: Option<Runs>,
     /// The lack of this host, if one word says why it was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<RungNeed>,
@@ -308,12 +315,21 @@ pub struct QueueShare {
     pub packets: u64,
 }
 
+impl RungResult {
+    /// Every ledger, those with work last.
+    pub(crate) fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
+        let runs = [&self.runs].into_iter().chain(&self.with_work);
+        runs.flat_map(Runs::ledgers)
+    }
+}
+
 impl EnvelopeBody for LabBody {
     const SCHEMA: &'static str = LAB_SCHEMA;
     const COMMAND: &'static str = "mpps lab";
 
     fn unsound(&self) -> Option<String> {
-        let rung = self.rungs.iter().find(|rung| rung.runs.is_unsound())?;
+        let mut rungs = self.rungs.iter();
+        let rung = rungs.find(|rung| rung.ledgers().any(|ledger| !ledger.adds_up()))?;
         Some(format!("rung {}", rung.rung))
     }
 }

@@ -18,6 +18,7 @@ use crate::udp::run::attach;
 use crate::udp::sender::SenderChoice;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::{Fingerprint, Topology};
+use mpps_io::Work;
 use mpps_lab::{Delivery, LabError};
 use mpps_os::capability::Rights;
 
@@ -33,6 +34,8 @@ pub(crate) struct LadderPlan<'a> {
     /// The interface and the port of live traffic, in place of the lab's.
     pub(crate) live: Option<(&'a str, u16)>,
     pub(crate) schedule: ClimbSchedule,
+    /// The work for each datagram of a further run of each rung.
+    pub(crate) work: Option<Work>,
     /// Show what the receiving host does while a rate is taken.
     pub(crate) has_screens: bool,
 }
@@ -80,6 +83,7 @@ pub(crate) fn run(
             let machine = machine::of_lab(labs.of(&layout)?)?;
             let mut result = session.result(machine, beginning(&choice, &layout));
             labs.note(&mut result.notes);
+            result.work = plan.work.map(|work| work.to_string());
             // The drop probe's cost is measured with this CPU as the sender's.
             probed = note_probe(&mut result.notes).then_some(layout.senders[0]);
             result
@@ -90,6 +94,7 @@ pub(crate) fn run(
         live: live.as_ref(),
         schedule: plan.schedule,
         choice: &choice,
+        work: plan.work,
         has_screens: plan.has_screens,
     };
     let mut cases: Vec<RungRuns> = rungs

@@ -1,33 +1,36 @@
 //! The answer of a run: a line for each rung that ran, and the few lines that must be read with them.
 
-use super::{Files, about, balanced, ledgers};
+use super::{Files, about, balanced, ledgers, with_work, work_column};
 use crate::experiment::ladder::result::{LabResult, RungNeed, RungResult, TakenBy};
 use crate::measure::document::together;
+use crate::udp::runs::Runs;
 use mpps_os::text::ShellWord;
 use mpps_report::{Block, Column, Quantity, Row, Style, Table, Text};
 
 /// The columns, for 80 characters.
-pub(crate) fn columns() -> Table {
-    Table::new([
+pub(crate) fn columns(has_work: bool) -> Table {
+    let columns = [
         Column::figure("", 3),
         Column::words("rung", 20).grow(13),
         Column::figure("Mpps", 6),
         Column::figure("min-max", 11).priority(1),
         Column::words("lost at", 18).priority(2),
-    ])
+    ];
+    Table::new(columns.into_iter().chain(work_column(has_work)))
 }
 
 /// The row of a rung; none if it was skipped.
-pub(crate) fn row(rung: &RungResult) -> Option<Row> {
+pub(crate) fn row(result: &LabResult, rung: &RungResult) -> Option<Row> {
     let rate = rung.runs.rate().filter(|_| rung.runs.skipped.is_none())?;
     let lost = rung.runs.totals().map(|totals| totals.lost_most());
-    Some(Row::new([
+    let cells = [
         (*rung.rung).into(),
         (*rung.name).into(),
         Text::new().strong(rate.figure()).into(),
         rung.runs.spread().unwrap_or_default().into(),
         lost.unwrap_or_default().into(),
-    ]))
+    ];
+    Some(Row::new(cells.into_iter().chain(with_work(result, rung))))
 }
 
 /// The lines below the table. `has_reasons` gives each skipped rung its reason.
@@ -41,7 +44,12 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>, has_reasons: bool)
     blocks.extend(has_ledgers.then(|| Block::Paragraph(ledgers_line(result))));
     blocks.extend(doubts(result));
     blocks.extend(about(result).flags());
-    blocks.extend(here(result).map(|text| Block::Sentences(vec![text.into()])));
+    let worked = result.work.iter().filter_map(|work| {
+        let rates = highest(result, |rung| rung.with_work.as_ref());
+        Some(format!("with {work} of work: {}", rates?))
+    });
+    let said = here(result).into_iter().chain(worked);
+    blocks.extend(said.map(|text| Block::Sentences(vec![text.into()])));
     blocks.push(Block::paragraph(next(written)));
     blocks
 }
@@ -77,14 +85,14 @@ fn ledgers_line(result: &LabResult) -> Text {
     let balanced = balanced(result);
     let mut text = Text::new().flag(balanced.is_good(), balanced.exact_said());
     let is_wrong = |rung: &RungResult| {
-        let mut ledgers = rung.runs.ledgers();
+        let mut ledgers = rung.ledgers();
         ledgers.any(|ledger| ledger.is_exact() && !ledger.balances())
     };
     if let Some(rungs) = numbers(result, is_wrong) {
         text = text.flag(false, format!("; UNACCOUNTED on {rungs}"));
     }
     let inexact = ledgers(result).filter(|ledger| !ledger.is_exact()).count();
-    let is_inexact = |rung: &RungResult| rung.runs.ledgers().any(|ledger| !ledger.is_exact());
+    let is_inexact = |rung: &RungResult| rung.ledgers().any(|ledger| !ledger.is_exact());
     match numbers(result, is_inexact) {
         Some(rungs) => text.plain(format!(
             "; {inexact} inexact ({rungs}): dropped trains count as one"
@@ -135,20 +143,25 @@ pub(super) fn doubts(result: &LabResult) -> Vec<Block> {
 
 /// The highest rates of the best known ways to receive, and the ceiling.
 fn here(result: &LabResult) -> Option<String> {
+    let rates = highest(result, |rung| Some(&rung.runs));
+    let ceiling = result.answer.as_ref().and_then(|it| it.ceiling.as_ref());
+    let ceiling = ceiling.map(|top| format!("ceiling {}", Quantity::Mpps(top.mpps).figure()));
+    let parts: Vec<String> = rates.into_iter().chain(ceiling).collect();
+    (!parts.is_empty()).then(|| format!("here: {}", parts.join("; ")))
+}
+
+/// The highest rates of the best known ways to receive, in these runs of each rung.
+fn highest(result: &LabResult, runs: impl Fn(&RungResult) -> Option<&Runs>) -> Option<String> {
     let rate = |name: &str| {
         let is_it = |rung: &&RungResult| way(rung) == Some(name);
         let rates = result.rungs.iter().filter(is_it);
-        let rates = rates.filter_map(|rung| rung.runs.mpps_median);
+        let rates = rates.filter_map(|rung| runs(rung)?.mpps_median);
         let highest = rates.max_by(f64::total_cmp)?;
         Some(format!("{name} {}", Quantity::Mpps(highest).figure()))
     };
     let rates = ["recvmmsg", "GRO", "AF_XDP"].into_iter().filter_map(rate);
     let rates: Vec<String> = rates.collect();
-    let ceiling = result.answer.as_ref().and_then(|it| it.ceiling.as_ref());
-    let ceiling = ceiling.map(|top| format!("ceiling {}", Quantity::Mpps(top.mpps).figure()));
-    let rates = (!rates.is_empty()).then(|| format!("{} Mpps", rates.join(", ")));
-    let parts: Vec<String> = rates.into_iter().chain(ceiling).collect();
-    (!parts.is_empty()).then(|| format!("here: {}", parts.join("; ")))
+    (!rates.is_empty()).then(|| format!("{} Mpps", rates.join(", ")))
 }
 
 /// The name of the way to receive that a rung shows.
@@ -203,7 +216,6 @@ mod tests {
         LabBody, LadderAnswer, LessonVerdict, RungPath, RungSender,
     };
     use crate::udp::limit::Limit;
-    use crate::udp::runs::Runs;
     use mpps_host::{Ledger, Loss, Scope, Station};
     use mpps_report::Terminal;
     use std::path::Path;
@@ -275,12 +287,14 @@ mod tests {
 
     fn lines(result: &LabResult, width: usize) -> String {
         let terminal = Terminal::new(width, false);
-        let rows = result.rungs.iter().filter_map(row);
-        let rows: String = rows.map(|row| terminal.row(&columns(), &row)).collect();
+        let rows = result.rungs.iter().filter_map(|rung| row(result, rung));
+        let rows: String = rows
+            .map(|row| terminal.row(&columns(result.work.is_some()), &row))
+            .collect();
         let files = [("report", "lab.html"), ("data", "lab.json")];
         let files = files.map(|(kind, path)| (kind, Path::new(path)));
         let closing = terminal.blocks(&closing(result, &files, false));
-        (terminal.head(&columns()) + &rows + &closing).replace('\u{a0}', " ")
+        (terminal.head(&columns(result.work.is_some())) + &rows + &closing).replace('\u{a0}', " ")
     }
 
     #[test]

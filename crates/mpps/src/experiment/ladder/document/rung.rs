@@ -3,6 +3,7 @@
 use super::article;
 use crate::experiment::ladder::result::{PathTaken, RungPath, RungResult, RungSender, TakenBy};
 use crate::measure::document::{count, counted};
+use crate::udp::runs::Runs;
 use mpps_report::{Block, Column, Quantity, Row, Section, Table, Text};
 
 /// The anchor of links to a rung.
@@ -15,6 +16,8 @@ pub(super) fn section(rung: &RungResult) -> Section {
     let rate = rung.runs.rate().map(|rate| rate.to_string());
     let range = article(rung).filter(|_| rate.is_some());
     let range = range.map_or_else(String::new, |range| format!(" · article {range}"));
+    let worked = rung.with_work.as_ref().and_then(Runs::rate);
+    let worked = worked.map_or_else(String::new, |rate| format!(" · {rate} with work"));
     let mut blocks = vec![Block::Paragraph(Text::new().faint(&*rung.lesson))];
     blocks.extend(lesson(rung).map(Block::paragraph));
     match &rung.runs.skipped {
@@ -26,7 +29,9 @@ pub(super) fn section(rung: &RungResult) -> Section {
     Section {
         heading: format!("Rung {}: {}", rung.rung, rung.name).into(),
         anchor: anchor(rung),
-        figure: Text::new().strong(rate.unwrap_or_default()).faint(range),
+        figure: Text::new()
+            .strong(rate.unwrap_or_default())
+            .faint(worked + &range),
         blocks,
     }
 }

@@ -22,8 +22,8 @@ fn rows_that_are_printed_one_by_one_are_those_of_the_document() {
     let result = fixture();
     for width in [60, 100, 160] {
         let terminal = Terminal::new(width, false);
-        let columns = columns();
-        let rows = result.rungs.iter().map(row);
+        let columns = columns(false);
+        let rows = result.rungs.iter().map(|rung| row(&result, rung));
         let rows = rows.map(|row| terminal.row(&columns, &row));
         let parts = [
             terminal.blocks(&head(&result)),
