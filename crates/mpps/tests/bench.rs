@@ -236,7 +236,7 @@ fn bench_with_refusing_nft(directory: &TempDir, only: &str) -> Ended {
     let old = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{old}", folder.path().display());
     let mut command = mpps(&FILES);
-    command.args(["--quick", "--flows", "1", "--only", only]);
+    command.args(["--quick", "-v", "--flows", "1", "--only", only]);
     command.env("PATH", path);
     run(command.current_dir(directory))
 }
@@ -628,7 +628,10 @@ fn an_ordinary_user_has_the_sockets_rows() {
             assert!(why.contains("cannot share a CPU here"), "{row:?}");
         }
         if let Some(why) = &row.runs.skipped {
-            assert!(ended.out.contains("Skipped") && !why.is_empty(), "{row:?}");
+            assert!(
+                ended.out.contains("skipped: ") && !why.is_empty(),
+                "{row:?}"
+            );
         }
     }
     assert!(!result.sender.starts_with("xdp"), "{}", result.sender);

@@ -457,6 +457,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
             "loss_free",
             "json",
             "html",
+            "verbose",
         ],
         notes: &[
             TWO_HOSTS,

@@ -19,5 +19,5 @@ mod search;
 mod spread;
 
 pub(crate) use advice::advice;
-pub(crate) use document::{balances, document};
+pub(crate) use document::{answer, balances, document};
 pub(crate) use run::BenchPlan;

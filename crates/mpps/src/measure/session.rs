@@ -8,7 +8,7 @@ use crate::output::{self, OutputStream, PrintableBar};
 use crate::signal::EndSignal;
 use anyhow::{Result, anyhow};
 use mpps_host::Fingerprint;
-use mpps_report::Document;
+use mpps_report::{Block, Document};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Session {
         ended(ended(page, data), missing)
     }
 
-    /// Writes both files, prints the report, and returns how the run ended.
+    /// Writes both files, prints these blocks, and returns how the run ended.
     ///
     /// # Errors
     /// As [`Session::write`]'s, and if standard output takes no more.
@@ -123,10 +123,11 @@ impl Session {
         &self,
         result: &Envelope<T>,
         document: &Document,
+        shown: &[Block],
         balances: bool,
     ) -> Result<CommandEnding> {
         let written = self.write(result, document);
-        let printed = output::blocks(OutputStream::People, &document.blocks);
+        let printed = output::blocks(OutputStream::People, shown);
         ended(printed.map_err(Into::into), written)?;
         Ok(CommandEnding::of(result.complete, balances))
     }

@@ -138,7 +138,7 @@ fn measure(
     session.interrupt.release();
     let (result, back) = ran?;
     let document = document(&result, &session.files());
-    let told = session.conclude(&result, &document, result.balances());
+    let told = session.conclude(&result, &document, &document.blocks, result.balances());
     ended(told, back)
 }
 

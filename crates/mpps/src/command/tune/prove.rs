@@ -76,7 +76,8 @@ pub(super) fn run(args: &ProveArgs) -> Result<CommandEnding> {
         Ok(result) => result,
         Err(error) => return ended(Err(error), put_all_back(tuned)),
     };
-    let written = session.conclude(&result, &document(&result, &session.files()), true);
+    let document = document(&result, &session.files());
+    let written = session.conclude(&result, &document, &document.blocks, true);
     let stays = result.complete && !args.put_back && tuned.has_changed() && written.is_ok();
     if !stays {
         return ended(written, put_all_back(tuned));

@@ -2,7 +2,10 @@
 //!
 //! It is built from a [`BenchResult`] only. A report has no figure that the result file lacks.
 
+mod answer;
 mod under_load;
+
+pub(crate) use answer::answer;
 
 use super::result::{BenchResult, BenchRow, OverloadPoint};
 use super::search::Searched;
@@ -26,18 +29,22 @@ const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its 
 const SPINS: &str = "A receiver that spins uses all of its CPU: its figure follows from the rate, \
     and does not show what a packet needs.";
 
-/// The report; `files` are kinds and paths of what was written: `data`, `bench.json`.
-pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Document {
+/// Files as kinds and paths: `data`, `bench.json`.
+type Files<'a> = &'a [(&'a str, &'a Path)];
+
+/// The report; `files` are those that were written.
+pub(crate) fn document(result: &BenchResult, files: Files<'_>) -> Document {
     let head = RunHead::of(result, &result.placement, "row", &result.notes);
-    let found = found(result);
-    let mut blocks = head.first(
-        [
-            Block::paragraph(format!("sender: {}", result.sender)),
-            Block::on_page(found.clone()),
-        ]
-        .into_iter()
-        .chain(worked(result.work.as_deref())),
-    );
+    let advice = result.advice.iter().map(|said| Text::from(&**said));
+    let mut found = vec![Block::Sentences(advice.collect())];
+    found.extend(checks(result));
+    let comparison = answer::comparison(result);
+    let mut blocks = vec![Block::on_page(comparison.clone())];
+    let said = [
+        Block::paragraph(format!("sender: {}", result.sender)),
+        Block::on_page(found.clone()),
+    ];
+    blocks.extend(head.first(said.into_iter().chain(worked(result.work.as_deref()))));
     let groups = PlacementGroup::all(result);
     blocks.extend(groups.iter().flat_map(PlacementGroup::blocks));
     let rows = result.rows.iter();
@@ -53,6 +60,7 @@ pub(crate) fn document(result: &BenchResult, files: &[(&str, &Path)]) -> Documen
     blocks.push(head.last());
     let notes = result.rows.iter().map(|row| (name(row), &*row.notes));
     blocks.push(notes_on("", notes));
+    blocks.push(Block::on_text(comparison));
     let title = "mpps bench: every way to receive";
     document_of(title, result, blocks, [Text::from(ABOUT)], files)
 }
@@ -78,10 +86,9 @@ pub(crate) fn balances(result: &BenchResult) -> bool {
     ledgers(result).collect::<Balanced>().is_good()
 }
 
-/// The conclusions from the figures, the doubts about them, and the number of rows and curves.
-fn found(result: &BenchResult) -> Vec<Block> {
-    let advice = result.advice.iter().map(|said| Text::from(&**said));
-    let mut found = vec![Block::Sentences(advice.collect())];
+/// The doubts about the figures, and the number of rows and curves.
+fn checks(result: &BenchResult) -> Vec<Block> {
+    let mut found = Vec::new();
     for row in &result.rows {
         let with = row
             .flows
@@ -192,7 +199,7 @@ impl<'a> PlacementGroup<'a> {
                 self.costs().into(),
                 Block::paragraph(SPINS),
             ]),
-            self.table().into(),
+            self.table(true).into(),
         ]
     }
 
@@ -264,8 +271,8 @@ impl<'a> PlacementGroup<'a> {
         }
     }
 
-    /// Every figure.
-    fn table(&self) -> Table {
+    /// Every figure; without modes only those that stand side by side in 80 characters.
+    fn table(&self, has_modes: bool) -> Table {
         let searched = self.rows.iter().any(|row| row.loss_free.is_some());
         let mut columns = vec![
             Column::words("path", 20).grow(7),
@@ -282,6 +289,8 @@ impl<'a> PlacementGroup<'a> {
         if searched {
             columns.insert(2, Column::figure("loss-free", 9));
         }
+        let shown = columns.len() - if has_modes { 0 } else { 3 };
+        columns.truncate(shown);
         let rows = self.rows.iter().map(|row| {
             let cost = row.cpu_ns_per_packet.as_ref();
             let ns = |figure: Option<f64>| or_dash(figure.map(Quantity::Nanoseconds));
@@ -301,6 +310,7 @@ impl<'a> PlacementGroup<'a> {
             if searched {
                 cells.insert(2, loss_free(row).into());
             }
+            cells.truncate(shown);
             Row::new(cells)
         });
         Table::new(columns).rows(rows)

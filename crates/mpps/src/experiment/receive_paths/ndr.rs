@@ -153,7 +153,7 @@ impl NdrPlan {
         // Losses before this host have no counter here.
         let balances = self.sender.is_some() || result.ledgers().collect::<Balanced>().is_good();
         let document = document(&result, &session.files());
-        let outcome = session.conclude(&result, &document, balances)?;
+        let outcome = session.conclude(&result, &document, &document.blocks, balances)?;
         let mut skipped = result.rows.iter().map(|row| row.skipped.as_deref());
         ensure!(
             !result.complete || skipped.clone().any(|why| why.is_none()),

@@ -6,7 +6,7 @@ use super::ndr::{self, Hunt};
 use super::overload;
 use super::result::{BenchBody, BenchResult, BenchRow};
 use super::spread;
-use super::{advice, balances, comparison, document};
+use super::{advice, answer, balances, comparison, document};
 use crate::failure;
 use crate::machine::{self, become_able};
 use crate::measure::outcome::CommandEnding;
@@ -59,6 +59,9 @@ pub(crate) struct BenchPlan {
     /// List the receive paths and variants of this host
     #[arg(long)]
     list: bool,
+    /// Print all notes, modes and advice instead of the answer
+    #[arg(short, long)]
+    verbose: bool,
     /// Raise the load from 2 % to the sender's highest rate, instead of comparing at that rate. Packet
     /// processing and receiver share a CPU: shows which paths collapse (receive livelock)
     #[arg(long, conflicts_with = "sender")]
@@ -132,10 +135,16 @@ impl BenchPlan {
             _ if self.overload => bench.overload(labs)?,
             _ => bench.rate(labs)?,
         };
-        let document = document(&result, &session.files());
+        let files = session.files();
+        let document = document(&result, &files);
+        // A curve has no rows.
+        let shown = match self.verbose || result.rows.iter().all(|row| row.runs.skipped.is_some()) {
+            true => &document.blocks,
+            false => &answer(&result, &files),
+        };
         // Losses before this host have no counter here.
         let is_good = self.sender.is_some() || balances(&result);
-        let outcome = session.conclude(&result, &document, is_good)?;
+        let outcome = session.conclude(&result, &document, shown, is_good)?;
         let skipped = result.rows.iter().map(|row| &row.runs.skipped);
         let mut skipped = skipped.chain(result.spread.iter().map(|row| &row.runs.skipped));
         let is_measured = !result.overload.is_empty() || skipped.clone().any(Option::is_none);

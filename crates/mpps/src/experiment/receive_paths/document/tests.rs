@@ -9,7 +9,7 @@ const WIDTHS: [usize; 6] = [40, 60, 72, 100, 160, 250];
 /// A made-up run with everything that a report has to cope with.
 const FIXTURE: &str = include_str!("../../../../tests/fixtures/bench.json");
 
-fn fixture() -> BenchResult {
+pub(super) fn fixture() -> BenchResult {
     BenchResult::parse(FIXTURE).expect("the fixture is a result file")
 }
 
@@ -19,7 +19,7 @@ fn text(result: &BenchResult, width: usize) -> String {
 }
 
 /// Without line breaks, runs of blanks, and blanks that keep a line from breaking.
-fn flat(text: &str) -> String {
+pub(super) fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
