@@ -10,7 +10,7 @@ pub(crate) use document::document;
 use super::comparison::{choose, cpus, napi, sentence, usual};
 use super::far_traffic::FarTraffic;
 use super::remote::Remote;
-use super::search::{Search, SearchTrial};
+use super::search::{MISSED, Search, SearchTrial};
 use crate::machine::{self, become_able};
 use crate::measure::document::Balanced;
 use crate::measure::outcome::CommandEnding;
@@ -35,9 +35,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A sender that differs from the load by more than this share has missed it. It may differ by
-/// `BURST` frames more. A paced generator sends that many at once after a moment without its CPU.
-const MISSED: f64 = 0.01;
+/// A sender may differ by so many frames more than [`MISSED`]. A paced generator sends that many at
+/// once after a moment without its CPU.
 const BURST: f64 = 128.0;
 /// A paced sender falls behind by the gaps between its calls: it is asked for as much more as it fell
 /// short of before, up to this.
@@ -163,7 +162,7 @@ impl NdrPlan {
         let mut bounds = result.rows.iter().flat_map(|row| &row.searched.found);
         ensure!(
             !result.complete || bounds.any(|found| found.lower_mpps.or(found.upper_mpps).is_some()),
-            "no load was measured on any path; the table has the reason for each"
+            "no load was measured on any path; a note has the reason for each"
         );
         Ok(outcome)
     }
@@ -462,6 +461,7 @@ impl Searched {
             }
         });
         self.found = found.collect();
+        self.notes.extend(self.void_note());
         self.sender_mpps = (search.max() < hunt.max).then(|| search.max() / 1e6);
         self
     }

@@ -10,6 +10,7 @@
 mod classify;
 mod found;
 
+pub(super) use found::MISSED;
 pub use found::{GoalBounds, Loses, NdrTrial, Searched};
 
 use classify::{Bounds, LoadSide, LoadTarget, TrialResult, Trials};

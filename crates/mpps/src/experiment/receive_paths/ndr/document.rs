@@ -20,8 +20,8 @@ const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its 
     packets that a machine of its own would not lose, so that a bound without any loss is lower here, \
     and wanders more from run to run, than one with a little.";
 /// The meaning of the table's words.
-const KEY: &str = "keeps to it: the highest load that does, below all that do not; does not: the lowest \
-    load that does not; delivered: what came of the former in all but the allowed share of the time \
+const KEY: &str = "highest kept: the highest load that keeps to the goal, below all that do not; lowest \
+    lost: the lowest load that does not; delivered: what came of the former in all but the allowed share of the time \
     (conditional throughput)";
 
 /// The report; `files` are kinds and paths of what was written: `data`, `ndr.json`.
@@ -181,8 +181,8 @@ fn table(result: &NdrResult) -> Table {
     let columns = [
         Column::words("path", 20).grow(7),
         Column::words("may be lost", 8),
-        Column::figure("keeps to it, pps", 9),
-        Column::figure("does not", 9),
+        Column::figure("highest kept, pps", 9),
+        Column::figure("lowest lost", 9),
         Column::figure("delivered", 9).priority(1),
         Column::words("what limits it, first", 24)
             .grow(20)
@@ -232,18 +232,14 @@ fn section(row: &NdrRow, goals: &[SearchGoal]) -> Section {
         Column::words("", 20),
     ];
     let trials = row.searched.trials.iter().map(|trial| {
+        let void = trial.void_kind();
+        let void = void.map_or_else(String::new, |(why, _)| format!("void: {why}"));
         Row::new([
             load(trial.load_mpps).figure().into(),
             Quantity::Seconds(trial.seconds).figure().into(),
             load(trial.offered_mpps).figure().into(),
             Quantity::Share(trial.loss_ratio).to_string().into(),
-            Text::new()
-                .faint(if trial.void {
-                    "void: the sender missed it"
-                } else {
-                    ""
-                })
-                .into(),
+            Text::new().faint(void).into(),
         ])
     });
     let mut blocks: Vec<Block> = row.searched.notes.iter().map(Block::note).collect();

@@ -1,5 +1,6 @@
 //! The result of a search, as in result files.
 
+use crate::measure::document::{counted, together};
 use crate::udp::limit::{self, Limit};
 use mpps_host::{Ledger, Quota, Station};
 use schemars::JsonSchema;
@@ -82,7 +83,71 @@ pub struct NdrTrial {
     pub(crate) quota: Option<Quota>,
 }
 
+/// A sender that differs from the load by more than this share has missed it.
+pub(crate) const MISSED: f64 = 0.01;
+/// With so many void trials, a search without both bounds gives their kinds.
+const VOIDS_TOLD: usize = 5;
+
+type VoidKind = (fn(&NdrTrial) -> bool, &'static str, &'static str);
+
+/// Kinds of void trials with their remedies. A trial is of the first that fits.
+const VOID_KINDS: [VoidKind; 5] = [
+    (
+        |trial| trial.ledger.offered == 0,
+        "the sender sent nothing",
+        "run it by hand",
+    ),
+    (
+        |trial| trial.ledger.delivered + trial.ledger.queued == 0,
+        "nothing arrived",
+        "look for the address and the firewall with mpps doctor",
+    ),
+    (
+        |trial| trial.offered_mpps > trial.load_mpps,
+        "sender too fast",
+        "use one that keeps to --rate",
+    ),
+    (
+        |trial| trial.ledger.lost_at(Station::Sender) as f64 > MISSED * trial.ledger.offered as f64,
+        "the sender's own host refused packets",
+        "lower --max",
+    ),
+    (
+        |_| true,
+        "sender too slow",
+        "end other programs on its CPU, or lower --max",
+    ),
+];
+
+impl NdrTrial {
+    /// Why the trial is void and what helps, if it is void.
+    pub(crate) fn void_kind(&self) -> Option<(&'static str, &'static str)> {
+        let kind = VOID_KINDS.iter().find(|(is_it, ..)| is_it(self));
+        kind.filter(|_| self.void)
+            .map(|(_, why, remedy)| (*why, *remedy))
+    }
+}
+
 impl Searched {
+    /// The kinds of the void trials, if bounds are missing because of them.
+    pub(crate) fn void_note(&self) -> Option<String> {
+        let kinds = self.trials.iter().filter_map(NdrTrial::void_kind);
+        let kinds = together(kinds.map(|kind| ((), kind)));
+        let void: usize = kinds.iter().map(|(_, trials)| trials.len()).sum();
+        let mut found = self.found.iter();
+        let has_all = found.all(|found| found.lower_mpps.and(found.upper_mpps).is_some());
+        let mut found = self.found.iter();
+        let has_any = found.any(|found| found.lower_mpps.or(found.upper_mpps).is_some());
+        let is_told = void > 0 && !has_all && (void >= VOIDS_TOLD || !has_any);
+        let kinds = kinds.iter().map(|((why, remedy), trials)| {
+            let times = trials.len();
+            format!("{times} {why} ({remedy})")
+        });
+        let kinds: Vec<String> = kinds.collect();
+        let all = counted(self.trials.len(), "trial");
+        is_told.then(|| format!("{void} of {all} void: {}", kinds.join("; ")))
+    }
+
     /// The ledgers of the trials.
     pub(crate) fn ledgers(&self) -> impl Iterator<Item = &Ledger> {
         self.trials.iter().map(|trial| &trial.ledger)

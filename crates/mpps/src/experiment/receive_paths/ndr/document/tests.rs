@@ -78,6 +78,64 @@ fn a_quota_that_held_the_sender_back_is_the_limit() {
 }
 
 #[test]
+fn void_trials_have_their_kinds_and_remedies_if_bounds_are_missing() {
+    let mut searched = fixture().body.rows.remove(1).searched;
+    let trial = searched.trials.remove(0);
+    type Change = fn(&mut NdrTrial);
+    let kinds: [(Change, &str); 5] = [
+        (|trial| trial.offered_mpps = 0.0, "1 sender too slow (end"),
+        (|trial| trial.offered_mpps = 99.0, "1 sender too fast (use"),
+        (
+            |trial| trial.ledger.delivered = 0,
+            "1 nothing arrived (look",
+        ),
+        (
+            |trial| trial.ledger.offered = 0,
+            "1 the sender sent nothing (run",
+        ),
+        (
+            |trial| {
+                let loss = &mut trial.ledger.losses[0];
+                (loss.station, loss.count) = (mpps_host::Station::Sender, trial.ledger.offered);
+            },
+            "1 the sender's own host refused packets (lower --max)",
+        ),
+    ];
+    let losing = searched
+        .trials
+        .iter()
+        .find(|trial| !trial.ledger.losses.is_empty());
+    let losing = losing.expect("one lost").clone();
+    searched.trials = kinds
+        .map(|(change, _)| {
+            let mut void = losing.clone();
+            (void.void, void.offered_mpps) = (true, 0.9 * void.load_mpps);
+            change(&mut void);
+            void
+        })
+        .into();
+    assert_eq!(searched.void_note(), None, "it has both bounds");
+    searched.found[0].upper_mpps = None;
+    let said = searched.void_note().expect("five are void");
+    assert!(said.starts_with("5 of 5 trials void: "), "{said}");
+    for (_, part) in kinds {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    searched.trials[0] = trial;
+    searched.trials[0].void = false;
+    assert_eq!(searched.void_note(), None, "four are void");
+    searched
+        .found
+        .iter_mut()
+        .for_each(|found| found.lower_mpps = None);
+    searched.found.truncate(1);
+    assert!(
+        searched.void_note().is_some(),
+        "without a bound, one is enough"
+    );
+}
+
+#[test]
 fn the_first_station_behind_the_sender_is_named() {
     let result = fixture();
     let recvmmsg = &result.rows[1].searched;
