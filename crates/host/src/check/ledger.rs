@@ -161,10 +161,8 @@ fn sum(rows: &[Loss]) -> u64 {
 /// UNACCOUNTED, at most [`between_reads`]. On an idle host it is zero.
 pub fn ledger(seen: &Observed) -> Ledger {
     let beyond = LOSSES.iter().filter(|kind| kind.scope != Scope::Namespace);
-    let early: Vec<Loss> = beyond
-        .filter(|kind| !kind.checks.is_empty())
-        .map(|kind| found(seen, kind))
-        .collect();
+    let beyond = beyond.filter(|kind| !kind.checks.is_empty());
+    let early: Vec<Loss> = beyond.map(|kind| found(seen, kind)).collect();
     let by_counter = LOSSES.iter().filter(|kind| !kind.counters.is_empty());
     let counted: Vec<Loss> = by_counter.clone().map(|kind| counted(seen, kind)).collect();
     let of_others = by_counter.map(|kind| reason_counts::of_others(seen, kind));

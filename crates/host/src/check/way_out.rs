@@ -259,6 +259,25 @@ fn reasons_of(drops: &[ReasonCount], kind: &LossKind, way: &str) -> Vec<Evidence
 
 /// All losses, each packet once.
 ///
+impl LossOut {
+    fn new(
+        seen: &Observed,
+        kind: &'static LossKind,
+        count: u64,
+        behind: u64,
+        evidence: Vec<Evidence>,
+    ) -> Self {
+        let forwarded = not_ours(seen, kind, count).min(count);
+        Self {
+            kind,
+            count,
+            behind: behind.min(count - forwarded),
+            forwarded,
+            evidence,
+        }
+    }
+}
+
 /// `OutDiscards` of IP has all that it refused to send or that was refused behind it, except what has no
 /// route; so it has what `SndbufErrors` and `FragFails` count (`ip_send_skb` and `__ip_append_data` in
 /// net/ipv4/ip_output.c, `ip6_send_skb`). `SndbufErrors` has the answers of a queueing discipline or a
@@ -316,28 +335,15 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     let silent = silent.saturating_add(in_vain);
     let in_vain_by = other_by.iter().filter(|_| is_v6).cloned();
     let silent_by = silent_by.into_iter().chain(in_vain_by).collect();
-    let row = |kind, count, behind: u64, evidence| {
-        let forwarded = not_ours(seen, kind, count).min(count);
-        LossOut {
-            kind,
-            count,
-            behind: behind.min(count - forwarded),
-            forwarded,
-            evidence,
-        }
-    };
+    let row = |kind, count, behind, evidence| LossOut::new(seen, kind, count, behind, evidence);
+    let refused_kind = refused_where(seen, rest).0;
     let unnamed_by = discards_by.into_iter().filter(|_| unnamed > 0);
     let ruled_by = unnamed_by.chain(ruled_by).collect();
     let ring_by = ringed_by.into_iter().chain(ring_by).collect();
     let too_long_by = too_long_by.into_iter().chain(long_by).collect();
     let rows = [
         row(&NO_ROUTE_OUT, unrouted, 0, unrouted_by),
-        row(
-            refused_where(seen, rest).0,
-            rest.saturating_sub(ring),
-            0,
-            full_by,
-        ),
+        row(refused_kind, rest.saturating_sub(ring), 0, full_by),
         row(&FIREWALL_OUT, ruled.saturating_add(unnamed), 0, ruled_by),
         row(&TOO_LONG_OUT, too_long, 0, too_long_by),
         row(&CGROUP_OUT, grouped, 0, grouped_by),

@@ -29,11 +29,11 @@ const ABOUT: &str = "Two hosts on one machine, joined by a veth pair, share its 
 const SPINS: &str = "A receiver that spins uses all of its CPU: its figure follows from the rate, \
     and does not show what a packet needs.";
 
-/// Files as kinds and paths: `data`, `bench.json`.
-type Files<'a> = &'a [(&'a str, &'a Path)];
+/// BenchFiles as kinds and paths: `data`, `bench.json`.
+type BenchFiles<'a> = &'a [(&'a str, &'a Path)];
 
 /// The report; `files` are those that were written.
-pub(crate) fn document(result: &BenchResult, files: Files<'_>) -> Document {
+pub(crate) fn document(result: &BenchResult, files: BenchFiles<'_>) -> Document {
     let head = RunHead::of(result, &result.placement, "row", &result.notes);
     let advice = result.advice.iter().map(|said| Text::from(&**said));
     let mut found = vec![Block::Sentences(advice.collect())];

@@ -35,7 +35,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A sender may differ by so many frames more than [`MISSED`]. A paced generator sends that many at
+/// A sender may differ by this many frames more than [`MISSED`]. A paced generator sends that many at
 /// once after a moment without its CPU.
 const BURST: f64 = 128.0;
 /// A paced sender falls behind by the gaps between its calls: it is asked for as much more as it fell

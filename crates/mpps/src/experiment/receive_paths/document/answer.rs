@@ -1,6 +1,6 @@
 //! The answer of a comparison: its tables without modes, and one comparison as the last line.
 
-use super::{Files, PlacementGroup, RunHead, checks, lower, name};
+use super::{BenchFiles, PlacementGroup, RunHead, checks, lower, name};
 use crate::experiment::receive_paths::result::{BenchResult, BenchRow};
 use crate::measure::document::{files, together};
 use crate::measure::samples::{extremes, median};
@@ -8,7 +8,7 @@ use crate::udp::TakenBy;
 use mpps_report::{Block, Style, Text};
 
 /// The lines that are printed unless all are asked for.
-pub(crate) fn answer(result: &BenchResult, written: Files<'_>) -> Vec<Block> {
+pub(crate) fn answer(result: &BenchResult, written: BenchFiles<'_>) -> Vec<Block> {
     let groups = PlacementGroup::all(result);
     let tables = groups.iter().flat_map(|group| {
         let table = group.table(false).into();

@@ -85,7 +85,7 @@ pub struct NdrTrial {
 
 /// A sender that differs from the load by more than this share has missed it.
 pub(crate) const MISSED: f64 = 0.01;
-/// With so many void trials, a search without both bounds gives their kinds.
+/// With this many void trials, a search without both bounds gives their kinds.
 const VOIDS_TOLD: usize = 5;
 
 type VoidKind = (fn(&NdrTrial) -> bool, &'static str, &'static str);
@@ -105,7 +105,7 @@ const VOID_KINDS: [VoidKind; 5] = [
     (
         |trial| trial.offered_mpps > trial.load_mpps,
         "sender too fast",
-        "use one that keeps to --rate",
+        "use a sender that keeps to --rate",
     ),
     (
         |trial| trial.ledger.lost_at(Station::Sender) as f64 > MISSED * trial.ledger.offered as f64,
