@@ -16,6 +16,7 @@ pub(crate) fn answer(result: &BenchResult, written: BenchFiles<'_>) -> Vec<Block
     });
     let mut blocks: Vec<Block> = tables.collect();
     blocks.extend(skipped(result).map(Block::paragraph));
+    blocks.extend(super::worked(result.work.as_deref()));
     blocks.extend(checks(result));
     blocks.extend(RunHead::of(result, &result.placement, "row", &[]).flags());
     blocks.push(files(written));
