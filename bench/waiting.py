@@ -76,7 +76,7 @@ def run(mpps, way, backend, sender, rate, cpu, address):
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     thread = total["threads"][0]
     delay = (total["flows"] or [{}])[0].get("delay_us") or {}
-    return {"way": way, "pps": total["pps"], "cpu_ns": thread["cpu_ns_per_packet"],
+    return {"way": way, "pps": total["pps"], "cpu_ns": thread.get("cpu_ns_per_packet"),
             "p50_us": delay.get("p50"), "p99_us": delay.get("p99"), "polls": thread["polls"],
             "process_cpu_seconds": used}
 

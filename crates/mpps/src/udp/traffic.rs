@@ -191,8 +191,10 @@ pub struct RecvThread {
     pub socket_drops: Option<u64>,
     /// Datagrams per receive call.
     pub packets_per_call: f64,
-    /// CPU time per datagram in nanoseconds, by the scheduler's account of the thread.
-    pub cpu_ns_per_packet: f64,
+    /// CPU time per datagram in nanoseconds, by the scheduler's account of the thread; absent if it
+    /// received none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns_per_packet: Option<f64>,
     /// How it polled before it slept; absent if the user set how to wait.
     #[serde(default)]
     pub polls: Option<PollTotal>,

@@ -155,7 +155,8 @@ fn threads(plan: &RecvPlan, reports: &[RxReport], received: u64) -> Vec<RecvThre
             share: per(got, received),
             socket_drops: plan.owns_drops(thread).then_some(counters.dropped),
             packets_per_call: per(counters.datagrams, counters.calls),
-            cpu_ns_per_packet: per(report.cpu_ns, counters.datagrams),
+            cpu_ns_per_packet: (counters.datagrams > 0)
+                .then(|| per(report.cpu_ns, counters.datagrams)),
             polls: waited.polls,
             fill_depth: waited.fill_depth,
         }
@@ -263,7 +264,7 @@ mod tests {
                 share: 0.0,
                 socket_drops: Some(*drops),
                 packets_per_call: 1.0,
-                cpu_ns_per_packet: 1.0,
+                cpu_ns_per_packet: Some(1.0),
                 polls: None,
                 fill_depth: None,
             };

@@ -177,12 +177,11 @@ fn threads(total: &RecvTotal) -> Table {
             Quantity::Share(thread.share).to_string().into(),
             dropped.into(),
             Quantity::Each(thread.packets_per_call).figure().into(),
-            match thread.received {
-                0 => "-".into(),
-                _ => Quantity::Nanoseconds(thread.cpu_ns_per_packet)
-                    .figure()
-                    .into(),
-            },
+            thread
+                .cpu_ns_per_packet
+                .filter(|_| thread.received > 0)
+                .map_or("-".to_owned(), |ns| Quantity::Nanoseconds(ns).figure())
+                .into(),
         ])
     });
     Table::new(columns).rows(rows)
