@@ -78,14 +78,14 @@ const KINDS: &[(&str, Read)] = &[
         let blocks = traffic::received(&total);
         let title = ("mpps recv: what came", &*total.version);
         let ran = (&*total.command, &*total.mode);
-        Ok(traffic::document(title, ran, blocks))
+        Ok(traffic::document(title, ran, blocks, text))
     }),
     (SEND_SCHEMA, |text, _| {
         let total = SendTotal::parse(text)?;
         let blocks = traffic::sent(&total, None, None);
         let title = ("mpps send: what left", &*total.version);
         let ran = (&*total.command, &*total.mode);
-        Ok(traffic::document(title, ran, blocks))
+        Ok(traffic::document(title, ran, blocks, text))
     }),
     (ServeBody::SCHEMA, |text, files| {
         let objects = Deserializer::from_str(text).into_iter::<Value>();

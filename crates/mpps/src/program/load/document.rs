@@ -27,7 +27,8 @@ pub(crate) fn document(result: &LoadResult) -> Document {
         true => said,
         false => Block::on_page([said]),
     };
-    let mut blocks = head.first([said, Block::Paragraph(rates(found))]);
+    let mut blocks = vec![said, Block::Paragraph(rates(found))];
+    blocks.extend(head.first([]));
     blocks.push(Block::heading("Latency"));
     blocks.push(Block::Curves(vec![curve(&all)]));
     blocks.push(table(&all).into());

@@ -8,7 +8,10 @@ use crate::udp::account::{self, ReceiverCounts};
 use crate::udp::waited::{PollTotal, RingFillDepth};
 use mpps_host::ledger::account::reassembled;
 use mpps_host::{Delta, Ledger, PacketRoute, Quota};
-use mpps_report::{Block, Column, Document, Quantity, Row, Style, Table, Text};
+use mpps_report::{
+    Axis, Block, ChartLine, Column, Curve, Document, Hue, Quantity, Row, Scale, Style, Table, Text,
+};
+use serde_json::Value;
 
 /// Flows that people are shown; programs get them all.
 const FLOWS_SHOWN: usize = 8;
@@ -408,19 +411,90 @@ pub(crate) fn document(
     (title, version): (&str, &str),
     (command, mode): (&str, &str),
     blocks: Vec<Block>,
+    text: &str,
 ) -> Document {
-    let mut all = vec![
-        Block::Paragraph(Text::new().code(command)),
-        Block::paragraph(format!("mode: {mode}")),
-    ];
+    let mut blocks = blocks.into_iter();
+    let mut all: Vec<Block> = blocks.next().into_iter().collect();
+    let drawn = seconds(text).map(|curve| Block::Curves(vec![curve]));
+    all.push(Block::on_page(drawn));
+    all.push(Block::Paragraph(Text::new().code(command)));
+    all.push(Block::paragraph(format!("mode: {mode}")));
     all.extend(blocks);
     Document::new(title, format!("mpps {version}"), all)
+}
+
+type SecondRate = (&'static str, Hue, fn(&Value) -> Option<f64>);
+
+/// The rates of a second of a receiver or a sender that a page draws.
+const SECOND_RATES: [SecondRate; 4] = [
+    ("received", Hue::Main, |one| over_time(one, "received")),
+    ("sent", Hue::Main, |one| over_time(one, "sent")),
+    ("refused", Hue::Second, |one| over_time(one, "refused")),
+    (
+        "lost at full sockets of the network namespace",
+        Hue::Second,
+        |one| {
+            let udp = one.get("screens")?.get("udp")?;
+            Some(udp["RcvbufErrors"].as_f64().unwrap_or(0.0))
+        },
+    ),
+];
+
+fn over_time(one: &Value, count: &str) -> Option<f64> {
+    Some(one[count].as_f64()? / one["seconds"].as_f64()?)
+}
+
+/// The seconds among the lines of a file; none if there are fewer than two.
+fn seconds(text: &str) -> Option<Curve> {
+    let lines = text.lines().map(serde_json::from_str::<Value>);
+    let seconds = lines.flatten().filter(|line| line["type"] == "interval");
+    let seconds: Vec<Value> = seconds.collect();
+    let lines = SECOND_RATES.iter().map(|(name, hue, rate)| {
+        let mut at = 0.0;
+        let points = seconds.iter().filter_map(|one| {
+            at += one["seconds"].as_f64()?;
+            Some((at, rate(one)? / 1e6))
+        });
+        let points = points.filter(|(at, mpps)| at.is_finite() && mpps.is_finite());
+        ChartLine {
+            name: (*name).to_owned(),
+            hue: *hue,
+            points: points.collect(),
+        }
+    });
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: Scale::Linear,
+    };
+    let lines: Vec<ChartLine> = lines.filter(|line| line.points.len() > 1).collect();
+    (!lines.is_empty()).then(|| Curve {
+        title: "Rate of each second".into(),
+        x: axis("s"),
+        y: axis("Mpps"),
+        lines,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use mpps_report::Terminal;
+
+    #[test]
+    fn the_seconds_of_a_file_are_drawn_if_it_has_two() {
+        let line = |received: u64, lost: f64| {
+            let screens = serde_json::json!({"udp": {"RcvbufErrors": lost}});
+            serde_json::json!({"type": "interval", "seconds": 2.0, "received": received,
+                               "screens": screens})
+            .to_string()
+        };
+        let (one, two) = (line(4_000_000, 0.0), line(2_000_000, 5e5));
+        let drawn = seconds(&[&*one, "{\"type\":\"total\"}", &two].join("\n"));
+        let lines = drawn.expect("two seconds").lines;
+        let points: Vec<_> = lines.iter().map(|line| line.points.clone()).collect();
+        assert_eq!(points, [[(2.0, 2.0), (4.0, 1.0)], [(2.0, 0.0), (4.0, 0.5)]]);
+        assert_eq!(seconds(&one), None);
+    }
 
     #[test]
     fn a_sender_below_its_rate_says_why_as_far_as_it_knows() {
