@@ -29,6 +29,7 @@ fn of_functions() -> Vec<Trial> {
             a_taken_port_is_named,
             a_file_that_is_no_result_is_named,
             a_rung_that_b_lacks_is_found_unless_it_was_not_chosen,
+            results_of_bench_and_ndr_are_compared,
             a_file_that_is_no_total_is_named,
             report::a_result_is_shown_again_in_each_medium,
             report::a_report_of_many_rows_takes_no_time_for_each_pair,
@@ -227,6 +228,62 @@ fn a_rung_that_b_lacks_is_found_unless_it_was_not_chosen() {
     let chosen = write("chosen.json", &result);
     let noted = run(&mut mpps(&["compare", &a, &chosen])).fine();
     assert!(noted.out.contains("--only did not name"), "{noted:#?}");
+}
+
+fn results_of_bench_and_ndr_are_compared() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let write = |name: &str, result: &serde_json::Value| {
+        let path = directory.path().join(name);
+        fs::write(&path, result.to_string()).expect("it can be written");
+        path.to_str().expect("a plain name").to_owned()
+    };
+    let compared = |a: &str, b: &str| {
+        let ended = run(&mut mpps(&["compare", a, b]));
+        let first = ended.out.lines().next().unwrap_or_default().to_owned();
+        (ended.code(), first)
+    };
+    let mut bench: serde_json::Value =
+        serde_json::from_str(include_str!("fixtures/bench.json")).expect("JSON");
+    // A row with one repeat says nothing about noise.
+    let rows = bench["rows"].as_array_mut().expect("rows");
+    rows.retain(|row| {
+        row["mpps_samples"]
+            .as_array()
+            .is_none_or(|all| all.len() >= 3)
+    });
+    bench["spread"] = serde_json::json!([]);
+    let a = write("bench.json", &bench);
+    let (code, first) = compared(&a, &a);
+    assert!(
+        code == 0 && first.ends_with("the same within noise"),
+        "{first}"
+    );
+    bench["rows"][1]["mpps_samples"] = serde_json::json!([0.5, 0.51, 0.52]);
+    let (code, first) = compared(&a, &write("slow.json", &bench));
+    assert!(code == 1 && first.contains("1 worse"), "{first}");
+    bench["sender"] = "sendmmsg (as asked): 1 flow".into();
+    let (code, first) = compared(&a, &write("other.json", &bench));
+    let why = " not comparable: sender differs: A xdp, 32 bytes, B sendmmsg, 32 bytes";
+    assert_eq!((code, first.as_str()), (2, why));
+    let mut ndr: serde_json::Value =
+        serde_json::from_str(include_str!("fixtures/ndr.json")).expect("JSON");
+    for row in ndr["rows"].as_array_mut().expect("rows") {
+        if let Some(trials) = row.get_mut("trials").and_then(|all| all.as_array_mut()) {
+            *trials = [&trials[..]; 3].concat();
+        }
+    }
+    let b = write("ndr.json", &ndr);
+    let (code, first) = compared(&b, &b);
+    assert!(
+        code == 0 && first.contains(" 5 the same within noise"),
+        "{first}"
+    );
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/lab.json");
+    let ended = run(&mut mpps(&["compare", lab, &a]));
+    expect_refusal(
+        &ended,
+        &["of `mpps lab`", "of `mpps bench`", "of one command"],
+    );
 }
 
 fn a_file_that_is_no_total_is_named() {

@@ -596,7 +596,7 @@ pub(crate) const HELP: &[CommandHelp] = &[
         examples: &[("mpps compare before.json after.json", "after a change")],
         status: &[(
             1,
-            "a rung (row) of B is worse, or B lacks a rung of A that B's --only did not exclude",
+            "a row of B is worse, or B lacks a row of A that B's --only did not exclude",
         )],
         ..EMPTY
     },

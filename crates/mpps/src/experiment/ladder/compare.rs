@@ -1,13 +1,12 @@
-//! Judges whether a second run is better or worse than a first, or equal within the noise, rung by
-//! rung.
+//! Judges whether a second run is better or worse than a first, or equal within the noise, row by
+//! row. Results of other experiments become results of the ladder, a rung for each row.
 //!
 //! [`crate::measure::noise`] decides what is noise. A ledger that no longer balances is worse at
 //! any rate.
 
 mod text;
 
-use super::result::{LabBody, LabResult, RungResult};
-use crate::measure::envelope::EnvelopeBody;
+use super::result::{LabResult, RungResult};
 use crate::measure::noise::{CHANGE_MIN, MeasuredChange, Noise, RATE_MIN, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::runs::Runs;
@@ -15,7 +14,7 @@ use anyhow::{Result, bail, ensure};
 use mpps_host::{Difference, Ledger};
 use mpps_os::text::Foreign;
 use serde::Serialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The name of a file as the user gave it, and what it holds.
 type ComparedFile<'a> = (&'a str, &'a LabResult);
@@ -91,6 +90,8 @@ pub(crate) struct Comparison {
     pub(crate) worse: bool,
     /// Rungs that were measured in A and not in B, but for those that B's `--only` left out.
     pub(crate) missing: usize,
+    /// How the senders or the CPUs differ: rates of one say nothing about the other.
+    pub(crate) not_comparable: Vec<String>,
     /// How the machines or their settings differ.
     pub(crate) fingerprint_differences: Vec<Difference>,
     /// Further differences between the two runs, or reasons why they are hard to compare.
@@ -99,7 +100,7 @@ pub(crate) struct Comparison {
     pub(crate) rungs: Vec<RungComparison>,
 }
 
-/// Compares two runs of the ladder, rung by rung.
+/// Compares two runs, rung by rung.
 ///
 /// # Errors
 /// If one of them is a quick run, has a rung with fewer than three samples, or if they have no
@@ -117,7 +118,7 @@ pub(crate) fn compare(a: ComparedFile<'_>, b: ComparedFile<'_>) -> Result<Compar
         .collect();
     ensure!(
         !samples.is_empty(),
-        "{} and {} have no measured rung in common: run both with the same --only, or without",
+        "{} and {} have no measured row in common: run both with the same --only, or without",
         a.0,
         b.0
     );
@@ -132,13 +133,15 @@ pub(crate) fn compare(a: ComparedFile<'_>, b: ComparedFile<'_>) -> Result<Compar
     let lacks = Lacks::of(a, b, &in_b);
     let mut notes = notes(a.1, b.1, &rungs);
     notes.extend(lacks.note());
+    let fingerprint_differences = a.1.fingerprint.differences(&b.1.fingerprint);
     Ok(Comparison {
         schema: "mpps.compare.v1",
         a: a.0.to_owned(),
         b: b.0.to_owned(),
         worse: lacks.missing > 0 || rungs.iter().any(|rung| rung.verdict == RungChange::Worse),
         missing: lacks.missing,
-        fingerprint_differences: a.1.fingerprint.differences(&b.1.fingerprint),
+        not_comparable: not_comparable(a.1, b.1, &fingerprint_differences),
+        fingerprint_differences,
         notes,
         rungs,
     })
@@ -175,7 +178,7 @@ impl Lacks {
     fn note(&self) -> Option<String> {
         let not_chosen = self.not_chosen;
         (not_chosen > 0).then(|| {
-            format!("{not_chosen} rungs measured in A are not in B, whose --only did not name them")
+            format!("{not_chosen} rows measured in A are not in B, whose --only did not name them")
         })
     }
 }
@@ -189,10 +192,37 @@ fn chooses(command: &str) -> bool {
     })
 }
 
+/// The command that wrote a result: `mpps bench`.
+pub(crate) fn command_of(result: &LabResult) -> String {
+    let name = result.schema.split('.').take(2);
+    name.collect::<Vec<_>>().join(" ")
+}
+
+/// Facts of a machine that rates depend on most.
+const CPUS: [&str; 4] = ["architecture", "cpu_model", "cpus", "cpus_usable"];
+
+/// Differences that make rates incomparable.
+fn not_comparable(a: &LabResult, b: &LabResult, differences: &[Difference]) -> Vec<String> {
+    let senders = |result: &LabResult| {
+        let senders = result.rungs.iter().filter_map(|rung| rung.sender.as_ref());
+        let usual = senders.filter(|sender| sender.usual);
+        let names: BTreeSet<String> = usual.map(|sender| sender.name.clone()).collect();
+        Vec::from_iter(names).join(" and ")
+    };
+    let senders = [senders(a), senders(b)];
+    let [one, other] = &senders;
+    let is_known = senders.iter().all(|names| !names.is_empty());
+    let sender = format!("sender differs: A {one}, B {other}");
+    let cpus = differences.iter();
+    let cpus = cpus.filter(|difference| CPUS.contains(&&*difference.name));
+    let sender = (is_known && one != other).then_some(sender).into_iter();
+    sender.chain(cpus.map(text::difference)).collect()
+}
+
 /// A run that is too short says nothing, and too few repeats nothing of noise. Of two rungs of one name
-/// either may be meant; `mpps lab` writes none.
+/// either may be meant; mpps writes none.
 fn refuse((file, result): ComparedFile<'_>) -> Result<()> {
-    let command = LabBody::COMMAND;
+    let command = command_of(result);
     ensure!(
         !result.quick,
         "{file} is of a --quick run, too short to be compared: run `{command}` without --quick"
@@ -202,7 +232,7 @@ fn refuse((file, result): ComparedFile<'_>) -> Result<()> {
     if let Some(RungResult { rung, name, .. }) = again {
         let (rung, name) = (Foreign(rung), Foreign(name));
         bail!(
-            "{file} has rung {rung} ({name}) twice: the file was changed after it was written; remove one"
+            "{file} has row {rung} ({name}) twice: the file was changed after it was written; remove one"
         );
     }
     for rung in result
@@ -213,9 +243,10 @@ fn refuse((file, result): ComparedFile<'_>) -> Result<()> {
         let repeats = rung.runs.mpps_samples.len();
         ensure!(
             repeats >= SAMPLES_MIN,
-            "rung {} of {file} was measured {repeats} times, fewer than {SAMPLES_MIN}: run \
+            "row {} ({}) of {file} was measured {repeats} times, fewer than {SAMPLES_MIN}: run \
              `{command} --repeat 5`",
-            rung.rung
+            Foreign(&rung.rung),
+            Foreign(&rung.name)
         );
     }
     Ok(())
@@ -332,7 +363,7 @@ fn notes(a: &LabResult, b: &LabResult, rungs: &[RungComparison]) -> Vec<String> 
         notes.push(format!("{what} differs: A {a}, B {b}"));
     }
     for (side, _) in [("A", a), ("B", b)].iter().filter(|(_, of)| !of.complete) {
-        notes.push(format!("{side} ended before its last rung"));
+        notes.push(format!("{side} ended before its last row"));
     }
     let ratios = rungs.iter().filter_map(|rung| rung.ratio);
     let logs: Vec<f64> = ratios.map(|ratio| ratio.max(RATE_MIN).ln()).collect();
@@ -348,7 +379,7 @@ fn notes(a: &LabResult, b: &LabResult, rungs: &[RungComparison]) -> Vec<String> 
             >= logs.len() * 3
     {
         notes.push(format!(
-            "nearly all rungs moved alike, by {:.2}: look at the machine first, not at a rung",
+            "nearly all rows moved alike, by {:.2}: look at the machine first, not at a row",
             shift.exp()
         ));
     }
@@ -357,6 +388,7 @@ fn notes(a: &LabResult, b: &LabResult, rungs: &[RungComparison]) -> Vec<String> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::result::RungSender;
     use super::super::result::tests::{FIXTURE, fixture};
     use super::*;
     use crate::measure::envelope::EnvelopeError;
@@ -365,6 +397,10 @@ mod tests {
 
     fn text(comparison: &Comparison, width: usize) -> String {
         Terminal::new(width, false).blocks(&comparison.blocks())
+    }
+
+    fn first(said: &str) -> &str {
+        said.lines().next().unwrap_or_default()
     }
 
     fn side_by_side(a: &LabResult, b: &LabResult) -> anyhow::Result<Comparison> {
@@ -449,8 +485,8 @@ mod tests {
         );
         assert!(!comparison.worse);
         let said = text(&comparison, 100);
-        assert!(said.contains("note: 2 rungs measured in A are not in B"));
-        assert!(said.trim_end().ends_with("within noise"), "{said}");
+        assert!(said.contains("note: 2 rows measured in A are not in B"));
+        assert!(first(&said).ends_with("within noise"), "{said}");
     }
 
     #[test]
@@ -463,8 +499,11 @@ mod tests {
         let missing = |b: &LabResult| {
             let comparison = side_by_side(&a, b).unwrap();
             let said = text(&comparison, 100);
-            let last = said.trim_end().lines().last().unwrap().to_owned();
-            (comparison.missing, comparison.worse, last)
+            (
+                comparison.missing,
+                comparison.worse,
+                first(&said).to_owned(),
+            )
         };
         assert_eq!(missing(&b).0, 0);
         assert!(!missing(&b).1 && missing(&b).2.ends_with("within noise"));
@@ -472,9 +511,9 @@ mod tests {
         b.rungs[0].runs.skipped = Some("the receiver died".to_owned());
         for command in ["mpps lab", "mpps lab --only=1,2,3"] {
             b.command = command.to_owned();
-            let (count, worse, last) = missing(&b);
+            let (count, worse, said) = missing(&b);
             assert_eq!((count, worse), (1, true), "{command}");
-            assert!(last.ends_with(", 1 measured in A are not in B"), "{last}");
+            assert!(said.ends_with(", 1 measured in A are not in B"), "{said}");
         }
         // A run that ended early, and a run with chosen rungs.
         b = fixture();
@@ -521,12 +560,12 @@ mod tests {
         );
         let few = refused(&|b| b.rungs[3].runs.mpps_samples.truncate(2));
         assert!(
-            few.contains("rung 4b of b.json") && few.contains("--repeat 5"),
+            few.contains("row 4b (") && few.contains("of b.json") && few.contains("--repeat 5"),
             "{few}"
         );
         let again = fixture().rungs.remove(3);
         let twice = refused(&|b| b.rungs.push(again.clone()));
-        assert!(twice.contains("b.json has rung 4b"), "{twice}");
+        assert!(twice.contains("b.json has row 4b"), "{twice}");
         // A placement of its own is another rung.
         let mut b = fixture();
         b.rungs.push(again.clone());
@@ -536,6 +575,36 @@ mod tests {
         assert!(nothing.contains("a.json and b.json"), "{nothing}");
         let silent = refused(&|b| b.rungs[0].runs.mpps_samples.clear());
         assert!(silent.contains("measured 0 times"), "{silent}");
+    }
+
+    #[test]
+    fn other_senders_or_cpus_are_not_compared() {
+        let usual = |name: &str| RungSender {
+            name: name.to_owned(),
+            usual: true,
+            ..RungSender::default()
+        };
+        let mut a = fixture();
+        a.rungs.iter_mut().for_each(|rung| rung.sender = None);
+        a.rungs[0].sender = Some(usual("xdp"));
+        let mut b = a.clone();
+        let summary = |b: &LabResult| {
+            let comparison = side_by_side(&a, b).unwrap();
+            first(&text(&comparison, 200)).replace('\u{a0}', " ")
+        };
+        assert!(summary(&b).ends_with("within noise"), "{}", summary(&b));
+        b.fingerprint.kernel_release = "6.1.0".to_owned();
+        assert!(summary(&b).ends_with("within noise"), "{}", summary(&b));
+        b.fingerprint.cpu_model = Some("Other".to_owned());
+        assert!(
+            summary(&b).contains("not comparable: cpu_model differs: A "),
+            "{}",
+            summary(&b)
+        );
+        b = a.clone();
+        b.rungs[0].sender = Some(usual("sendmmsg"));
+        let said = " not comparable: sender differs: A xdp, B sendmmsg";
+        assert_eq!(summary(&b), said);
     }
 
     #[test]

@@ -1,22 +1,26 @@
 //! A comparison as a table for a terminal.
 
 use super::{Comparison, RungChange, RungComparison};
+use mpps_host::Difference;
 use mpps_report::{Block, Column, Quantity, Row, Style, Table, Text, unbroken};
 
 impl Comparison {
     /// The comparison as people read it.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let bad = |said: String| Block::Paragraph(Text::styled(Style::Bad, said));
-        let mut blocks = vec![Block::paragraph(format!("A {}   B {}", self.a, self.b))];
-        blocks.extend(self.fingerprint_differences.iter().map(|difference| {
-            let value = |value: &Option<String>| value.clone().unwrap_or("unknown".to_owned());
-            let (a, b) = (value(&difference.a), value(&difference.b));
-            bad(format!("{} differs: A {a}, B {b}", difference.name))
-        }));
+        let said = self.summary();
+        let is_bad = self.worse || !self.not_comparable.is_empty();
+        let mut blocks = vec![match is_bad {
+            true => bad(said),
+            false => Block::paragraph(said),
+        }];
+        blocks.push(Block::paragraph(format!("A {}   B {}", self.a, self.b)));
+        let differences = self.fingerprint_differences.iter();
+        blocks.extend(differences.map(|one| bad(difference(one))));
         blocks.extend(self.notes.iter().map(|note| bad(format!("note: {note}"))));
         let columns = [
             Column::figure("", 3),
-            Column::words("rung", 20).grow(20),
+            Column::words("row", 20).grow(20),
             Column::figure("A Mpps", 8).priority(2),
             Column::figure("B Mpps", 8).priority(2),
             Column::figure("B/A", 6),
@@ -24,6 +28,14 @@ impl Comparison {
             Column::words("verdict", 12),
         ];
         blocks.push(Table::new(columns).rows(self.rungs.iter().map(row)).into());
+        blocks
+    }
+
+    /// The verdict on all rows, or why there is none.
+    fn summary(&self) -> String {
+        if !self.not_comparable.is_empty() {
+            return format!("not comparable: {}", self.not_comparable.join("; "));
+        }
         let count = |verdict| {
             let rungs = self.rungs.iter();
             rungs.filter(|rung| rung.verdict == verdict).count()
@@ -37,12 +49,19 @@ impl Comparison {
         if self.missing > 0 {
             said += &format!(", {} measured in A are not in B", self.missing);
         }
-        blocks.push(match self.worse {
-            true => bad(said),
-            false => Block::paragraph(said),
-        });
-        blocks
+        said
     }
+}
+
+/// A fact of the machine that differs.
+pub(super) fn difference(of: &Difference) -> String {
+    let value = |value: &Option<String>| value.clone().unwrap_or("unknown".to_owned());
+    format!(
+        "{} differs: A {}, B {}",
+        of.name,
+        value(&of.a),
+        value(&of.b)
+    )
 }
 
 fn row(rung: &RungComparison) -> Row {
