@@ -360,7 +360,7 @@ fn an_answer_of_tcp_is_no_datagram() {
             "handshake_queue",
             LOST,
         ),
-        (&[drops], "", 0),
+        (&[drops], "handshake_queue", 0),
     ] {
         let (found, out) = sends(counters, Some(&[]));
         assert_eq!(found.first().map_or("", |one| &one.check), check);
