@@ -20,45 +20,6 @@ pub struct BorrowedSocket {
     name: String,
 }
 
-/// An option of a socket that is one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketOption {
-    /// The bytes that may wait to be read, with the kernel's overhead (`SO_RCVBUF`). Setting it passes
-    /// `net.core.rmem_max`, and needs `CAP_NET_ADMIN` in the first user namespace (`SO_RCVBUFFORCE`).
-    ReceiveBuffer,
-    /// The same for bytes to be sent (`SO_SNDBUF`, `SO_SNDBUFFORCE`).
-    SendBuffer,
-    /// Which buffers were set by a program, and are not changed by the kernel: 1 the send buffer, 2 the
-    /// receive buffer (`SO_BUF_LOCK`, Linux 5.14).
-    BufferLock,
-    /// The CPU whose packets this socket of a group prefers (`SO_INCOMING_CPU`, since Linux 6.1 also for
-    /// groups).
-    IncomingCpu,
-    /// Microseconds of busy polling in a read (`SO_BUSY_POLL`). More than before needs `CAP_NET_ADMIN`.
-    BusyPoll,
-    /// Whether busy polling keeps interrupts off (`SO_PREFER_BUSY_POLL`, Linux 5.11).
-    PreferBusyPoll,
-    /// The priority of what it sends (`SO_PRIORITY`).
-    Priority,
-}
-
-impl SocketOption {
-    /// The names to read and to set it by.
-    fn names(self) -> [libc::c_int; 2] {
-        /// include/uapi/asm-generic/socket.h; libc lacks it.
-        const SO_BUF_LOCK: libc::c_int = 72;
-        match self {
-            Self::ReceiveBuffer => [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE],
-            Self::SendBuffer => [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE],
-            Self::BufferLock => [SO_BUF_LOCK; 2],
-            Self::IncomingCpu => [libc::SO_INCOMING_CPU; 2],
-            Self::BusyPoll => [libc::SO_BUSY_POLL; 2],
-            Self::PreferBusyPoll => [libc::SO_PREFER_BUSY_POLL; 2],
-            Self::Priority => [libc::SO_PRIORITY; 2],
-        }
-    }
-}
-
 impl BorrowedSocket {
     /// Copies a descriptor of a process.
     ///
@@ -113,27 +74,25 @@ impl BorrowedSocket {
         Ok(v6.map_or(v4, |[v6]| v6.min(v4)))
     }
 
-    /// The value of an option, as the kernel keeps it: buffers with its doubling.
+    /// The bytes that may wait to be read, with the kernel's doubling (`SO_RCVBUF`).
     ///
     /// # Errors
-    /// `ENOPROTOOPT` if the kernel does not know it.
-    pub fn number(&self, option: SocketOption) -> CallResult<u32> {
-        let [read, _] = option.names();
-        let [value] = words(&self.fd, libc::SOL_SOCKET, read).on("getsockopt", self.at(option))?;
-        Ok(value)
+    /// As [`BorrowedSocket::cookie`].
+    pub fn receive_buffer(&self) -> CallResult<u32> {
+        let value = words(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF);
+        let [bytes] = value.on("getsockopt SO_RCVBUF", &self.name)?;
+        Ok(bytes)
     }
 
-    /// Sets an option; a buffer to half of `value`, which the kernel doubles.
+    /// Sets them, also beyond `net.core.rmem_max` (`SO_RCVBUFFORCE`): to half of `bytes`, which the kernel
+    /// doubles.
     ///
     /// # Errors
-    /// `EPERM` without the capability that it needs.
-    pub fn set_number(&self, option: SocketOption, value: u32) -> CallResult<()> {
-        let value = match option {
-            SocketOption::ReceiveBuffer | SocketOption::SendBuffer => value / 2,
-            _ => value,
-        };
-        let [_, set] = option.names();
-        set_option(&self.fd, libc::SOL_SOCKET, set, &value).on("setsockopt", self.at(option))
+    /// `EPERM` without `CAP_NET_ADMIN` in the first user namespace.
+    pub fn set_receive_buffer(&self, bytes: u32) -> CallResult<()> {
+        let half = bytes / 2;
+        let set = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &half);
+        set.on("setsockopt SO_RCVBUFFORCE", &self.name)
     }
 
     /// Gives its group of `SO_REUSEPORT` a program that chooses the socket of each datagram by its
@@ -162,10 +121,6 @@ impl BorrowedSocket {
                 .on("setsockopt SO_DETACH_REUSEPORT_BPF", &self.name),
         }
     }
-
-    fn at(&self, option: SocketOption) -> String {
-        format!("{option:?} of {}", self.name)
-    }
 }
 
 /// A program for [`BorrowedSocket::spread`]: each datagram to one of `sockets` sockets at random, so that
@@ -173,13 +128,6 @@ impl BorrowedSocket {
 pub fn at_random(sockets: u32) -> Vec<ClassicInstruction> {
     let mut program = ClassicAssembler::new();
     program.load_random().finish_modulo(sockets.max(1))
-}
-
-/// The same by the CPU that processes the datagram: each flow keeps its order, as far as its receive queue
-/// stays on one CPU.
-pub fn by_cpu(sockets: u32) -> Vec<ClassicInstruction> {
-    let mut program = ClassicAssembler::new();
-    program.load_cpu().finish_modulo(sockets.max(1))
 }
 
 #[cfg(test)]
@@ -206,20 +154,11 @@ mod tests {
         assert!(!copy.takes_trains().expect("an option"));
         socket.set_gro().expect("an option");
         assert!(copy.takes_trains().expect("an option"));
-        let before = copy.number(SocketOption::Priority).expect("an option");
-        copy.set_number(SocketOption::Priority, before + 1)
-            .expect("below 6");
-        let again = borrowed(&socket).expect("as before");
-        assert_eq!(
-            again.number(SocketOption::Priority).expect("an option"),
-            before + 1
-        );
-        let buffer = copy.number(SocketOption::ReceiveBuffer).expect("an option");
-        if copy
-            .set_number(SocketOption::ReceiveBuffer, 2 * buffer)
-            .is_ok()
-        {
+        let buffer = copy.receive_buffer().expect("an option");
+        if copy.set_receive_buffer(2 * buffer).is_ok() {
             assert_eq!(socket.receive_buffer().expect("an option"), buffer as usize);
+            let again = borrowed(&socket).expect("as before");
+            assert_eq!(again.receive_buffer().expect("an option"), 2 * buffer);
         }
     }
 
@@ -255,8 +194,6 @@ mod tests {
             [0, 1].map(|at| hashed[at] == 0),
             [0, 1].map(|at| before[at] == after[at])
         );
-        // By CPU one sender that stays on its CPU has one socket; this thread may move.
-        copy.spread(&by_cpu(2)).expect("a group");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! (`pidfd_getfd(2)`), and of its threads. They end with the socket or the process.
 
 use std::borrow::Cow;
+use std::io;
 
-use mpps_os::borrowed::{BorrowedSocket, SocketOption, at_random};
-use mpps_os::{CallResult, process, sched};
+use mpps_os::borrowed::{BorrowedSocket, at_random};
+use mpps_os::{CallError, CallResult, process, sched};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,7 @@ pub struct ProgramSocket {
 impl ProgramSocket {
     /// A copy of its descriptor; none if the socket or its process is gone.
     fn borrow(&self, place: &Place) -> CallResult<Option<BorrowedSocket>> {
-        let Some(owner) = alive(place) else {
+        let Some(owner) = alive(place)? else {
             return Ok(None);
         };
         let root = Root::machine();
@@ -48,11 +49,22 @@ impl ProgramSocket {
     }
 }
 
-/// The process of a place, if it lives.
-fn alive(place: &Place) -> Option<&Owner> {
-    match place {
-        Place::Process { process, .. } if process.life() == Life::Alive => Some(process),
-        _ => None,
+/// The process of a place; none if it has ended.
+///
+/// # Errors
+/// It cannot be seen from here. It must not be taken for ended: its journal would go.
+fn alive(place: &Place) -> CallResult<Option<&Owner>> {
+    let Place::Process { process, .. } = place else {
+        return Ok(None);
+    };
+    match process.life() {
+        Life::Alive => Ok(Some(process)),
+        Life::Dead => Ok(None),
+        Life::Unknown => {
+            let why = "it is in another process or time namespace; run this where it can be seen";
+            let source = io::Error::other(why);
+            Err(CallError::new("find", place.name(), source))
+        }
     }
 }
 
@@ -72,8 +84,8 @@ fn row<'a>(
     let row = SettingRow::new(
         noun,
         form,
-        move |_, place| alive(place).map_or(Ok(None), |owner| read(place, owner)),
-        move |_, place, value| alive(place).map_or(Ok(()), |owner| write(place, owner, value)),
+        move |_, place| alive(place)?.map_or(Ok(None), |owner| read(place, owner)),
+        move |_, place, value| alive(place)?.map_or(Ok(()), |owner| write(place, owner, value)),
     );
     SettingRow {
         place: PlaceKind::Process,
@@ -84,16 +96,15 @@ fn row<'a>(
 
 /// The bytes that may wait at a socket, with the kernel's doubling.
 pub(super) fn receive_buffer(socket: &ProgramSocket) -> SettingRow<'_> {
-    let option = SocketOption::ReceiveBuffer;
     let row = row(
         "receive buffer",
         Form::Number,
         move |place, _| match socket.borrow(place)? {
-            Some(copy) => Ok(Some(Value::number(copy.number(option)?))),
+            Some(copy) => Ok(Some(Value::number(copy.receive_buffer()?))),
             None => Ok(None),
         },
         move |place, _, value| match socket.borrow(place)?.zip(value.count()) {
-            Some((copy, bytes)) => copy.set_number(option, bytes),
+            Some((copy, bytes)) => copy.set_receive_buffer(bytes),
             None => Ok(()),
         },
     );
@@ -158,5 +169,31 @@ pub(super) fn stopped() -> SettingRow<'static> {
             ["CONT", "STOP"][usize::from(value.word() == STOPPED)].to_owned()
         }),
         ..row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_seen_has_not_ended() {
+        let own = Owner::current().expect("/proc is here");
+        let read = |process| {
+            (thread_cpus(sched::thread_id()).read)(&Root::machine(), &Place::process(process))
+        };
+        assert!(read(own).expect("it lives").is_some());
+        let start_time_ticks = own.start_time_ticks + 1;
+        let later = Owner {
+            start_time_ticks,
+            ..own
+        };
+        assert_eq!(read(later).expect("it has ended"), None);
+        let pid_namespace = own.pid_namespace + 1;
+        read(Owner {
+            pid_namespace,
+            ..own
+        })
+        .expect_err("it may live");
     }
 }
