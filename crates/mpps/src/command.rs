@@ -91,7 +91,7 @@ pub(crate) enum Subcommands {
     Steer(steer::SteerArgs),
     /// Plan, apply, measure and undo settings of a network interface
     Tune(tune::TuneArgs),
-    /// Restore settings that a killed run left changed (not those of `mpps tune`)
+    /// Restore what `mpps fix` changed, and what a killed run left changed (not `mpps tune`)
     Undo(undo::UndoArgs),
     /// Print the completions of a shell
     Completions(completions::CompletionsArgs),

@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         measures(Need::Root, PYTHON): one_flow_over_four_sockets, a_buffer_for_bursts, a_stopped_program,
             a_killed_fix_is_undone, a_user_fixes_a_program_of_his_own;
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
-            a_program_that_ends_meanwhile;
+            a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket;
         waits: what_is_not_named_is_refused;
     ]
 }
@@ -298,4 +298,28 @@ fn a_program_that_ends_meanwhile() {
 fn what_is_not_named_is_refused() {
     run(&mut mpps(&["fix"])).refused(&["--port PORT", "--pid PID"]);
     run(&mut mpps(&["fix", "--port", "9", "--yes", "--dry-run"])).refused(&["--dry-run", "--yes"]);
+}
+
+/// Signals are held while something may change, and nothing does at the question.
+fn ctrl_c_ends_the_question() {
+    let served = Served::start(["1", "0", "one"]);
+    kill("STOP", &served.pid());
+    let terminal = "import os, pty, sys\npid, fd = pty.fork()\nif pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n\
+        out = b''\n\
+        while b'[y/N]' not in out: out += os.read(fd, 999)\n\
+        os.write(fd, b'\\x03')\nsys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+    let mut python = Command::new("python3");
+    python.args(["-c", terminal, env!("CARGO_BIN_EXE_mpps")]);
+    python.args(words("3").into_iter().filter(|word| *word != "--yes"));
+    let ended = served.under(40, || run(&mut python));
+    assert_eq!(ended.code(), 130, "{ended:?}");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", served.pid())).expect("it lives");
+    assert!(stat.contains(") T "), "{stat}");
+}
+
+fn a_port_without_a_socket() {
+    let ended = quiet_namespace().within(|| run(&mut fix("3")));
+    assert_eq!(ended.code(), 2, "{ended:?}");
+    assert!(ended.err.contains("mpps doctor --port 4400"), "{ended:?}");
+    assert!(!ended.out.contains("left as it is"), "{ended:?}");
 }

@@ -1,7 +1,7 @@
 //! Changes to a running program, from outside, for the losses that were found.
 
 use super::overrun::{Overrun, may_share, overruns, place};
-use super::program_settings::{receive_buffer, threads};
+use super::program_settings::receive_buffer;
 use super::reader::{FULL, Late, buffer_for_bursts, is_idle, least_busy, pinned, rates};
 use super::{Observed, SeenSocket};
 use crate::CpuList;
@@ -170,12 +170,7 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
     };
     let spread = spread(seen, socket).map(|kind| {
         let why = "it loses, and another socket of its group does not";
-        fix(
-            owner.pid,
-            kind,
-            why,
-            threads(&owner.name).map(str::to_owned),
-        )
+        fix(owner.pid, kind, why, None)
     });
     spread
         .into_iter()

@@ -23,6 +23,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -142,6 +143,11 @@ impl FixArgs {
         let interrupt = EndSignal::listen_held()?;
         let lines = self.json.begin()?;
         let look = self.look(&interrupt)?;
+        ensure!(
+            !look.inodes.is_empty(),
+            "no UDP socket of that program or port is in this network namespace; `{}` says where",
+            self.part.words("mpps doctor")
+        );
         let steps = look.fixes.iter().cloned().map(|fix| {
             let change = fixing::change(&fix);
             let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
@@ -162,7 +168,7 @@ impl FixArgs {
             lines.object(&FixObject::new(look.losses, &steps, Vec::new()))?;
             return Ok(CommandEnding::Found);
         }
-        if !self.yes && !agrees()? {
+        if !self.yes && !agrees(&interrupt)? {
             LINES.say("nothing was changed")?;
             return Ok(CommandEnding::Found);
         }
@@ -432,8 +438,9 @@ fn back(applied: Applied) -> Result<()> {
     put_back(&outcomes, "fix")
 }
 
-/// Whether the user agrees to the changes.
-fn agrees() -> Result<bool> {
+/// Whether the user agrees to the changes. Signals are held, so that the read goes on after Ctrl-C: it is
+/// left to a thread.
+fn agrees(interrupt: &EndSignal) -> Result<bool> {
     if !io::stdin().is_terminal() {
         bail!(
             "no terminal to ask on; add --yes to make these changes, or --dry-run to only see them"
@@ -443,9 +450,18 @@ fn agrees() -> Result<bool> {
         OutputStream::Err,
         "make these changes, one at a time, and keep those that help? [y/N]",
     )?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let (said, heard) = mpsc::channel();
+    thread::spawn(move || {
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        said.send(read.map(|_| answer))
+    });
+    loop {
+        ensure!(!interrupt.came(), Interrupted);
+        if let Ok(answer) = heard.recv_timeout(LOOK) {
+            return Ok(matches!(answer?.trim(), "y" | "Y" | "yes"));
+        }
+    }
 }
 
 /// The share lost of those that came.

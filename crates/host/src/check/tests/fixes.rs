@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::check::{Fix, FixKind, fixes};
+use mpps_os::CpuList;
 
 /// Two sockets at one address, of a program each that ran this long in a second. The first lost as many.
 fn pair(lost: u32, run_ms: [u64; 2], shared: bool) -> (Observation, Observation) {
@@ -84,4 +85,31 @@ fn bursts_get_a_buffer_and_a_stopped_process_goes_on() {
     );
     after.processes.get_mut(&812).expect("it is there").frozen = Some(String::new());
     assert_eq!(kinds(&(before, after)), []);
+}
+
+#[test]
+fn a_reader_without_a_cpu_gets_another() {
+    let lacks = |allowed: &[usize], busy: [u64; 2]| {
+        let (mut before, mut after) = starved(100, 600);
+        let reader = after.processes.get_mut(&812).expect("it is there");
+        reader.allowed = [(812, CpuList(allowed.to_vec()))].into();
+        let stat = |ticks: [u64; 2], all: u64| {
+            let lines = [2, 3].iter().zip(ticks);
+            let lines = lines.map(|(cpu, busy)| format!("cpu{cpu} {busy} 0 0 {}\n", all - busy));
+            ProcStat::parse(&lines.collect::<String>()).expect("as proc_stat(5)")
+        };
+        (before.cpus, after.cpus) = (stat([0, 0], 0), stat(busy, 200));
+        kinds(&(before, after))
+    };
+    let to = |cpus: &[usize]| FixKind::Affinity(812, CpuList(cpus.to_vec()));
+    // Its CPU 3 is full, CPU 2 is idle, or not.
+    let found = lacks(&[2, 3], [4, 200]);
+    assert!(found.contains(&to(&[2])), "{found:?}");
+    assert!(
+        !lacks(&[2, 3], [190, 200])
+            .iter()
+            .any(|one| matches!(one, FixKind::Affinity(..)))
+    );
+    // It may use only that one.
+    assert!(lacks(&[3], [190, 200]).contains(&to(&[2, 3])));
 }
