@@ -50,37 +50,32 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The number of tries for a machine that leaves two threads their CPUs. A thread that lacks a CPU
-/// gets another finding.
-const ATTEMPTS: usize = 5;
-
 /// The finding about a thread that lacks a CPU.
 const NO_CPU: &str = "its reader lacked a CPU";
 
+/// Of two threads at one socket. On a busy machine one of them may lack a CPU, and that finding then
+/// replaces the expected one.
 fn one_socket_for_two_threads() {
-    for attempt in 1..=ATTEMPTS {
-        let scenario = Scenario::new();
-        let group = Group::start(&scenario, Way::Shared, 1, &at(1));
-        let found = scenario.doctor(Some(PORT), || {
-            scenario.send(Traffic::to(&at(1), 5 * SENT));
-            // For shares of their time to mean something.
-            thread::sleep(Duration::from_millis(500));
-        });
-        let dropped = found.kernels_drops(&group);
-        let what = found.first()["what"].as_str().unwrap_or_default();
-        let mut behind = [NO_CPU, "takes nothing"].into_iter();
-        let expected = match behind.find(|words| what.contains(words)) {
-            Some(_) if attempt < ATTEMPTS => continue,
-            Some(words) => ("socket_buffer", dropped, words),
-            None => (
-                "shared_socket",
-                dropped,
-                "2 threads of the program are busy",
-            ),
-        };
-        expect(&found, &[expected]);
-        return gallery::add(&["shared_socket"], &[(expected.0, dropped)]);
-    }
+    let scenario = Scenario::new();
+    let group = Group::start(&scenario, Way::Shared, 1, &at(1));
+    let found = scenario.doctor(Some(PORT), || {
+        scenario.send(Traffic::to(&at(1), 5 * SENT));
+        // For shares of their time to mean something.
+        thread::sleep(Duration::from_millis(500));
+    });
+    let dropped = found.kernels_drops(&group);
+    let what = found.first()["what"].as_str().unwrap_or_default();
+    let mut behind = [NO_CPU, "takes nothing"].into_iter();
+    let expected = match behind.find(|words| what.contains(words)) {
+        Some(words) => ("socket_buffer", dropped, words),
+        None => (
+            "shared_socket",
+            dropped,
+            "2 threads of the program are busy",
+        ),
+    };
+    expect(&found, &[expected]);
+    gallery::add(&["shared_socket"], &[(expected.0, dropped)]);
 }
 
 /// Ten clients, and as many ports.
