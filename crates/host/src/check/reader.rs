@@ -25,6 +25,10 @@ const NICE_0: i32 = 20;
 const LOOKS_MIN: u32 = 3;
 /// Looks at a queue within a second, which are 100 ms or more apart.
 const UNREAD_LOOKS: u32 = 10;
+/// Looks at a queue, 100 ms or more apart, that saw it full and losing datagrams: no burst lasts so long.
+const AWAY_LOOKS: u32 = 3;
+/// Shorter waits, in milliseconds, keep no reader away for so long that also sleeps.
+const AWAY_WAIT_MS: f64 = 1.0;
 /// How many of a list are named.
 const NAMED: usize = 4;
 /// The size that most drivers book in a buffer for a datagram of one packet, in bytes: half a page and
@@ -85,7 +89,11 @@ impl Late {
             {
                 Self::NotRead
             }
-            (_, Some(busy)) if lacks_cpu(&busy) && slept_beside_full(socket) <= busy.waited => {
+            (_, Some(busy))
+                if lacks_cpu(&busy)
+                    && slept_beside_full(socket) <= busy.waited
+                    && !pauses(seen, socket, &busy) =>
+            {
                 Self::NoCpu
             }
             (_, Some(_)) if stays && !empties => Self::Rate,
@@ -150,6 +158,19 @@ fn slept_beside_full(socket: &SeenSocket) -> f64 {
 /// True if a thread waited for a CPU a good part of the time that it had work.
 pub(super) fn lacks_cpu(busy: &Busy) -> bool {
     busy.waited >= WAITED_MIN && busy.waited >= LACKS * busy.ready()
+}
+
+/// True if it was away for long at a time, and each wait for a CPU was short.
+fn pauses(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> bool {
+    away_ms(seen, socket) > 0 && busy.ready() < FULL && busy.wait_ms < AWAY_WAIT_MS
+}
+
+/// For how long in a row it stayed full and lost datagrams: no burst does; 0 where it did not.
+pub(super) fn away_ms(seen: &Observed, socket: &SeenSocket) -> u64 {
+    let course = socket.course.filter(|course| course.away >= AWAY_LOOKS);
+    course.map_or(0, |course| {
+        (seen.seconds() * 1000.0 * f64::from(course.away) / f64::from(course.looks)) as u64
+    })
 }
 
 /// True if its busiest thread always had work, and a CPU for nearly all of it.

@@ -3,8 +3,8 @@
 use super::overrun::{Cause, Overrun, overruns};
 use super::program_settings::threads;
 use super::reader::{
-    FULL, Late, ask_for, cpu_holders, holders, is_unread, larger_buffer, obstacle, own_cpu, pinned,
-    rank, rates, said, waits,
+    FULL, Late, ask_for, away_ms, cpu_holders, holders, is_unread, larger_buffer, obstacle,
+    own_cpu, pinned, rank, rates, said, waits,
 };
 use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket};
 use crate::Station;
@@ -166,9 +166,6 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
 /// A reader that runs for this share of the time and takes nothing does something besides.
 const WORKS: f64 = 0.2;
 
-/// Looks at a queue, 100 ms or more apart.
-const AWAY_LOOKS: u32 = 3;
-
 /// Why it was full, and the remedy.
 fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
     let socket = overrun.socket;
@@ -233,14 +230,6 @@ fn reason(seen: &Observed, overrun: &Overrun) -> (String, String) {
 
 fn processes<'a>(socket: &SeenSocket<'a>) -> Vec<&'a Process> {
     socket.holders.iter().map(|(process, _)| *process).collect()
-}
-
-/// For how long in a row it stayed full and lost datagrams: no burst does; 0 where it did not.
-fn away_ms(seen: &Observed, socket: &SeenSocket) -> u64 {
-    let course = socket.course.filter(|course| course.away >= AWAY_LOOKS);
-    course.map_or(0, |course| {
-        (seen.seconds() * 1000.0 * f64::from(course.away) / f64::from(course.looks)) as u64
-    })
 }
 
 /// The words for a process that cannot run, of all that have a socket.
