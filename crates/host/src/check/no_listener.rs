@@ -14,8 +14,8 @@ use mpps_os::text::ShellWord;
 pub(super) const CHECK: Check = Check {
     name: "no_listener",
     reads: "`Udp.NoPorts`, `Udp6.NoPorts`, `Udp.IgnoredMulti`, `Udp6.IgnoredMulti`; with `--port` the drop \
-            reason `NO_SOCKET`, if it can be read, and rules and tracked flows that translate the port",
-    speaks: "no socket took datagrams, with `--port` those to it; broadcast and multicast may be remarks",
+            reason `NO_SOCKET`, if it can be read, rules and tracked flows that translate the port, and sockets connected to it",
+    speaks: "no socket took datagrams, with `--port` those to it or possibly answers from it; broadcast and multicast may be remarks",
     run,
 };
 
@@ -24,6 +24,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
         true => finding(seen, &CHECK),
         false => None,
     };
+    let own = own.or_else(|| answers(seen));
     own.into_iter().chain(ignored(seen)).collect()
 }
 
@@ -77,13 +78,10 @@ fn some(seen: &Observed) -> String {
     }
 }
 
-/// The partner of several connected sockets, whose answers may come from another of its addresses; empty for none.
-fn other_source(seen: &Observed) -> String {
-    let mut partners: Vec<_> = seen
-        .sockets
-        .iter()
-        .filter_map(|one| one.entry.remote)
-        .collect();
+/// The partner of several of these connected sockets, whose answers may come from another of its addresses; empty for
+/// none.
+fn other_source<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> String {
+    let mut partners: Vec<_> = entries.filter_map(|one| one.remote).collect();
     partners.sort();
     let twice = partners.windows(2).find(|two| two[0] == two[1]);
     twice.map_or_else(String::new, |two| {
@@ -193,6 +191,23 @@ fn short(mut all: Vec<String>) -> Vec<String> {
     all
 }
 
+/// Datagrams for other ports that found no socket, while sockets here wait for answers from this port of others.
+fn answers(seen: &Observed) -> Option<Finding> {
+    let port = seen.asked.port?;
+    let is_of_others = seen.reason(NO_SOCKET.reasons[0])?.grown() == 0;
+    let asked = |one: &&UdpEntry| one.remote.is_some_and(|remote| remote.port() == port);
+    let why = other_source(seen.after.sockets.iter().filter(asked));
+    let found =
+        Finding::counted(seen, &CHECK, &NO_SOCKET).filter(|_| is_of_others && !why.is_empty())?;
+    let what = format!(
+        "datagrams came to UDP, and no socket took them: none is known to be for port {port}, and they may be answers \
+         from it: {why}"
+    );
+    let remedy = "tcpdump -ni any 'icmp[0] == 3' shows the refusals, and in them both ports and addresses; or they are \
+                  answers that came too late";
+    Some(found.says(what, remedy).with(Confidence::Possible))
+}
+
 /// The finding about datagrams that found no socket.
 pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
     let Some(port) = seen.asked.port else {
@@ -207,7 +222,8 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
             );
         }
         let (forgotten, keep) = conntrack::forgotten(seen).unwrap_or_default();
-        return Some(found.because(&[forgotten, other_source(seen)]).says(
+        let waiting = other_source(seen.sockets.iter().map(|one| one.entry));
+        return Some(found.because(&[forgotten, waiting]).says(
             format!("datagrams came to UDP, and no socket took them{}{tunnel}", some(seen)),
             format!(
                 "mpps doctor --port PORT shows whether it is yours; tcpdump -ni any 'icmp[0] == 3' shows the \

@@ -190,6 +190,34 @@ fn sockets_that_cannot_hear_have_the_remedy_of_their_kind() {
     }
 }
 
+/// A resolver here asks port 53 of another host, which answers from another of its addresses.
+#[test]
+fn answers_for_connected_sockets_belong_to_the_port_that_was_asked() {
+    for (partners, told_of) in [
+        (["10.9.0.3:53", "10.9.0.3:53"], "no_listener"),
+        (["10.9.0.3:99", "10.9.0.3:99"], "not_asked"),
+        (["10.9.0.3:53", "10.9.0.4:53"], "not_asked"),
+    ] {
+        let at = |count| {
+            let mut facts = host(&[("Udp.NoPorts", count), ("Udp.InDatagrams", count)]);
+            facts.sockets = vec![socket("10.9.0.1:53", 1, 0)];
+            let asks = (2..).zip(partners).map(|(inode, partner)| UdpEntry {
+                remote: partner.parse().ok(),
+                ..socket("10.9.0.1:4000", inode, 0)
+            });
+            facts.sockets.extend(asks);
+            facts
+        };
+        let (before, after) = (at(0), later(at(40)));
+        let seen = Observed::new(&before, &after, Some((&[], &[], 1)), asked(Some(53)));
+        let found = &findings(&seen)[0];
+        assert_eq!(found.check, told_of, "{found:#?}");
+        let is_answer = found.what.contains("wait for answers of 10.9.0.3:53 only");
+        assert_eq!(is_answer, told_of == "no_listener", "{found:#?}");
+        assert_eq!(found.is_remark, !is_answer, "{found:#?}");
+    }
+}
+
 #[test]
 fn a_port_that_is_opened_again_and_again_has_its_program() {
     for (new, stays, is_reopened) in [(25, false, true), (2, false, false), (25, true, false)] {
