@@ -61,12 +61,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 15] = [
+    "net.bridge.bridge-nf-call-iptables",
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
     "net.core.netdev_max_backlog",
     "net.core.rmem_max",
     "net.core.somaxconn",
+    "net.ipv4.conf.all.arp_ignore",
     "net.ipv4.igmp_max_memberships",
     "net.ipv4.ipfrag_high_thresh",
     "net.ipv4.ipfrag_max_dist",

@@ -1,7 +1,7 @@
 //! Datagrams that a rule of the packet filter dropped.
 
 use super::reader::named;
-use super::vanished::is_udp_silent;
+use super::vanished::{gap, is_udp_silent};
 use super::{Check, Confidence, Evidence, Finding, Observed, conntrack, is_little};
 use crate::Station;
 use std::net::IpAddr;
@@ -9,7 +9,8 @@ use std::net::IpAddr;
 pub(super) const CHECK: Check = Check {
     name: "firewall",
     reads: "the drop reason `NETFILTER_DROP` of UDP, IGMP and ICMP (tracepoint skb:kfree_skb; no counter has it), \
-            `invalid` (/proc/net/stat/nf_conntrack), tracked flows, tables of the older iptables, joined groups",
+            `invalid` (/proc/net/stat/nf_conntrack), tracked flows, tables of the older iptables, \
+            `bridge-nf-call-iptables`, joined groups",
     speaks: "nftables or iptables dropped UDP datagrams, with `--port` those to it; without it a remark, unless they \
              seem to be answers or were found invalid; or IGMP while a group is joined; or error messages of ICMP",
     run,
@@ -176,8 +177,24 @@ fn forwarded(seen: &Observed, count: u64) -> String {
         true => {
             format!("{forwarded} packets were to be forwarded: see the chains of the hook forward")
         }
-        false => String::new(),
+        false => bridged(seen, count),
     }
+}
+
+/// Rules of IP see what a bridge passes on, too (`br_netfilter`); the bridge has them before IP has.
+fn bridged(seen: &Observed, count: u64) -> String {
+    const CALL: &str = "net.bridge.bridge-nf-call-iptables";
+    let mut links = seen.after.links.iter();
+    let bridge = links.find(|link| link.kind == "bridge");
+    let is_called = seen.after.settings.get(CALL) == Some(&1);
+    let bridge = bridge.filter(|_| is_called && gap(seen) < count.div_ceil(2));
+    bridge.map_or_else(String::new, |bridge| {
+        format!(
+            "{CALL} is 1: what ports of the bridge {} pass to each other goes through the chain FORWARD, too; sysctl -w \
+             {CALL}=0 ends that",
+            bridge.name
+        )
+    })
 }
 
 /// Connection tracking found about as many invalid, which only a rule drops.

@@ -425,6 +425,31 @@ fn a_rule_is_a_remark_until_a_port_is_asked_for() {
     );
 }
 
+/// A bridge passes what it has to the rules of IP, and IP never counts it.
+#[test]
+fn rules_of_ip_may_drop_what_a_bridge_passes() {
+    for (is_called, received, is_bridged) in [(1, 0, true), (0, 0, false), (1, 900, false)] {
+        let change = |facts: &mut Observation, _| {
+            facts.settings = [("net.bridge.bridge-nf-call-iptables", is_called)].into();
+            facts.links = vec![NetlinkLink {
+                name: "br0".to_owned(),
+                kind: "bridge".to_owned(),
+                ..NetlinkLink::default()
+            }];
+        };
+        let drops = [dropped("NETFILTER_DROP", 900)];
+        let grown = [("Ip.InReceives", received), ("Ip.InDelivers", 0)];
+        let (filter, asked) = (PacketFilter::default(), asked(Some(53)));
+        let found = looked(&grown, &drops, filter, asked, &change);
+        let text = format!("{:?}", found[0]);
+        assert_eq!(
+            text.contains("ports of the bridge br0"),
+            is_bridged,
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn the_tracker_shows_why_a_rule_dropped() {
     let none = PacketFilter::default;
