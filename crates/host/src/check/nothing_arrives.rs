@@ -15,8 +15,8 @@ use std::net::IpAddr;
 pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
     reads: "each interface's carrier, `rx_packets` and `tx_packets`, `Ip.InReceives`, `Ip.ForwDatagrams`, fragments, all UDP \
-            counters, drop reasons of other packets, the port's sockets, its other holders, and rules and \
-            tracked flows that translate it",
+            counters, drop reasons of other packets, the port's sockets, its other holders, \
+            `arp_ignore`, and rules and tracked flows that translate it",
     speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station. A \
              remark if a program got the packets before IP or by TCP, they were forwarded or bridged, or, without `--port`, \
              a group is joined and no interface received anything",
@@ -35,6 +35,9 @@ struct Arrivals<'s, 'a> {
     /// Packets at IP.
     at_ip: u64,
 }
+
+/// From 1 on an interface answers ARP for its own addresses only (Documentation/networking/ip-sysctl.rst).
+const ARP_IGNORE: &str = "net.ipv4.conf.all.arp_ignore";
 
 /// Where packets stop.
 struct LastStation {
@@ -315,17 +318,28 @@ fn other_frames(came: &Arrivals) -> Option<LastStation> {
         );
         return Some(came.stop(Station::Wire, what, fault.remedy));
     }
+    let (way, look) = far_end::beyond(came.seen)
+        .map(|(way, look)| (way, format!("; or {look}")))
+        .unwrap_or_default();
+    let ignores = match came.seen.after.settings.get(ARP_IGNORE) {
+        None | Some(0) => String::new(),
+        Some(mode) => format!(
+            "; or ARP for an address of another interface, which {ARP_IGNORE} ({mode}) leaves without an answer"
+        ),
+    };
     let stop = LastStation {
         evidence: came.links.clone(),
         ..came.stop(
             Station::Ip,
             format!(
                 "{} packets reached the interfaces and none reached IP: they are of another protocol, another \
-                 VLAN or another host's Ethernet address",
+                 VLAN or another host's Ethernet address{ignores}{way}",
                 came.wire
             ),
-            "tcpdump -eni IF shows what they are; for ARP that stays without an answer: ip address show, sysctl \
-             net.ipv4.conf.all.arp_ignore",
+            format!(
+                "tcpdump -eni IF shows what they are; for ARP that stays without an answer: ip address show, sysctl \
+                 {ARP_IGNORE}{look}"
+            ),
         )
     };
     dropped(came).or(Some(stop))
@@ -432,13 +446,29 @@ fn dropped(came: &Arrivals) -> Option<LastStation> {
     let port = came.port;
     let (count, reason) = lost.max_by_key(|(count, _)| *count)?;
     let (why, remedy) = otherwise(came.seen, reason);
-    let what = format!(
-        "{count} packets were dropped for the reason {}, but not as datagrams to port {port}: {why}; they may be \
-         of another port, translated from or to another one (DNAT), fragments, or of another protocol{}{}",
+    let is_rule = reason == firewall::REASON;
+    let (reason, tcp) = (
         drop_reasons::words(reason),
         port_owner::by_tcp(came.seen, port),
-        port_owner::translated(came.seen, port)
     );
+    let (what, remedy) = match is_rule && came.seen.sockets.is_empty() && !tcp.is_empty() {
+        true => (
+            format!(
+                "{count} packets that are no datagrams to port {port} were dropped for the reason {reason}: {why}, as \
+                 requests of connections (SYN) may be{tcp}"
+            ),
+            format!("{remedy}; tcpdump -ni any tcp dst port {port} shows those"),
+        ),
+        false => (
+            format!(
+                "{count} packets were dropped for the reason {reason}, but not as datagrams to port {port}: {why}; they \
+                 may be of another port, translated from or to another one (DNAT), fragments, or of another \
+                 protocol{tcp}{}",
+                port_owner::translated(came.seen, port)
+            ),
+            remedy,
+        ),
+    };
     (count > 0).then(|| came.stop(Station::Ip, what, remedy))
 }
 
