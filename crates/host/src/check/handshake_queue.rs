@@ -8,9 +8,10 @@ use crate::facts::Observation;
 pub(super) const CHECK: Check = Check {
     name: "handshake_queue",
     reads: "`TcpExt.TCPReqQFullDrop`; `TcpExt.TCPReqQFullDoCookies`, unless `net.ipv4.tcp_syncookies` is 2; \
-            `TcpExt.ListenDrops` less `ListenOverflows`, `TCPReqQFullDrop` and `OutNoRoutes`",
+            `TcpExt.ListenDrops` less `ListenOverflows`, `TCPReqQFullDrop` and `OutNoRoutes`; counters of TCP MD5 and \
+            TCP-AO",
     speaks: "a listening TCP socket's SYN queue was full: it sent SYN cookies or nothing; or the kernel dropped \
-             connection requests with no queue full",
+             connection requests with no queue full, or segments for their signature",
     run,
 };
 
@@ -23,7 +24,48 @@ const OTHERS: [&str; 4] = [
 ];
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    full(seen).into_iter().chain(refused(seen)).collect()
+    let found = full(seen).into_iter().chain(refused(seen));
+    found.chain(signed(seen)).collect()
+}
+
+/// Segments with a wrong signature (`tcp_inbound_hash`, net/ipv4/tcp.c), each with the cause.
+const SIGNATURES: [(&str, &str); 6] = [
+    (
+        "TcpExt.TCPMD5NotFound",
+        "no MD5 signature, and the socket wants one of that sender",
+    ),
+    (
+        "TcpExt.TCPMD5Unexpected",
+        "an MD5 signature, and the socket has no key for that sender",
+    ),
+    ("TcpExt.TCPMD5Failure", "an MD5 signature of another key"),
+    (
+        "TcpExt.TCPAORequired",
+        "no TCP-AO signature, and the socket wants one of that sender",
+    ),
+    (
+        "TcpExt.TCPAOKeyNotFound",
+        "a TCP-AO signature, and the socket has no key of its number",
+    ),
+    ("TcpExt.TCPAOBad", "a TCP-AO signature of another key"),
+];
+
+fn signed(seen: &Observed) -> Option<Finding> {
+    let mut evidence = seen.counters(&SIGNATURES.map(|(name, _)| name));
+    evidence.retain(|one| one.grown() > 0);
+    let is_there = |name: &str| evidence.iter().any(|one| one.source == name);
+    let causes = SIGNATURES.iter().filter(|(name, _)| is_there(name));
+    let causes: Vec<&str> = causes.map(|(_, cause)| *cause).collect();
+    let what = format!(
+        "TCP dropped segments for their signature, as of BGP: they have {}",
+        causes.join(", or ")
+    );
+    let found = Finding::lost(seen, &CHECK, Station::Socket, evidence)?;
+    Some(found.says(
+        what,
+        "the same password at both ends, for the addresses that they use (BIRD password, FRR neighbor ADDRESS \
+         password); tcpdump -nvi any tcp port 179 shows `md5` or none; dmesg may name the sender",
+    ))
 }
 
 fn full(seen: &Observed) -> Option<Finding> {

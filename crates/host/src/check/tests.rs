@@ -257,6 +257,8 @@ fn each_counter_has_its_check() {
         ("TcpExt.ListenOverflows", "listen_queue"),
         ("TcpExt.TCPReqQFullDrop", "handshake_queue"),
         ("TcpExt.ListenDrops", "handshake_queue"),
+        ("TcpExt.TCPMD5NotFound", "handshake_queue"),
+        ("TcpExt.TCPAOBad", "handshake_queue"),
     ] {
         let (before, after) = (host(&[(counter, 5)]), later(host(&[(counter, 15)])));
         assert_eq!(found(&before, &after), is(&[(check, 10)]), "{counter}");
