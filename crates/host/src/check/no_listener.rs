@@ -24,7 +24,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
         true => finding(seen, &CHECK),
         false => None,
     };
-    let own = own.or_else(|| answers(seen));
+    let own = own.or_else(|| redirected(seen)).or_else(|| answers(seen));
     own.into_iter().chain(ignored(seen)).collect()
 }
 
@@ -78,16 +78,18 @@ fn some(seen: &Observed) -> String {
     }
 }
 
-/// The partner of several of these connected sockets, whose answers may come from another of its addresses; empty for
-/// none.
+/// The partner of several of these sockets, or of the only one that is connected: its answers may come from another of
+/// its addresses. Empty for none.
 fn other_source<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> String {
     let mut partners: Vec<_> = entries.filter_map(|one| one.remote).collect();
     partners.sort();
     let twice = partners.windows(2).find(|two| two[0] == two[1]);
-    twice.map_or_else(String::new, |two| {
-        let (partner, port) = (two[0], two[0].port());
+    let only = (partners.len() == 1).then_some(&partners[..]);
+    twice.or(only).map_or_else(String::new, |same| {
+        let (partner, port) = (same[0], same[0].port());
+        let count = if partners.len() == 1 { "a socket here waits" } else { "several sockets wait" };
         format!(
-            "several sockets wait for answers of {partner} only: if its answers come from an address that was not asked \
+            "{count} for answers of {partner} only: if its answers come from an address that was not asked \
              (tcpdump -ni any udp src port {port}), it has to answer from the one that was"
         )
     })
@@ -189,6 +191,24 @@ fn short(mut all: Vec<String>) -> Vec<String> {
     all.truncate(PLACES);
     all.extend((more > 0).then(|| format!("{more} more")));
     all
+}
+
+/// Datagrams that NAT translates to another port of this host, which no socket has.
+fn redirected(seen: &Observed) -> Option<Finding> {
+    let port = seen.asked.port?;
+    let to = seen.after.packet_filter.translated_here(port)?;
+    let is_of_others = seen.reason(NO_SOCKET.reasons[0])?.grown() == 0;
+    let mut sockets = seen.after.sockets.iter();
+    let is_there = sockets.any(|one| one.local.port() == to);
+    let found = Finding::counted(seen, &CHECK, &NO_SOCKET).filter(|_| is_of_others && !is_there)?;
+    let what = format!(
+        "datagrams came for UDP port {port}, NAT translates it to port {to} of this host, and no socket has that"
+    );
+    let remedy = format!(
+        "start the program that serves port {to}, or delete the rule: {}",
+        firewall::rules(seen)
+    );
+    Some(found.says(what, remedy).with(Confidence::Likely))
 }
 
 /// Datagrams for other ports that found no socket, while sockets here wait for answers from this port of others.

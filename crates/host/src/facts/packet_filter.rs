@@ -167,6 +167,28 @@ impl PacketFilter {
             })
     }
 
+    /// The other port of this host that a flow or a rule translates this port to (`redirect`).
+    pub(crate) fn translated_here(&self, port: u16) -> Option<u16> {
+        let mut flows = self.flows.iter();
+        let flow = flows.find(|flow| flow.to.port() == port && flow.is_translated());
+        match (
+            flow,
+            self.translations(UDP, port)
+                .first()
+                .map(|rule| &rule.action),
+        ) {
+            (Some(flow), _) => (flow.answers.ip() == flow.to.ip()).then_some(flow.answers.port()),
+            (
+                None,
+                Some(NetfilterAction::Translate {
+                    address: None,
+                    port,
+                }),
+            ) => *port,
+            (None, _) => None,
+        }
+    }
+
     /// The address that a flow or a rule translates this port to, if they say it.
     pub(crate) fn translated_to(&self, port: u16) -> Option<SocketAddr> {
         let mut flows = self.flows.iter();

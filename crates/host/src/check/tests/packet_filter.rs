@@ -425,6 +425,26 @@ fn a_rule_is_a_remark_until_a_port_is_asked_for() {
     );
 }
 
+#[test]
+fn a_port_that_is_redirected_to_none_is_told() {
+    for (to, serves, is_told) in [
+        ("10.9.0.1:5353", 53, true),
+        ("10.9.0.1:5353", 5353, false),
+        ("172.17.0.2:5353", 53, false),
+    ] {
+        let change = |facts: &mut Observation, _| {
+            facts.sockets = vec![socket(&format!("127.0.0.1:{serves}"), 7, 0)];
+        };
+        let filter = filter(&[], &[flow(CLIENT, HERE, to)]);
+        let grown = [("Udp.NoPorts", 900), ("Ip.InReceives", 900)];
+        let found = looked(&grown, &[], filter, asked(Some(53)), &change);
+        let told = found[0]
+            .what
+            .contains("translates it to port 5353 of this host, and no socket has");
+        assert_eq!(told, is_told, "{found:#?}");
+    }
+}
+
 /// A bridge passes what it has to the rules of IP, and IP never counts it.
 #[test]
 fn rules_of_ip_may_drop_what_a_bridge_passes() {
