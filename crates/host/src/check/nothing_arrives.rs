@@ -479,21 +479,36 @@ fn may_translate(seen: &Observed) -> bool {
 }
 
 fn other_protocol(came: &Arrivals) -> Option<LastStation> {
-    let (count, port) = (came.at_ip, came.port);
-    let tcp = port_owner::by_tcp(came.seen, port);
-    let is_tcp = !tcp.is_empty() && came.seen.sockets.is_empty();
-    let remedy = match is_tcp {
-        true => format!(
-            "for the TCP service: mpps doctor without --port shows full accept queues; ss -tlnp sport = :{port}"
+    let (seen, count, port) = (came.seen, came.at_ip, came.port);
+    let tcp = port_owner::by_tcp(seen, port);
+    let is_tcp = !tcp.is_empty() && seen.sockets.is_empty();
+    let mut listeners = seen.after.listeners.iter();
+    let is_outside = listeners.any(|one| one.local.port() == port && !one.local.ip().is_loopback());
+    // It refuses connections, and no program here gets any.
+    let refuses = seen.grown(&["Tcp.OutRsts"]) > 0 && seen.grown(&["Tcp.PassiveOpens"]) == 0;
+    let (only, remedy) = match is_tcp {
+        true if refuses && !is_outside => (
+            ", which other hosts do not reach: they are refused",
+            "have the TCP service listen at 0.0.0.0, [::] or the address that its clients use"
+                .to_owned(),
         ),
-        false => format!(
-            "tcpdump -ni IF udp port {port} shows whether the sender sends here; a firewall before this host, or \
-             the sender's own, may drop them"
+        true => (
+            "",
+            format!(
+                "for the TCP service: mpps doctor without --port shows full accept queues; ss -tlnp sport = :{port}"
+            ),
+        ),
+        false => (
+            "",
+            format!(
+                "tcpdump -ni IF udp port {port} shows whether the sender sends here; a firewall before this host, or \
+                 the sender's own, may drop them"
+            ),
         ),
     };
-    let what = format!("{count} packets reached IP and no UDP datagram was among them{tcp}");
+    let what = format!("{count} packets reached IP and no UDP datagram was among them{tcp}{only}");
     Some(LastStation {
-        is_remark: is_tcp && came.seen.grown(&["Tcp.InSegs"]) > 0,
+        is_remark: is_tcp && only.is_empty() && seen.grown(&["Tcp.InSegs"]) > 0,
         ..came.stop(Station::Udp, what, remedy)
     })
 }

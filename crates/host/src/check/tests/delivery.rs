@@ -297,6 +297,25 @@ fn a_port_of_tcp_is_told() {
         true,
         &words,
     );
+    // At loopback, other hosts are refused.
+    for (address, opened, is_refused) in [
+        ([127, 0, 0, 1], 0, true),
+        ([127, 0, 0, 1], 1, false),
+        ([0; 4], 0, false),
+    ] {
+        let counters = [
+            &tcp[..],
+            &[("Tcp.OutRsts", 9), ("Tcp.PassiveOpens", opened)],
+        ]
+        .concat();
+        let found = look(9, &counters, &[], |facts| {
+            listens(facts);
+            facts.listeners[0].local = (address, 53).into();
+        });
+        assert_eq!(found[0].is_remark, !is_refused, "{found:?}");
+        let is_told = found[0].what.contains("they are refused");
+        assert_eq!(is_told, is_refused, "{found:?}");
+    }
     let idle = look(9, &[CAME[0]], &[], listens);
     assert!(!idle[0].is_remark, "{idle:?}");
 }
