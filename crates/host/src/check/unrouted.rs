@@ -92,6 +92,14 @@ fn groups(seen: &Observed, reason: &str, count: u64) -> Option<Finding> {
         true => raise,
         false => format!("{raise}, and start the program again; or "),
     };
+    // A program that names no interface gets that of the route.
+    let elsewhere = match seen.asked.port.is_some() && !seen.after.groups.is_empty() {
+        true => format!(
+            "join at the interface that they come by: {join} takes it, and without it the route to the group decides (ip \
+             route add GROUP dev IF, and start the program again); or "
+        ),
+        false => String::new(),
+    };
     let found = found.says(
         format!(
             "datagrams came to {version} groups that no socket has joined, for their source, at the interface \
@@ -99,7 +107,7 @@ fn groups(seen: &Observed, reason: &str, count: u64) -> Option<Finding> {
             no_listener::joined(seen)
         ),
         format!(
-            "{raise}none, if no program here wants them: ip maddress show lists what is joined where, \
+            "{raise}{elsewhere}none, if no program here wants them: ip maddress show lists what is joined where, \
              /proc/net/mcfilter for which sources{sources}; a program joins with {join}, which takes the interface"
         ),
     );

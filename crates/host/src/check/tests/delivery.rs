@@ -501,7 +501,11 @@ fn joined_groups_are_told_with_interface_and_source() {
         &look(900, &v6, &drops, joins),
         "unrouted",
         false,
-        &["for their source", joined],
+        &[
+            "for their source",
+            joined,
+            "join at the interface that they come by",
+        ],
     );
     let ignored = [("Udp.IgnoredMulti", 900)];
     says(
