@@ -37,6 +37,7 @@ mod no_listener;
 mod not_asked;
 mod nothing_arrives;
 mod one_queue;
+mod other_way_back;
 mod overrun;
 pub mod overview;
 mod packet_socket;
@@ -99,7 +100,7 @@ pub struct Check {
 }
 
 /// All checks. If two explain the same packets, the more specific one comes first.
-pub const CHECKS: [Check; 52] = [
+pub const CHECKS: [Check; 53] = [
     bridge_port::CHECK,
     nothing_arrives::CHECK,
     link_bounced::CHECK,
@@ -146,6 +147,7 @@ pub const CHECKS: [Check; 52] = [
     ports_used_up::CHECK,
     drop_reason::CHECK,
     way_out::CHECK,
+    other_way_back::CHECK,
     refused_sends::CHECK,
     unaccounted::CHECK,
     far_node::CHECK,

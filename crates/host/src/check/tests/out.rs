@@ -649,3 +649,45 @@ fn a_policy_of_ipsec_without_a_key_is_told() {
     assert!(blocked.is_some_and(|(.., what)| what.contains("blocks")));
     assert_eq!((out.sent, out.left), (LOST, 0));
 }
+
+/// The clients' requests come by eth0, and the default route of a VPN takes the answers.
+#[test]
+fn answers_that_leave_by_another_interface_are_a_remark() {
+    // Packets that came and left by each interface, whether the program has a second socket, and the speech.
+    for (eth0, wg0, relays, is_told) in [
+        ([900, 2], [3, 900], false, true),
+        ([900, 890], [3, 9], false, false),
+        ([900, 2], [400, 900], false, false),
+        ([900, 2], [3, 900], true, false),
+        ([900, 2], [3, 9], false, false),
+    ] {
+        let at = |times: u64| {
+            let all = [
+                ("Udp.InDatagrams", 900 * times),
+                ("Udp.OutDatagrams", 900 * times),
+            ];
+            let mut facts = host(&all);
+            facts.sockets = vec![socket("0.0.0.0:53", 7, 0)];
+            has(&mut facts, 7, owner(5, 0));
+            if relays {
+                facts.sockets.push(socket("0.0.0.0:4000", 8, 0));
+                has(&mut facts, 8, owner(5, 0));
+            }
+            for (name, [came, left]) in [("eth0", eth0), ("wg0", wg0)] {
+                let counters = LinkCounters {
+                    rx_packets: came * times,
+                    tx_packets: left * times,
+                    ..LinkCounters::default()
+                };
+                let links = &mut facts.snapshot.links;
+                links.insert(name.to_owned(), link(&[], counters));
+            }
+            facts
+        };
+        let (before, after) = (at(0), later(at(1)));
+        let found = findings(&Observed::new(&before, &after, None, asked(Some(53))));
+        let told = found.iter().find(|one| one.check == "other_way_back");
+        assert_eq!(told.is_some(), is_told, "{found:#?}");
+        assert!(told.is_none_or(|one| one.is_remark && one.what.contains("leaves by wg0")));
+    }
+}
