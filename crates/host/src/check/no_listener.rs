@@ -78,7 +78,7 @@ fn some(seen: &Observed) -> String {
     }
 }
 
-/// The partner of several of these sockets, or of the only one that is connected: its answers may come from another of
+/// The partner of several of these sockets, or of a single connected socket: its answers may come from another of
 /// its addresses. Empty for none.
 fn other_source<'e>(entries: impl Iterator<Item = &'e UdpEntry>) -> String {
     let mut partners: Vec<_> = entries.filter_map(|one| one.remote).collect();

@@ -16,7 +16,7 @@ pub(super) const CHECK: Check = Check {
 /// Fewer datagrams are no course.
 const FEW: u64 = 20;
 
-/// At most one in so many packets goes the other way.
+/// At most one of this many packets goes the other way.
 const ONE_WAY: u64 = 20;
 
 fn run(seen: &Observed) -> Vec<Finding> {
@@ -62,7 +62,7 @@ fn finding(seen: &Observed) -> Option<Finding> {
     Some(found.says(what, remedy).with(Confidence::Possible))
 }
 
-/// True if a program with the sockets in question has others, by which it may pass on what comes.
+/// True if a program with the sockets in question has others: it may pass datagrams on.
 fn relays(seen: &Observed) -> bool {
     let asked: BTreeSet<u32> = seen.sockets.iter().map(|one| one.entry.inode).collect();
     let owners = |inode: &u32| seen.after.owners.get(inode).into_iter().flatten();

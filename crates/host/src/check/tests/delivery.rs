@@ -96,7 +96,7 @@ fn packets_of_others_are_not_said_to_be_no_datagrams() {
     // A translation changes the port, and a later fragment has none.
     for (reason, words) in [
         ("IP_LOCALNET", "route_localnet"),
-        ("NETFILTER_DROP", "nft -a list"),
+        ("NETFILTER_DROP", "requests of connections"),
     ] {
         let drops = [other(reason, 900), other("NOT_SPECIFIED", 9)];
         let found = look(900, &CAME, &drops, |facts| {
@@ -105,10 +105,6 @@ fn packets_of_others_are_not_said_to_be_no_datagrams() {
         });
         let all = ["900 packets", reason, words, "TCP port 53 has a listener"];
         says(&found, silent, false, &all);
-        let text = format!("{} {}", found[0].what, found[0].remedy);
-        let is_rule = reason == "NETFILTER_DROP";
-        assert_eq!(text.contains("requests of connections"), is_rule, "{text}");
-        assert_eq!(text.contains("tcp dst port 53"), is_rule, "{text}");
     }
     // Without a rule, its source is such an address.
     let found = look(900, &CAME, &[other("IP_LOCALNET", 9)], |_| ());
@@ -223,13 +219,6 @@ fn neighbour_discovery_moves_no_station() {
         false,
         &["100 packets reached the interfaces and none reached IP"],
     );
-    for mode in [0, 1] {
-        let found = look(103, &stray, &[], |facts| {
-            facts.settings = [("net.ipv4.conf.all.arp_ignore", mode)].into();
-        });
-        let is_told = found[0].what.contains("net.ipv4.conf.all.arp_ignore (1)");
-        assert_eq!(is_told, mode == 1, "{found:#?}");
-    }
     // A query of IGMP is delivered, and no protocol counts it.
     let query = [
         ("Ip.InReceives", 1),
@@ -276,6 +265,18 @@ fn neighbour_discovery_moves_no_station() {
             speaks,
             "{before:?} {after:?} {is_seen}"
         );
+    }
+}
+
+/// ARP for an address of loopback, as of a load balancer's server.
+#[test]
+fn arp_may_be_left_without_an_answer() {
+    for mode in [0, 1] {
+        let found = look(9, &[], &[], |facts| {
+            facts.settings = [("net.ipv4.conf.all.arp_ignore", mode)].into();
+        });
+        let is_told = found[0].what.contains("net.ipv4.conf.all.arp_ignore (1)");
+        assert_eq!(is_told, mode == 1, "{found:#?}");
     }
 }
 
