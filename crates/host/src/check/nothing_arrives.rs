@@ -71,8 +71,8 @@ const OTHERWISE: [&str; 4] = [
     drop_reason::BRIDGE,
 ];
 
-/// The cause of such a reason, and its remedy.
-fn otherwise(seen: &Observed, reason: &str) -> (String, String) {
+/// The cause of such a reason of this many packets, and its remedy.
+fn otherwise(seen: &Observed, reason: &str, count: u64) -> (String, String) {
     if let Some(fault) = link_fault::of_isolated(seen).filter(|_| reason == drop_reason::BRIDGE) {
         return (fault.what, fault.remedy);
     }
@@ -84,10 +84,25 @@ fn otherwise(seen: &Observed, reason: &str) -> (String, String) {
         ))
     });
     let rule = || {
-        (
-            "the firewall of this host dropped them".to_owned(),
+        let (what, rules) = (
+            "the firewall of this host dropped them",
             firewall::rules(seen),
-        )
+        );
+        // Requests of other hosts come to groups, and none was delivered.
+        let is_discovery =
+            seen.grown(&["Ip6.InMcastPkts"]) >= count && seen.grown(&["Icmp6.InMsgs"]) == 0;
+        match is_discovery {
+            true => (
+                format!(
+                    "{what}, as neighbour discovery of IPv6 may be, and without that other hosts cannot send here"
+                ),
+                format!(
+                    "nft insert rule TABLE CHAIN icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, \
+                     nd-router-advert, packet-too-big }} accept, or ip6tables -I INPUT -p ipv6-icmp -j ACCEPT; {rules}"
+                ),
+            ),
+            false => (what.to_owned(), rules),
+        }
     };
     known.unwrap_or_else(rule)
 }
@@ -445,7 +460,7 @@ fn dropped(came: &Arrivals) -> Option<LastStation> {
     let lost = lost.map(|reason| (came.seen.others(reason), reason));
     let port = came.port;
     let (count, reason) = lost.max_by_key(|(count, _)| *count)?;
-    let (why, remedy) = otherwise(came.seen, reason);
+    let (why, remedy) = otherwise(came.seen, reason, count);
     let is_rule = reason == firewall::REASON;
     let (reason, tcp) = (
         drop_reasons::words(reason),

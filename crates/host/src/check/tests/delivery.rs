@@ -268,6 +268,23 @@ fn neighbour_discovery_moves_no_station() {
     }
 }
 
+/// A policy of drop without a rule for ICMPv6.
+#[test]
+fn neighbour_discovery_may_be_filtered() {
+    for (messages, is_told) in [(0, true), (1, false)] {
+        let all = [
+            ("Ip6.InReceives", 9),
+            ("Ip6.InDelivers", messages),
+            ("Ip6.InMcastPkts", 9),
+            ("Icmp6.InMsgs", messages),
+        ];
+        let found = look(9, &all, &[other("NETFILTER_DROP", 4)], |_| ());
+        let text = format!("{found:?}");
+        assert_eq!(text.contains("as neighbour discovery"), is_told, "{text}");
+        assert_eq!(text.contains("nd-neighbor-solicit"), is_told, "{text}");
+    }
+}
+
 /// ARP for an address of loopback, as of a load balancer's server.
 #[test]
 fn arp_may_be_left_without_an_answer() {
