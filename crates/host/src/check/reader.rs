@@ -160,9 +160,10 @@ pub(super) fn lacks_cpu(busy: &Busy) -> bool {
     busy.waited >= WAITED_MIN && busy.waited >= LACKS * busy.ready()
 }
 
-/// True if it was away for long at a time, and each wait for a CPU was short.
+/// True if it was away for long at a time, ran in most of it, and each wait for a CPU was short.
 fn pauses(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> bool {
-    away_ms(seen, socket) > 0 && busy.ready() < FULL && busy.wait_ms < AWAY_WAIT_MS
+    let waits = busy.waited >= busy.ran || busy.wait_ms >= AWAY_WAIT_MS;
+    away_ms(seen, socket) > 0 && busy.ready() < FULL && !waits
 }
 
 /// For how long in a row it stayed full and lost datagrams: no burst does; 0 where it did not.

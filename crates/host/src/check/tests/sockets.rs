@@ -646,13 +646,14 @@ fn a_reader_that_is_away_has_no_bursts() {
         ..socket("0.0.0.0:53", 4711, drops)
     };
     // It waits for a CPU in turns, each far shorter than it is away, or once for long.
-    for (drops, wait_ms, turns, told) in [
-        ([170, 340, 510], 40, 0, words),
-        ([510, 510, 510], 40, 0, "bursts"),
-        ([170, 340, 510], 300, 1000, words),
-        ([170, 340, 510], 300, 0, "lacked a CPU"),
+    for (drops, [run_ms, wait_ms], turns, told) in [
+        ([170, 340, 510], [520, 40], 0, words),
+        ([510, 510, 510], [520, 40], 0, "bursts"),
+        ([170, 340, 510], [520, 300], 1000, words),
+        ([170, 340, 510], [520, 300], 0, "lacked a CPU"),
+        ([170, 340, 510], [200, 600], 1000, "lacked a CPU"),
     ] {
-        let (mut before, mut after) = starved(520, wait_ms);
+        let (mut before, mut after) = starved(run_ms, wait_ms);
         let process = after.processes.get_mut(&812).expect("it is there");
         let threads = process.threads.values_mut();
         threads.for_each(|time| time.turns += turns);
