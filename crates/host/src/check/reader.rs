@@ -29,6 +29,8 @@ const UNREAD_LOOKS: u32 = 10;
 const AWAY_LOOKS: u32 = 3;
 /// Shorter waits, in milliseconds, keep no reader away for so long that also sleeps.
 const AWAY_WAIT_MS: f64 = 1.0;
+/// From this many turns a second on a program does something.
+const WAKES: f64 = 5.0;
 /// How many of a list are named.
 const NAMED: usize = 4;
 /// The size that most drivers book in a buffer for a datagram of one packet, in bytes: half a page and
@@ -85,7 +87,11 @@ impl Late {
             (_, None) => Self::Unseen,
             (_, Some(_)) if never => Self::NeverSlept,
             (_, Some(busy))
-                if busy.ran < IDLE && is_full && !empties && (sleeps || !lacks_cpu(&busy)) =>
+                if busy.ran < IDLE
+                    && is_full
+                    && !empties
+                    && !wakes(seen, &busy)
+                    && (sleeps || !lacks_cpu(&busy)) =>
             {
                 Self::NotRead
             }
@@ -158,6 +164,12 @@ fn slept_beside_full(socket: &SeenSocket) -> f64 {
 /// True if a thread waited for a CPU a good part of the time that it had work.
 pub(super) fn lacks_cpu(busy: &Busy) -> bool {
     busy.waited >= WAITED_MIN && busy.waited >= LACKS * busy.ready()
+}
+
+/// True if its threads often began to run, for short, and programs here read something: it may be slow.
+fn wakes(seen: &Observed, busy: &Busy) -> bool {
+    let reads = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]) > 0;
+    reads && busy.turns as f64 >= WAKES * seen.seconds()
 }
 
 /// True if it was away for long at a time, ran in most of it, and each wait for a CPU was short.
@@ -475,11 +487,17 @@ const OBSTACLES: [(&[&str], &str, &str); 7] = [
     ),
 ];
 
-/// The obstacle of a reader that sleeps beside a full queue.
-pub(super) fn obstacle(socket: &SeenSocket) -> Option<(&'static str, &'static str)> {
+/// The obstacle of a reader that sleeps beside a full queue, or does not read it at all.
+pub(super) fn obstacle(
+    socket: &SeenSocket,
+    is_unread: bool,
+) -> Option<(&'static str, &'static str)> {
     let name = wait(socket)?;
-    // It polls for its own socket, too.
-    let is_open = !name.contains("poll") || socket.is_full();
+    // It polls for its own socket, too, and between two reads it waits for events.
+    let is_open = match name.contains("epoll") || name.contains("ep_poll") {
+        true => is_unread && socket.is_full(),
+        false => !name.contains("poll") || socket.is_full(),
+    };
     let is_there = |names: &[&str]| is_open && names.iter().any(|part| name.contains(part));
     let found = OBSTACLES.iter().find(|(names, ..)| is_there(names));
     found.map(|&(_, what, remedy)| (what, remedy))

@@ -68,7 +68,7 @@ fn unread_queue(seen: &Observed, socket: &SeenSocket) -> Finding {
         }
         (None, Some(owner)) => match unstarted(socket) {
             Some((cause, remedy)) => (format!(": {cause}"), remedy),
-            None => match obstacle(socket) {
+            None => match obstacle(socket, true) {
                 Some((cause, remedy)) => (format!(": {cause}"), remedy.to_owned()),
                 None => (String::new(), waits_for(owner.pid)),
             },
@@ -119,7 +119,11 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let found = Finding::lost(seen, &CHECK, Station::Socket, drops)?.of(overrun.lost, seen);
     let buffer = socket.entry.buffer_bytes;
     let late = matches!(overrun.late, Late::NotRead | Late::Rate | Late::Waits);
-    let (cause, remedy) = match (reason(seen, overrun), obstacle(socket).filter(|_| late)) {
+    let is_unread = overrun.late == Late::NotRead;
+    let (cause, remedy) = match (
+        reason(seen, overrun),
+        obstacle(socket, is_unread).filter(|_| late),
+    ) {
         ((cause, rest), Some((what, remedy))) => {
             let is_known = socket
                 .owner

@@ -498,3 +498,29 @@ fn a_socket_that_waits_for_its_service_has_no_slow_reader() {
     assert!(running.contains("of tftpd (pid 2)"), "{running}");
     assert!(!running.contains("socket activation)"), "{running}");
 }
+
+/// Each datagram costs a query of DNS, and at the end it waits for the next event.
+#[test]
+fn a_reader_that_often_wakes_is_slow() {
+    for (turns, words) in [
+        (0, ["does not read it", "EAGAIN"]),
+        (20, ["reads less than comes", "no sleep"]),
+    ] {
+        let (mut before, mut after) = starved(4, 0);
+        for (facts, read) in [(&mut before, 0), (&mut after, 30)] {
+            facts.snapshot.snmp = host(&[("Udp.InDatagrams", read)]).snapshot.snmp;
+            facts.sockets.push(socket("0.0.0.0:67", 9, 0));
+        }
+        before.sockets[0].queued_bytes = 212_992;
+        let process = after.processes.get_mut(&812).expect("it is there");
+        process.waits = [(812, "do_epoll_wait".to_owned())].into();
+        process
+            .threads
+            .values_mut()
+            .for_each(|time| time.turns += turns);
+        let found = first(&before, &after);
+        let text = format!("{} {}", found.what, found.remedy);
+        assert!(words.iter().all(|one| text.contains(one)), "{text}");
+        assert_eq!(text.contains("EAGAIN"), turns == 0, "{text}");
+    }
+}
