@@ -15,7 +15,9 @@ const IDLE: f64 = 0.005;
 const LACKS: f64 = 0.25;
 /// Shorter waits have cost little.
 const WAITED_MIN: f64 = 0.05;
-/// Below this share a CPU has room for a thread.
+/// A shorter wait, in milliseconds, is that of a wake-up.
+const BRIEF_MS: f64 = 0.1;
+/// Below this share a CPU has room for a thread, and a thread has time to spare.
 const IDLE_CPU: f64 = 0.5;
 /// From this share of the time on a reader that sleeps beside a full queue waits for something besides it.
 const LONG: f64 = 0.25;
@@ -161,9 +163,11 @@ fn slept_beside_full(socket: &SeenSocket) -> f64 {
     full - socket.busy.map_or(1.0, |busy| busy.ready())
 }
 
-/// True if a thread waited for a CPU a good part of the time that it had work.
+/// True if a thread waited for a CPU a good part of the time that it had work, and not only for moments, as each time
+/// that a datagram wakes it.
 pub(super) fn lacks_cpu(busy: &Busy) -> bool {
-    busy.waited >= WAITED_MIN && busy.waited >= LACKS * busy.ready()
+    let is_brief = busy.wait_ms < BRIEF_MS && busy.ready() < IDLE_CPU;
+    busy.waited >= WAITED_MIN && busy.waited >= LACKS * busy.ready() && !is_brief
 }
 
 /// True if its threads often began to run, for short, and programs here read something: it may be slow.

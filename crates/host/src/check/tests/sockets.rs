@@ -652,6 +652,7 @@ fn a_reader_that_is_away_has_no_bursts() {
         ([170, 340, 510], [520, 300], 1000, words),
         ([170, 340, 510], [520, 300], 0, "lacked a CPU"),
         ([170, 340, 510], [200, 600], 1000, "lacked a CPU"),
+        ([510, 510, 510], [20, 100], 5000, "bursts"),
     ] {
         let (mut before, mut after) = starved(run_ms, wait_ms);
         let process = after.processes.get_mut(&812).expect("it is there");
