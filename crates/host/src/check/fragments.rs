@@ -26,10 +26,9 @@ const PASSING: f64 = 0.02;
 
 fn run(seen: &Observed) -> Vec<Finding> {
     let failed = failed(seen).into_iter();
-    let all = failed.chain(earlier(seen));
     // Waiting fragments are then a part of the same, and every fragment came.
     let waiting = waiting(seen).filter(|_| too_far(seen) == 0);
-    all.chain(waiting).collect()
+    failed.chain(waiting).chain(earlier(seen)).collect()
 }
 
 /// How many datagrams waited for fragments.
