@@ -11,6 +11,8 @@ pub enum Hue {
     Reference,
     /// A part stacked behind the first.
     Second,
+    /// A part that was lost, with the class of its colour in the style sheet.
+    Lost(&'static str),
     /// The ideal, as a dashed line.
     Ideal,
 }

@@ -5,8 +5,8 @@ use super::envelope::Envelope;
 use super::samples::extremes;
 use mpps_host::{Ledger, Loss, Station, Witness};
 use mpps_report::{
-    Balance, Block, Column, Document, Equation, EquationPart, Quantity, Row, Shares, Style, Table,
-    Text, grouped, unbroken,
+    Balance, Bars, Block, Column, Document, Equation, EquationPart, Hue, Quantity, Row, Shares,
+    Style, Table, Text, grouped, unbroken,
 };
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -146,11 +146,7 @@ pub(crate) fn end_of_page<T>(
     about: impl IntoIterator<Item = Text>,
     files: &[(&str, &Path)],
 ) -> Block {
-    let mut blocks = vec![Block::heading("Machine and settings")];
-    if let Ok(value) = serde_json::to_value(&result.fingerprint) {
-        blocks.push(Table::of_json(&value).into());
-    }
-    blocks.push(Block::heading("About these figures"));
+    let mut blocks = vec![Block::heading("About these figures")];
     blocks.extend(about.into_iter().map(Block::Paragraph));
     let data = files.iter().find(|(kind, _)| *kind == "data");
     if let Some(name) = data.and_then(|(_, path)| path.file_name()) {
@@ -159,6 +155,13 @@ pub(crate) fn end_of_page<T>(
             said.plain(format!(" (schema {}).", result.schema)),
         ));
     }
+    let machine = serde_json::to_value(&result.fingerprint).ok();
+    blocks.extend(machine.map(|machine| {
+        Block::Details(
+            "Machine and settings".to_owned(),
+            vec![Table::of_json(&machine).into()],
+        )
+    }));
     Block::on_page(blocks)
 }
 
@@ -465,6 +468,15 @@ impl RowTotals {
         parts.join(", ")
     }
 
+    /// The lost parts of this rate offered, each with the colour of its station.
+    pub(crate) fn lost_parts(&self, offered: f64) -> impl Iterator<Item = (Hue, f64)> {
+        let share = move |part: &EquationPart| part.count as f64 / self.offered.max(1) as f64;
+        let parts = self.shares().parts.into_iter();
+        let lost =
+            parts.filter(|part| !matches!(part.class, "delivered" | "queued") && part.count > 0);
+        lost.map(move |part| (Hue::Lost(part.class), offered * share(&part)))
+    }
+
     /// The same as a bar and its table.
     pub(crate) fn shares(&self) -> Shares {
         let counted = |class, name: String, count: u128, source: &str| EquationPart {
@@ -511,6 +523,24 @@ impl RowTotals {
             parts,
         }
     }
+}
+
+/// These bars. Their key also names the stations of losses.
+pub(crate) fn with_losses(mut bars: Bars) -> Bars {
+    let figures = bars.bars.iter().filter_map(|bar| bar.outcome.as_ref().ok());
+    for (hue, _) in figures.flat_map(|one| &one.parts) {
+        let Hue::Lost(class) = hue else { continue };
+        let at = match *class {
+            "wire" => "queue",
+            "socket" => "socket or ring",
+            "unaccounted" => "UNACCOUNTED",
+            other => other,
+        };
+        if bars.key.iter().all(|(known, _)| known != hue) {
+            bars.key.push((*hue, format!("lost: {at}")));
+        }
+    }
+    bars
 }
 
 /// Adds up ledgers. The sums are wide because a result file may claim any count.

@@ -120,11 +120,19 @@ impl Runs {
         spread(&self.mpps_samples, Quantity::Mpps)
     }
 
-    /// The median rate as a bar, with its spread.
+    /// The median rate as a bar, with its spread, and behind it the lost parts of the offered rate.
     pub(crate) fn measured(&self, hue: Hue) -> BarFigures {
         let dash = || "-".to_owned();
+        let mut parts: Vec<(Hue, f64)> = self
+            .mpps_median
+            .map(|rate| (hue, rate))
+            .into_iter()
+            .collect();
+        if let (Some(totals), Some(offered)) = (self.totals(), self.offered_mpps_median) {
+            parts.extend(totals.lost_parts(offered));
+        }
         BarFigures {
-            parts: self.mpps_median.iter().map(|rate| (hue, *rate)).collect(),
+            parts,
             spread: extremes(&self.mpps_samples),
             figure: self.rate().map_or_else(dash, |rate| rate.to_string()),
             ..BarFigures::default()

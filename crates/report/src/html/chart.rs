@@ -29,21 +29,23 @@ pub(super) fn edge_of(bars: &Bars) -> Edge {
 
 /// The bars of a chart, all on one scale.
 pub(super) fn bars(bars: &Bars) -> Markup {
-    let measured = || measured(bars);
+    let figures = || measured(bars);
     let edge = edge_of(bars);
+    let (measured, skipped): (Vec<_>, Vec<_>) =
+        bars.bars.iter().partition(|one| one.outcome.is_ok());
     html! {
         p.key {
             @for (hue, meaning) in &bars.key { (key(html! { rect class=(class(*hue)) width="100%" height="100%" {} }, meaning)) }
-            @if measured().any(|one| one.spread.is_some()) {
+            @if figures().any(|one| one.spread.is_some()) {
                 (key(whisker([10.0, 90.0], [2, 7, 12]), "lowest to highest repeat"))
             }
             @if let Some(range) = &bars.range { (key(html! { rect.range width="100%" y="4" height="6" {} }, range)) }
-            @if measured().any(|one| edge.is_beyond(total(one))) {
+            @if figures().any(|one| edge.is_beyond(total(one))) {
                 (key(html! { rect.main width="100%" height="100%" {} path.break d="M12 15L16 -1M18 15L22 -1" {} }, "goes on beyond the scale"))
             }
         }
         ul.bars {
-            @for one in &bars.bars { (bar(one, &edge, bars)) }
+            @for one in measured { (bar(one, &edge, bars)) }
             li.scale aria-hidden="true" {
                 span {}
                 svg height="18" {
@@ -52,6 +54,12 @@ pub(super) fn bars(bars: &Bars) -> Markup {
                     }
                 }
                 span { (bars.unit) }
+            }
+        }
+        @if !skipped.is_empty() {
+            details {
+                summary { (skipped.len()) " skipped" }
+                ul.bars { @for one in skipped { (bar(one, &edge, bars)) } }
             }
         }
     }
@@ -144,12 +152,13 @@ fn total(one: &BarFigures) -> f64 {
     parts.filter(|length| *length > 0.0).sum()
 }
 
-fn class(hue: Hue) -> &'static str {
+pub(super) fn class(hue: Hue) -> &'static str {
     match hue {
         Hue::Main => "main",
         Hue::Reference => "reference",
         Hue::Second => "second",
         Hue::Ideal => "ideal",
+        Hue::Lost(class) => class,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A bar chart as an SVG file of its own, for a page that others render.
 
-use super::chart::{drawn, edge_of, per_cent};
+use super::chart::{class, drawn, edge_of, per_cent};
 use super::finished;
 use crate::{Bars, Block, Document};
 use maud::{Markup, PreEscaped, html};
@@ -20,6 +20,8 @@ const ROW: u32 = 28;
 const STYLE: &str = "text{font:14px system-ui,-apple-system,'DejaVu Sans',sans-serif;fill:#1b2026}\
     .small{font-size:12px}.strong{font-weight:600}.faint{fill:#57606a}.main{fill:#2f6fb0}\
     .reference{fill:#8a5a9e}.second{fill:#d08b2f}.range{fill:#f2b441}\
+    .sender{fill:#8a6d3b}.wire{fill:#b5541c}.backlog{fill:#c9a000}.ip{fill:#6f42c1}.udp{fill:#a13d8f}\
+    .socket{fill:#c4314b}.application{fill:#5c6670}.unaccounted{fill:#777777}\
     .whisker{stroke:#1b2026;stroke-width:1.5}.guide{stroke:#c9d1d9}\
     .break{stroke:#ffffff;stroke-width:3;fill:none}\
     @media(prefers-color-scheme:dark){text{fill:#e4e9ee}.faint{fill:#a3adb8}.main{fill:#5b9bd9}\
@@ -48,7 +50,7 @@ fn drawing(title: &str, bars: &Bars) -> String {
         (0..).zip(measured)
     };
     let end = ROW * (1 + rows().count() as u32);
-    let height = end + 24;
+    let height = end + 48;
     let longest = rows().map(|(_, (bar, _))| bar.name.words().chars().count());
     let names = (LETTER * longest.max().unwrap_or(0) as u32).clamp(NAMES_MIN, NAMES_MAX);
     let place = WIDTH - names - FIGURES;
@@ -59,6 +61,9 @@ fn drawing(title: &str, bars: &Bars) -> String {
             text.small.faint x="0" y="16" {
                 (title) "; lines are the lowest to the highest repeat"
                 @if let Some(range) = &bars.range { "; yellow: " (range) }
+            }
+            text.small x="0" y=(height - 6) {
+                @for (hue, meaning) in &bars.key { tspan class=(class(*hue)) { "■ " } (meaning) "   " }
             }
             @for (at, (bar, one)) in rows() {
                 @let top = ROW * (at + 1);

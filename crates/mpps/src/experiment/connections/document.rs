@@ -36,10 +36,8 @@ pub(crate) fn document(result: &TcpLabResult, written: &[(&str, &Path)]) -> Docu
     let summary = summary.chain(skb_reuse(result));
     let sentences = Block::Sentences(summary.map(Text::from).collect());
     let balanced = Block::Paragraph(balanced(result));
-    let mut blocks = head.first([
-        Block::paragraph(format!("load: {}", result.load)),
-        Block::on_page([sentences.clone(), balanced.clone()]),
-    ]);
+    let mut blocks = vec![Block::on_page([sentences.clone(), balanced.clone()])];
+    blocks.extend(head.first([Block::paragraph(format!("load: {}", result.load))]));
     let groups = CellGroup::all(result);
     for experiment in [1, 2, 3] {
         let same = groups.iter().filter(|group| group.experiment == experiment);

@@ -6,7 +6,7 @@ pub(super) mod rung;
 
 use super::result::{LabBody, LabResult, LadderAnswer, RungRate, RungResult, TakenBy};
 use crate::measure::document::{
-    Balanced, LOST, RowTotals, RunHead, end_of_page, equation, files, notes_on,
+    Balanced, LOST, RowTotals, RunHead, end_of_page, equation, files, notes_on, with_losses,
 };
 use crate::udp::runs::Runs;
 use mpps_host::Ledger;
@@ -43,12 +43,16 @@ pub(crate) fn head(result: &LabResult) -> Vec<Block> {
     let sender = sender.map(|sender| Block::paragraph(format!("sender: {sender}")));
     let delivery = format!("queues are tied to CPUs by {}", result.delivery);
     let answer = sentence(&LadderAnswer::of(&result.rungs));
-    let on_page = Block::on_page([
-        Block::paragraph(delivery),
-        Block::Paragraph(summary(result)),
+    let answer = [
         Block::Sentences(vec![answer.into()]),
-    ]);
-    about(result).first(sender.chain([on_page]))
+        Block::Paragraph(summary(result)),
+    ];
+    let mut blocks = vec![Block::on_page(
+        answer.into_iter().chain(answer::doubts(result)),
+    )];
+    let delivery = Block::on_page([Block::paragraph(delivery)]);
+    blocks.extend(about(result).first(sender.chain([delivery])));
+    blocks
 }
 
 fn about(result: &LabResult) -> RunHead<'_, LabBody> {
@@ -150,7 +154,7 @@ pub(crate) fn closing(result: &LabResult, written: Files<'_>) -> Vec<Block> {
 fn on_page(result: &LabResult, written: Files<'_>) -> Block {
     let mut blocks = vec![
         Block::heading("The ladder"),
-        bars(&result.rungs).into(),
+        with_losses(bars(&result.rungs)).into(),
         Block::heading("Where the packets went"),
         Block::Paragraph(Text::new().faint(
             "Shares are of all repeats behind the rate, drop probe off, where a dropped train may \
@@ -158,7 +162,10 @@ fn on_page(result: &LabResult, written: Files<'_>) -> Block {
              last repeat if it had none. The unit is the datagram.",
         )),
     ];
-    let rungs = result.rungs.iter();
+    let rungs = result
+        .rungs
+        .iter()
+        .filter(|rung| rung.runs.skipped.is_none());
     blocks.extend(rungs.map(|rung| Block::from(rung::section(rung))));
     let hosts = match result.interface {
         None => {
@@ -192,6 +199,7 @@ fn bars(rungs: &[RungResult]) -> Bars {
     let highest = |rung: &RungResult| {
         let runs = &rung.runs;
         let rates = runs.mpps_samples.iter().copied().chain(runs.mpps_median);
+        let rates = rates.chain(runs.offered_mpps_median);
         let rates = rates.chain(rung.article_mpps.map(|[_, high]| high));
         // No receiver gets a million Mpps: such a figure of a foreign file sets no scale.
         rates
@@ -229,7 +237,11 @@ fn bar(rung: &RungResult) -> ChartBar {
         name: Text::new()
             .strong(&*rung.rung)
             .plain(format!(" {}", rung.name)),
-        link: rung::anchor(rung),
+        link: rung
+            .runs
+            .skipped
+            .as_ref()
+            .map_or_else(|| rung::anchor(rung), |_| String::new()),
         outcome: rung.runs.outcome(measured),
     }
 }

@@ -10,7 +10,7 @@ pub(crate) use answer::answer;
 use super::result::{BenchResult, BenchRow, OverloadPoint};
 use super::search::Searched;
 use crate::measure::document::{
-    Balanced, RunHead, counted, document_of, doubts, notes_on, together,
+    Balanced, RunHead, counted, document_of, doubts, notes_on, together, with_losses,
 };
 use crate::udp::waited::Waited;
 use mpps_host::Ledger;
@@ -195,7 +195,7 @@ impl<'a> PlacementGroup<'a> {
         [
             Block::heading(&*self.heading),
             Block::on_page([
-                self.rates().into(),
+                with_losses(self.rates()).into(),
                 self.costs().into(),
                 Block::paragraph(SPINS),
             ]),

@@ -414,7 +414,7 @@ pub(crate) fn document(
     text: &str,
 ) -> Document {
     let mut blocks = blocks.into_iter();
-    let mut all: Vec<Block> = blocks.next().into_iter().collect();
+    let mut all: Vec<Block> = blocks.by_ref().take(2).collect();
     let drawn = seconds(text).map(|curve| Block::Curves(vec![curve]));
     all.push(Block::on_page(drawn));
     all.push(Block::Paragraph(Text::new().code(command)));
@@ -469,7 +469,7 @@ fn seconds(text: &str) -> Option<Curve> {
     let lines: Vec<ChartLine> = lines.filter(|line| line.points.len() > 1).collect();
     (!lines.is_empty()).then(|| Curve {
         title: "Rate of each second".into(),
-        x: axis("s"),
+        x: axis("seconds"),
         y: axis("Mpps"),
         lines,
     })

@@ -11,7 +11,7 @@ pub(super) fn anchor(rung: &RungResult) -> String {
     format!("rung-{}", rung.rung)
 }
 
-/// All that is known of a rung.
+/// All that is known of a rung that was measured.
 pub(super) fn section(rung: &RungResult) -> Section {
     let rate = rung.runs.rate().map(|rate| rate.to_string());
     let range = article(rung).filter(|_| rate.is_some());
@@ -20,12 +20,7 @@ pub(super) fn section(rung: &RungResult) -> Section {
     let worked = worked.map_or_else(String::new, |rate| format!(" · {rate} with work"));
     let mut blocks = vec![Block::Paragraph(Text::new().faint(&*rung.lesson))];
     blocks.extend(lesson(rung).map(Block::paragraph));
-    match &rung.runs.skipped {
-        Some(reason) => blocks.push(Block::Paragraph(
-            Text::new().strong("Skipped: ").plain(reason),
-        )),
-        None => measured(rung, &mut blocks),
-    }
+    measured(rung, &mut blocks);
     Section {
         heading: format!("Rung {}: {}", rung.rung, rung.name).into(),
         anchor: anchor(rung),

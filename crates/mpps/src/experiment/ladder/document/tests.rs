@@ -4,6 +4,7 @@
 use super::*;
 use crate::experiment::ladder::result::tests::fixture;
 use crate::udp::runs::Runs;
+use mpps_host::{Ledger, Station};
 use mpps_report::{Terminal, page};
 
 /// The text on a terminal of this width.
@@ -131,18 +132,38 @@ fn a_quick_run_and_an_unfinished_one_say_so_in_both_media() {
 fn every_rung_has_a_bar_or_its_reason_and_a_section() {
     let result = fixture();
     let page = page(&document(&result, &[]));
+    let answer = page.find("a million packets a second").expect("an answer");
+    assert!(page.find(&result.started).is_some_and(|at| answer < at));
+    assert!(page.contains("lost: queue"));
+    let folded = page.find("<details>").expect("skipped rungs");
     for rung in &result.rungs {
         let anchor = rung::anchor(rung);
-        assert!(
-            page.contains(&format!("href=\"#{anchor}\"")),
-            "no bar for {anchor}"
-        );
-        assert!(
-            page.contains(&format!("id=\"{anchor}\"")),
-            "no section {anchor}"
-        );
-        assert!(page.contains(rung.runs.skipped.as_deref().unwrap_or(&rung.name)));
+        for is_there in [format!("href=\"#{anchor}\""), format!("id=\"{anchor}\"")] {
+            let is_measured = rung.runs.skipped.is_none();
+            assert_eq!(page.contains(&is_there), is_measured, "{is_there}");
+        }
+        let why = rung.runs.skipped.as_ref().and_then(|why| page.find(why));
+        assert_eq!(why.is_some(), rung.runs.skipped.is_some());
+        assert!(why.is_none_or(|at| at > folded), "{anchor}");
     }
+}
+
+/// The lost rest of an offered rate is part of its bar, by station.
+#[test]
+fn a_bar_reaches_to_what_was_offered() {
+    let mut ledger = Ledger::new(1000, 250, 0);
+    for (station, count) in [(Station::Wire, 500), (Station::Socket, 250)] {
+        let loss = serde_json::json!({"station": station, "reason": "full", "count": count,
+            "source": "counter", "scope": "namespace", "by_difference": false, "exact": true});
+        ledger.lose(serde_json::from_value(loss).expect("a loss"));
+    }
+    let mut runs = runs(Some(0.5));
+    (runs.offered_mpps_median, runs.sample_ledgers) = (Some(2.0), vec![ledger]);
+    let lost = [(Hue::Lost("wire"), 1.0), (Hue::Lost("socket"), 0.5)];
+    let expected = [&[(Hue::Main, 0.5)], &lost[..]].concat();
+    assert_eq!(runs.measured(Hue::Main).parts, expected);
+    runs.offered_mpps_median = None;
+    assert_eq!(runs.measured(Hue::Main).parts, expected[..1]);
 }
 
 fn runs(mpps_median: Option<f64>) -> Runs {

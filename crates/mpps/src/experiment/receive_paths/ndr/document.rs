@@ -33,14 +33,17 @@ pub(crate) fn document(result: &NdrResult, files: &[(&str, &Path)]) -> Document 
             "every receiver is held back to {rate} (--throttle)"
         ))
     });
-    let mut blocks = head.first(
-        [
-            Block::paragraph(format!("sender: {}", result.sender)),
-            Block::Paragraph(asked(&result.goals)),
-        ]
-        .into_iter()
-        .chain(throttle)
-        .chain(worked(result.work.as_deref())),
+    let mut blocks = vec![Block::on_page(answer(result))];
+    blocks.extend(
+        head.first(
+            [
+                Block::paragraph(format!("sender: {}", result.sender)),
+                Block::Paragraph(asked(&result.goals)),
+            ]
+            .into_iter()
+            .chain(throttle)
+            .chain(worked(result.work.as_deref())),
+        ),
     );
     let searched = || result.rows.iter().filter(|row| row.skipped.is_none());
     if searched().next().is_some() {
@@ -113,6 +116,21 @@ fn load(mpps: f64) -> Quantity {
     Quantity::PerSecond((mpps * 1e6 / digits).round() * digits)
 }
 
+/// The path that keeps the highest load with the first goal.
+fn answer(result: &NdrResult) -> Option<Block> {
+    let goal = name(result.goals.first()?);
+    let rows = result.rows.iter();
+    let known = rows.filter_map(|row| Some((row.searched.found.first()?.lower_mpps?, row)));
+    let (mpps, row) = known.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    let paths = counted(result.rows.len(), "path");
+    let said = format!(
+        "{} keeps {}, the highest load of {paths} if {goal} may be lost",
+        row.title(),
+        load(mpps)
+    );
+    Some(Block::Paragraph(Text::new().strong(said)))
+}
+
 /// The reason why the search for a goal has no upper bound, or the loss at that bound.
 fn limit(row: &NdrRow, found: &GoalBounds) -> String {
     if let Some(limit) = &found.held_back {
@@ -152,7 +170,7 @@ fn bars(result: &NdrResult) -> Bars {
                         .iter()
                         .map(|rate| (Hue::Main, *rate))
                         .collect(),
-                    spread: found.lower_mpps.zip(found.upper_mpps).map(<[f64; 2]>::from),
+                    range: found.lower_mpps.zip(found.upper_mpps).map(<[f64; 2]>::from),
                     figure: rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string()),
                     beside: limit(row, &found),
                     ..BarFigures::default()
@@ -166,7 +184,7 @@ fn bars(result: &NdrResult) -> Bars {
             Hue::Main,
             format!("highest load that loses no more than {goal}"),
         )],
-        range: None,
+        range: Some("highest kept to lowest lost".to_owned()),
         break_at: None,
         bars: bars.collect(),
     }
