@@ -16,6 +16,8 @@ pub(crate) mod rounds;
 pub(crate) mod samples;
 /// The published schemas of result files.
 pub mod schema;
+/// The rates of seconds, drawn.
+pub(crate) mod seconds;
 /// How long and how often, and into which files.
 pub(crate) mod series;
 /// The frame around an experiment's runs.

@@ -30,6 +30,7 @@ fn of_functions() -> Vec<Trial> {
             a_file_that_is_no_result_is_named,
             a_rung_that_b_lacks_is_found_unless_it_was_not_chosen,
             results_of_bench_and_ndr_are_compared,
+            results_of_load_are_compared,
             a_file_that_is_no_total_is_named,
             report::a_result_is_shown_again_in_each_medium,
             report::a_report_of_many_rows_takes_no_time_for_each_pair,
@@ -230,17 +231,19 @@ fn a_rung_that_b_lacks_is_found_unless_it_was_not_chosen() {
     assert!(noted.out.contains("--only did not name"), "{noted:#?}");
 }
 
+/// The status of `mpps compare`, and its first line.
+fn compared(a: &str, b: &str) -> (i32, String) {
+    let ended = run(&mut mpps(&["compare", a, b]));
+    let first = ended.out.lines().next().unwrap_or_default().to_owned();
+    (ended.code(), first)
+}
+
 fn results_of_bench_and_ndr_are_compared() {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let write = |name: &str, result: &serde_json::Value| {
         let path = directory.path().join(name);
         fs::write(&path, result.to_string()).expect("it can be written");
         path.to_str().expect("a plain name").to_owned()
-    };
-    let compared = |a: &str, b: &str| {
-        let ended = run(&mut mpps(&["compare", a, b]));
-        let first = ended.out.lines().next().unwrap_or_default().to_owned();
-        (ended.code(), first)
     };
     let mut bench: serde_json::Value =
         serde_json::from_str(include_str!("fixtures/bench.json")).expect("JSON");
@@ -284,6 +287,36 @@ fn results_of_bench_and_ndr_are_compared() {
         &ended,
         &["of `mpps lab`", "of `mpps bench`", "of one command"],
     );
+}
+
+fn results_of_load_are_compared() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let write = |name: &str, result: &serde_json::Value| {
+        let path = directory.path().join(name);
+        fs::write(&path, result.to_string()).expect("it can be written");
+        path.to_str().expect("a plain name").to_owned()
+    };
+    let mut load: serde_json::Value =
+        serde_json::from_str(include_str!("fixtures/load.json")).expect("JSON");
+    let second = |completed: u64| {
+        serde_json::json!({"seconds": 1.0, "connections_completed": completed, "connections_failed": 0,
+            "requests_completed": completed, "requests_failed": 0})
+    };
+    let seconds = |rate: u64| serde_json::json!([second(rate), second(rate + 50), second(rate)]);
+    let old = write("old.json", &load);
+    let ended = run(&mut mpps(&["compare", &old, &old]));
+    expect_refusal(&ended, &["0 times", "mpps load --duration 10s"]);
+    load["each_second"] = seconds(10_000);
+    let a_load = write("load.json", &load);
+    let (code, first) = compared(&a_load, &a_load);
+    assert!(code == 0 && first.contains(" 1 the same"), "{first}");
+    load["each_second"] = seconds(2000);
+    let (code, first) = compared(&a_load, &write("slow.json", &load));
+    assert!(code == 1 && first.contains("1 worse"), "{first}");
+    load["connections"] = 8.into();
+    let (code, first) = compared(&a_load, &write("other.json", &load));
+    let is_said = first.contains("not comparable: sender differs: A 64 in flight");
+    assert!(code == 2 && is_said, "{first}");
 }
 
 fn a_file_that_is_no_total_is_named() {

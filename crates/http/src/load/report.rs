@@ -102,6 +102,8 @@ pub struct LoadProgress {
     pub elapsed: Duration,
     /// Connections that ended as they should.
     pub connections_completed: u64,
+    /// Connections that failed.
+    pub connections_failed: u64,
     /// Requests that were answered.
     pub requests_completed: u64,
     /// Requests that failed.
@@ -112,6 +114,7 @@ impl AddAssign for LoadProgress {
     fn add_assign(&mut self, other: Self) {
         self.elapsed += other.elapsed;
         self.connections_completed += other.connections_completed;
+        self.connections_failed += other.connections_failed;
         self.requests_completed += other.requests_completed;
         self.requests_failed += other.requests_failed;
     }

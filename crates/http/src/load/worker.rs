@@ -170,6 +170,7 @@ impl LoadWorker {
         self.live.publish(LoadProgress {
             elapsed: Duration::ZERO,
             connections_completed: tally.connections.completed,
+            connections_failed: tally.connections.failed_total(),
             requests_completed: tally.requests.completed,
             requests_failed: tally.requests.failed_total(),
         });

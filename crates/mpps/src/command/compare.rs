@@ -9,17 +9,21 @@ use crate::input;
 use crate::measure::document::counted;
 use crate::measure::envelope::{Envelope, EnvelopeBody, EnvelopeError, SchemaOnly};
 use crate::measure::samples::median;
+use crate::program::connections::{LoadBody, LoadResult};
 use crate::program::lines::JsonArgs;
+use crate::program::load::document::shape;
 use crate::udp::runs::Runs;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use mpps_host::Ledger;
 use mpps_report::Quantity;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `mpps compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// Read the earlier result: a JSON file of `mpps lab`, `mpps placement`, `mpps bench` or `mpps ndr`
+    /// Read the earlier result: a JSON file of `mpps lab`, `mpps placement`, `mpps bench`, `mpps
+    /// ndr` or `mpps load`
     pub(crate) a: PathBuf,
     /// Read the later result: a JSON file of the same command
     pub(crate) b: PathBuf,
@@ -50,11 +54,14 @@ pub(super) fn run(args: &CompareArgs) -> Result<CommandEnding> {
 /// Reads a result as one of the ladder, with a rung for each row.
 type ReadRows = fn(&str) -> Result<LabResult, EnvelopeError>;
 
-const KINDS: [(&str, ReadRows); 2] = [
+const KINDS: [(&str, ReadRows); 3] = [
     (BenchBody::SCHEMA, |text| {
         BenchResult::parse(text).map(of_bench)
     }),
     (NdrBody::SCHEMA, |text| NdrResult::parse(text).map(of_ndr)),
+    (LoadBody::SCHEMA, |text| {
+        LoadResult::parse(text).map(of_load)
+    }),
 ];
 
 fn load(path: &Path) -> Result<LabResult> {
@@ -84,14 +91,19 @@ fn with<T>(result: Envelope<T>, placement: String, rungs: Vec<RungResult>) -> La
     }
 }
 
-/// A row that this sender's packets of this size met; the reason for a sender is not of it.
-fn row(name: String, sender: &str, bytes: usize, runs: Runs) -> RungResult {
+/// The sender without the reason for it, and the size of its packets.
+fn packets(sender: &str, bytes: usize) -> String {
     let sender = sender.split(" (").next().unwrap_or_default();
+    format!("{sender}, {bytes} bytes")
+}
+
+/// A row that this sender met.
+fn row(name: String, sender: String, runs: Runs) -> RungResult {
     RungResult {
         name,
         runs,
         sender: Some(RungSender {
-            name: format!("{sender}, {bytes} bytes"),
+            name: sender,
             usual: true,
             ..RungSender::default()
         }),
@@ -107,12 +119,12 @@ fn of_bench(result: BenchResult) -> LabResult {
             .flows
             .map(|flows| format!(", {}", counted(flows, "flow")));
         let name = format!("{}{cpu}{}", one.title(), flows.unwrap_or_default());
-        row(name, &result.sender, bytes, one.runs.clone())
+        row(name, packets(&result.sender, bytes), one.runs.clone())
     });
     let spread = result.spread.iter().map(|one| {
         let queues = counted(one.queues.into(), "queue");
         let name = format!("{}, {queues}, sent by {}", one.title(), one.backend);
-        row(name, &one.sender, bytes, one.runs.clone())
+        row(name, packets(&one.sender, bytes), one.runs.clone())
     });
     let rungs = rows.chain(spread).collect();
     let placement = result.placement.clone();
@@ -145,10 +157,29 @@ fn of_ndr(result: NdrResult) -> LabResult {
                 ..Runs::default()
             };
             let name = format!("{}{}", one.title(), lost.unwrap_or_default());
-            row(name, &result.sender, result.payload_bytes, runs)
+            row(name, packets(&result.sender, result.payload_bytes), runs)
         })
     });
     let rungs = rows.collect();
     let placement = result.placement.clone();
     with(result, placement, rungs)
+}
+
+/// The repeats of its one row are its seconds.
+fn of_load(result: LoadResult) -> LabResult {
+    let samples = result.rates().map(|[_, completed, _]| completed / 1e6);
+    let samples: Vec<f64> = samples.collect();
+    let requests = &result.found.ledger.requests;
+    let known = requests
+        .started
+        .saturating_add_signed(-requests.unaccounted);
+    let runs = Runs {
+        mpps_median: median(&samples),
+        mpps_samples: samples,
+        ledger: Some(Ledger::new(requests.started, known, 0)),
+        ..Runs::default()
+    };
+    let rung = row(result.unit().to_owned(), shape(&result), runs);
+    let placement = result.asked.url.to_string();
+    with(result, placement, vec![rung])
 }

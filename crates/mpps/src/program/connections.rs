@@ -1,6 +1,8 @@
 //! The results of `serve` and `load`, as `--json` writes them.
 
+use super::meter::Interval;
 use crate::measure::envelope::{Envelope, EnvelopeBody};
+use crate::measure::samples::per_second;
 use mpps_http::{Close, ENGINES, Ending, LoadConfig, LoadReport, SwitchState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,64 @@ pub struct LoadBody {
     /// The measured load.
     #[serde(flatten)]
     pub found: LoadReport,
+    /// Its whole seconds, in order; absent in files of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub each_second: Vec<LoadSecond>,
+}
+
+/// One second of a load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadSecond {
+    /// Its measured length.
+    pub seconds: f64,
+    /// Connections that ended in it as they should.
+    pub connections_completed: u64,
+    /// Connections that failed in it.
+    pub connections_failed: u64,
+    /// Requests that were answered in it.
+    pub requests_completed: u64,
+    /// Requests that failed in it.
+    pub requests_failed: u64,
+}
+
+impl From<Interval<4>> for LoadSecond {
+    fn from(Interval { seconds, counts }: Interval<4>) -> Self {
+        let [
+            connections_completed,
+            connections_failed,
+            requests_completed,
+            requests_failed,
+        ] = counts;
+        Self {
+            seconds,
+            connections_completed,
+            connections_failed,
+            requests_completed,
+            requests_failed,
+        }
+    }
+}
+
+impl LoadBody {
+    /// The unit that a load counts: connections, or the requests of connections that have several.
+    pub(crate) fn unit(&self) -> &'static str {
+        match self.asked.requests_per_connection {
+            Some(1) => "connections/s",
+            _ => "requests/s",
+        }
+    }
+
+    /// The length of each second, and the completed and failed of this unit per second.
+    pub(crate) fn rates(&self) -> impl Iterator<Item = [f64; 3]> {
+        self.each_second.iter().map(|second| {
+            let [completed, failed] = match self.unit() {
+                "connections/s" => [second.connections_completed, second.connections_failed],
+                _ => [second.requests_completed, second.requests_failed],
+            };
+            let rate = |count| per_second(count, second.seconds);
+            [second.seconds, rate(completed), rate(failed)]
+        })
+    }
 }
 
 impl EnvelopeBody for LoadBody {

@@ -3,7 +3,8 @@
 pub(crate) mod ab;
 pub(crate) mod document;
 
-use super::connections::{LoadBody, LoadResult};
+use super::connections::{LoadBody, LoadResult, LoadSecond};
+use super::meter::Meter;
 use crate::failure::flags::HTTP;
 use crate::machine::{command_line, fingerprint_at, now};
 use crate::measure::document::counted;
@@ -41,8 +42,17 @@ impl LoadPlan {
         }
         let quotas = Quota::own();
         let mut live = ProgressLine::new(&self.config);
+        let (mut meter, mut each_second) = (Meter::new(0, [0; 4]), Vec::new());
         let found = HttpLoad::run(self.engine, &self.config, interrupt.flag(), |now| {
             live.show(now);
+            let counts = [
+                now.connections_completed,
+                now.connections_failed,
+                now.requests_completed,
+                now.requests_failed,
+            ];
+            let elapsed_ns = u64::try_from(now.elapsed.as_nanos()).unwrap_or(u64::MAX);
+            each_second.extend(meter.tick(elapsed_ns, counts).map(LoadSecond::from));
         });
         live.bar.finish_and_clear();
         let mut found = found?;
@@ -67,6 +77,7 @@ impl LoadPlan {
         let body = LoadBody {
             asked: self.config.clone(),
             found,
+            each_second,
         };
         let mut result = LoadResult::new(fingerprint, command_line(), started, body);
         result.complete = !interrupt.came();

@@ -84,6 +84,9 @@ pub(crate) struct RungComparison {
 pub(crate) struct Comparison {
     /// `mpps.compare.v1`.
     pub(crate) schema: &'static str,
+    /// True of connections, which are shown per second, not in millions.
+    #[serde(skip)]
+    pub(crate) is_load: bool,
     pub(crate) a: String,
     pub(crate) b: String,
     /// True if any row is worse in B, or missing.
@@ -136,6 +139,7 @@ pub(crate) fn compare(a: ComparedFile<'_>, b: ComparedFile<'_>) -> Result<Compar
     let fingerprint_differences = a.1.fingerprint.differences(&b.1.fingerprint);
     Ok(Comparison {
         schema: "mpps.compare.v1",
+        is_load: command_of(a.1) == "mpps load",
         a: a.0.to_owned(),
         b: b.0.to_owned(),
         worse: lacks.missing > 0 || rungs.iter().any(|rung| rung.verdict == RungChange::Worse),
@@ -223,6 +227,10 @@ fn not_comparable(a: &LabResult, b: &LabResult, differences: &[Difference]) -> V
 /// either may be meant; mpps writes none.
 fn refuse((file, result): ComparedFile<'_>) -> Result<()> {
     let command = command_of(result);
+    let more = match &*command {
+        "mpps load" => "--duration 10s",
+        _ => "--repeat 5",
+    };
     ensure!(
         !result.quick,
         "{file} is of a --quick run, too short to be compared: run `{command}` without --quick"
@@ -244,7 +252,7 @@ fn refuse((file, result): ComparedFile<'_>) -> Result<()> {
         ensure!(
             repeats >= SAMPLES_MIN,
             "row {} ({}) of {file} was measured {repeats} times, fewer than {SAMPLES_MIN}: run \
-             `{command} --repeat 5`",
+             `{command} {more}`",
             Foreign(&rung.rung),
             Foreign(&rung.name)
         );

@@ -2,6 +2,7 @@
 
 use crate::measure::connection_ledger::equation;
 use crate::measure::document::{RunHead, counted, document_of};
+use crate::measure::seconds::second_rates;
 use crate::program::connections::LoadResult;
 use mpps_http::{Close, LoadReport, Times};
 use mpps_report::{
@@ -28,6 +29,7 @@ pub(crate) fn document(result: &LoadResult) -> Document {
         false => Block::on_page([said]),
     };
     let mut blocks = vec![said, Block::Paragraph(rates(found))];
+    blocks.extend(second_rates(result.unit(), seconds(result)));
     blocks.extend(head.first([]));
     blocks.push(Block::heading("Latency"));
     blocks.push(Block::Curves(vec![curve(&all)]));
@@ -46,8 +48,33 @@ pub(crate) fn document(result: &LoadResult) -> Document {
     document_of(title, result, blocks, [about], &[])
 }
 
-/// The load that was asked for. Rates can only be compared with it.
+/// The completed and the failed of each second.
+fn seconds(result: &LoadResult) -> [ChartLine; 2] {
+    let mut at = 0.0;
+    let rates = result.rates().map(|[seconds, completed, failed]| {
+        at += seconds;
+        ((at, completed), (at, failed))
+    });
+    let (completed, failed) = rates.unzip();
+    let line = |name: &str, hue, points| ChartLine {
+        name: name.to_owned(),
+        hue,
+        points,
+    };
+    [
+        line("completed", Hue::Main, completed),
+        line("failed", Hue::Second, failed),
+    ]
+}
+
+/// The load that was asked for, with its server.
 fn asked(result: &LoadResult) -> String {
+    let asked = &result.asked;
+    format!("{} at {}: {}", asked.url, asked.target, shape(result))
+}
+
+/// The load that was asked for. Rates can only be compared with it.
+pub(crate) fn shape(result: &LoadResult) -> String {
     let (asked, engine) = (&result.asked, &result.found.engine);
     let closed = match asked.close {
         Close::Server => "closed by the server",
@@ -55,9 +82,7 @@ fn asked(result: &LoadResult) -> String {
         Close::Rst => "closed by this side with a RST",
     };
     format!(
-        "{} at {}: {} in flight, {}, {closed}, by {engine} in {}",
-        asked.url,
-        asked.target,
+        "{} in flight, {}, {closed}, by {engine} in {}",
         asked.connections,
         manner(asked.requests_per_connection, asked.rate),
         counted(asked.threads, "thread"),
@@ -226,6 +251,7 @@ fn sentences(result: &LoadResult) -> Vec<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::program::connections::LoadSecond;
     use mpps_http::Failure;
     use mpps_report::{Terminal, page};
 
@@ -257,6 +283,29 @@ pub(crate) mod tests {
         ] {
             assert!(text.replace('\u{a0}', " ").contains(part), "{part}: {text}");
         }
+    }
+
+    /// Old files have no seconds, and no drawing of them.
+    #[test]
+    fn the_seconds_are_drawn_in_the_unit_of_the_load() {
+        let drawn = |result: &LoadResult| page(&document(result)).contains("Rate of each second");
+        let mut result = fixture();
+        assert!(!drawn(&result));
+        let second = |completed, failed| LoadSecond {
+            seconds: 2.0,
+            connections_completed: completed,
+            connections_failed: failed,
+            requests_completed: 10 * completed,
+            requests_failed: 0,
+        };
+        result.each_second = vec![second(400, 2), second(200, 0)];
+        assert!(drawn(&result));
+        assert_eq!(
+            seconds(&result).map(|line| line.points),
+            [[(2.0, 200.0), (4.0, 100.0)], [(2.0, 1.0), (4.0, 0.0)]]
+        );
+        result.asked.requests_per_connection = None;
+        assert_eq!(seconds(&result)[0].points[0], (2.0, 2000.0));
     }
 
     #[test]

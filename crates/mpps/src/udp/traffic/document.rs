@@ -4,13 +4,12 @@ use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
 use crate::failure::answer_remedy;
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
+use crate::measure::seconds::second_rates;
 use crate::udp::account::{self, ReceiverCounts};
 use crate::udp::waited::{PollTotal, RingFillDepth};
 use mpps_host::ledger::account::reassembled;
 use mpps_host::{Delta, Ledger, PacketRoute, Quota};
-use mpps_report::{
-    Axis, Block, ChartLine, Column, Curve, Document, Hue, Quantity, Row, Scale, Style, Table, Text,
-};
+use mpps_report::{Block, ChartLine, Column, Document, Hue, Quantity, Row, Style, Table, Text};
 use serde_json::Value;
 
 /// Flows that people are shown; programs get them all.
@@ -415,8 +414,7 @@ pub(crate) fn document(
 ) -> Document {
     let mut blocks = blocks.into_iter();
     let mut all: Vec<Block> = blocks.by_ref().take(2).collect();
-    let drawn = seconds(text).map(|curve| Block::Curves(vec![curve]));
-    all.push(Block::on_page(drawn));
+    all.extend(second_rates("Mpps", seconds(text)));
     all.push(Block::Paragraph(Text::new().code(command)));
     all.push(Block::paragraph(format!("mode: {mode}")));
     all.extend(blocks);
@@ -444,8 +442,8 @@ fn over_time(one: &Value, count: &str) -> Option<f64> {
     Some(one[count].as_f64()? / one["seconds"].as_f64()?)
 }
 
-/// The seconds among the lines of a file; none if there are fewer than two.
-fn seconds(text: &str) -> Option<Curve> {
+/// The seconds among the lines of a file.
+fn seconds(text: &str) -> Vec<ChartLine> {
     let lines = text.lines().map(serde_json::from_str::<Value>);
     let seconds = lines.flatten().filter(|line| line["type"] == "interval");
     let seconds: Vec<Value> = seconds.collect();
@@ -462,17 +460,7 @@ fn seconds(text: &str) -> Option<Curve> {
             points: points.collect(),
         }
     });
-    let axis = |name: &str| Axis {
-        name: name.to_owned(),
-        scale: Scale::Linear,
-    };
-    let lines: Vec<ChartLine> = lines.filter(|line| line.points.len() > 1).collect();
-    (!lines.is_empty()).then(|| Curve {
-        title: "Rate of each second".into(),
-        x: axis("seconds"),
-        y: axis("Mpps"),
-        lines,
-    })
+    lines.filter(|line| !line.points.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -490,10 +478,9 @@ mod tests {
         };
         let (one, two) = (line(4_000_000, 0.0), line(2_000_000, 5e5));
         let drawn = seconds(&[&*one, "{\"type\":\"total\"}", &two].join("\n"));
-        let lines = drawn.expect("two seconds").lines;
-        let points: Vec<_> = lines.iter().map(|line| line.points.clone()).collect();
+        let points: Vec<_> = drawn.iter().map(|line| line.points.clone()).collect();
         assert_eq!(points, [[(2.0, 2.0), (4.0, 1.0)], [(2.0, 0.0), (4.0, 0.5)]]);
-        assert_eq!(seconds(&one), None);
+        assert_eq!(second_rates("Mpps", seconds(&one)), None);
     }
 
     #[test]

@@ -18,16 +18,22 @@ impl Comparison {
         let differences = self.fingerprint_differences.iter();
         blocks.extend(differences.map(|one| bad(difference(one))));
         blocks.extend(self.notes.iter().map(|note| bad(format!("note: {note}"))));
+        let unit = if self.is_load { " /s" } else { " Mpps" };
         let columns = [
             Column::figure("", 3),
             Column::words("row", 20).grow(20),
-            Column::figure("A Mpps", 8).priority(2),
-            Column::figure("B Mpps", 8).priority(2),
+            Column::figure(format!("A{unit}"), 8).priority(2),
+            Column::figure(format!("B{unit}"), 8).priority(2),
             Column::figure("B/A", 6),
             Column::figure("noise", 7).priority(1),
             Column::words("verdict", 12),
         ];
-        blocks.push(Table::new(columns).rows(self.rungs.iter().map(row)).into());
+        let rungs = self.rungs.iter();
+        blocks.push(
+            Table::new(columns)
+                .rows(rungs.map(|rung| row(rung, self.is_load)))
+                .into(),
+        );
         blocks
     }
 
@@ -64,9 +70,12 @@ pub(super) fn difference(of: &Difference) -> String {
     )
 }
 
-fn row(rung: &RungComparison) -> Row {
-    let rate =
-        |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| Quantity::Mpps(rate).figure());
+fn row(rung: &RungComparison, is_load: bool) -> Row {
+    let quantity = |mpps: f64| match is_load {
+        true => Quantity::PerSecond(mpps * 1e6),
+        false => Quantity::Mpps(mpps),
+    };
+    let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| quantity(rate).figure());
     let noise = rung.detectable.map_or("-".to_owned(), |share| {
         unbroken(&format!("±{:.0} %", share * 100.0))
     });
