@@ -4,6 +4,7 @@
 mod climb;
 pub(crate) mod compare;
 pub(crate) mod document;
+pub mod evidence;
 mod lesson;
 mod live;
 pub(crate) mod placements;

@@ -1,19 +1,16 @@
 //! The claim of each rung, and whether the figures of a run support it.
 
-use super::result::{LessonVerdict, RungResult};
+use super::evidence::{FactKind, LessonEvidence, LessonFact, LessonVerdict, OpenLesson, uneven};
+use super::result::RungResult;
 use super::rung::{Point, Rung};
-use crate::measure::document::counted;
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::trial::TrialSockets;
 use mpps_host::Station;
 use mpps_lab::Delivery;
-use mpps_report::Quantity;
 
 /// A receiver that lost more than the rest of this share did not bear its load.
 const BORNE: f64 = 0.999;
-/// Waits for a lock per datagram, above which threads are held up by it.
-const CONTENDED: f64 = 0.01;
 
 /// The results, each with what the figures of all of them say of its lesson.
 pub(super) fn judge(all: Vec<(&Rung, RungResult)>) -> Vec<RungResult> {
@@ -32,17 +29,20 @@ impl Rung {
         rung.runs.mpps_median?;
         let points = self.points.iter();
         let told = points.filter_map(|point| self.judge_point(*point, rung, all));
-        let (verdicts, evidence): (Vec<_>, Vec<_>) = told.unzip();
+        let (verdicts, facts): (Vec<_>, Vec<_>) = told.unzip();
         // A point that fails decides, and then an open point.
         let order = |holds: &Option<bool>| holds.map_or(1, |holds| if holds { 2 } else { 0 });
         let holds = verdicts.into_iter().min_by_key(order)?;
-        let mut evidence = evidence.join("; ");
+        let mut facts = facts.concat();
         if matches!(self.trial.sockets, TrialSockets::Shared(2..)) && holds == Some(true) {
             let one = |(one, _): &&(&Self, _)| self.references().any(|other| one.number == other);
             let waits = all.iter().filter(one);
             let one = waits.rev().find_map(|(_, one)| one.lock_waits_per_packet);
-            evidence.push_str(&cause(rung.lock_waits_per_packet, one));
+            let waits = rung.lock_waits_per_packet.zip(one);
+            let waits = waits.map_or(Vec::new(), |(shared, one)| vec![shared, one]);
+            facts.push(LessonFact::new(FactKind::Locks, waits));
         }
+        let evidence = LessonEvidence::Facts(facts);
         Some(LessonVerdict { holds, evidence })
     }
 
@@ -52,9 +52,9 @@ impl Rung {
         point: Point,
         rung: &RungResult,
         all: &[(&Self, RungResult)],
-    ) -> Option<(Option<bool>, String)> {
+    ) -> Option<PointVerdict> {
         let flows = self.trial.flow_count();
-        let (mut holds, mut evidence) = match point {
+        let (mut holds, mut facts) = match point {
             Point::Reference => return None,
             Point::Above(other) => self.compare(rung, other, all, MeasuredChange::Better)?,
             Point::Below(other) => self.compare(rung, other, all, MeasuredChange::Worse)?,
@@ -66,7 +66,7 @@ impl Rung {
             Point::Cheaper => cheaper(rung)?,
             Point::OneSocket | Point::Spread | Point::Idle | Point::Busy => {
                 let came = came(rung);
-                let idle = came.iter().filter(|count| **count == 0).count();
+                let idle = came.iter().filter(|count| **count == 0.0).count();
                 if came.len() < 2 || idle == came.len() {
                     return None;
                 }
@@ -77,16 +77,18 @@ impl Rung {
                     Point::Spread => idle == 0 && uneven < 2.0 * chance,
                     _ => idle == 0,
                 };
-                let chance = (point != Point::Busy).then_some((flows, chance));
-                (Some(holds), shares(&came, uneven, chance))
+                let by_chance = LessonFact::new(FactKind::Chance, [flows as f64, chance]);
+                let by_chance = (point != Point::Busy).then_some(by_chance);
+                let came = LessonFact::new(FactKind::Sockets, came);
+                (Some(holds), [came].into_iter().chain(by_chance).collect())
             }
         };
         let is_by_hash = matches!(point, Point::OneSocket | Point::Spread | Point::Idle);
         if holds == Some(false) && !is_by_hash && !self.trial.layout.is_placed {
             holds = None;
-            evidence.push_str(", and receive queues have no CPU of their own");
+            facts.push(LessonFact::new(FactKind::Unplaced, []));
         }
-        Some((holds, evidence))
+        Some((holds, facts))
     }
 
     /// Whether a rung's rate differs from another's as it should; none if the other has none.
@@ -96,7 +98,7 @@ impl Rung {
         other: &str,
         all: &[(&Self, RungResult)],
         expected: MeasuredChange,
-    ) -> Option<(Option<bool>, String)> {
+    ) -> Option<PointVerdict> {
         let mut known = all.iter().filter(|(one, found)| {
             one.number == other && found.runs.mpps_median.is_some() && !found.runs.is_unsound()
         });
@@ -104,52 +106,61 @@ impl Rung {
         let (reference, other) = alike.or_else(|| known.next())?;
         let (own, its) = (&rung.runs.mpps_samples, &other.runs.mpps_samples);
         let median = other.runs.mpps_median.filter(|rate| *rate > 0.0)?;
-        let times = Quantity::Times(rung.runs.mpps_median? / median).figure();
-        let with = match reference.again {
-            true => ", measured with this rung's sender and delivery",
-            false => "",
+        let times = rung.runs.mpps_median? / median;
+        let kind = match reference.again {
+            true => FactKind::RateAgain,
+            false => FactKind::Rate,
         };
-        let said = format!("{times} times what rung {} received{with}", other.rung);
+        let verdict = |holds, open| {
+            let fact = LessonFact {
+                rung: Some(other.rung.clone()),
+                open,
+                ..LessonFact::new(kind, [times])
+            };
+            Some((holds, vec![fact]))
+        };
         let sender = |rung: &RungResult| rung.sender.as_ref().map(|sender| sender.backend.clone());
         if sender(rung) != sender(other) {
-            return Some((None, format!("{said}, and that had another sender")));
+            return verdict(None, Some(OpenLesson::OtherSender));
         }
         if alike.is_none() && self.place.is_none() {
-            return Some((None, format!("{said}, whose packets came another way")));
+            return verdict(None, Some(OpenLesson::OtherWay));
         }
         // The lower rate may be the sender's, and a receiver that shares a CPU with the queue may do
         // well until too much comes.
         let outran = |rung: &RungResult| rung.sender.as_ref().is_none_or(|sender| sender.outran);
         let is_own = self.place.is_some() || rung.runs.mpps_median? < median;
         if !outran(if is_own { rung } else { other }) {
-            return Some((None, format!("{said}, and the sender did not outrun it")));
+            return verdict(None, Some(OpenLesson::SenderLimit));
         }
         let samples = all.iter().map(|(_, one)| &*one.runs.mpps_samples);
-        Some(differs(said, (its, own), samples, expected))
+        let (holds, open) = differs((its, own), samples, expected);
+        verdict(holds, open)
     }
 }
 
+/// Whether a point holds, and the figures that say so.
+type PointVerdict = (Option<bool>, Vec<LessonFact>);
+
 /// Whether the second of two sets of samples differs from the first as expected, by the noise of all.
 fn differs<'a>(
-    said: String,
     (its, own): (&[f64], &[f64]),
     all: impl Iterator<Item = &'a [f64]>,
     expected: MeasuredChange,
-) -> (Option<bool>, String) {
+) -> (Option<bool>, Option<OpenLesson>) {
     if own.len() < SAMPLES_MIN || its.len() < SAMPLES_MIN {
-        let few = format!("{said}; fewer than {SAMPLES_MIN} repeats say nothing about noise");
-        return (None, few);
+        return (None, Some(OpenLesson::FewRepeats));
     }
     let samples = all.filter(|samples| samples.len() >= SAMPLES_MIN);
     let found = Noise::of(samples.map(|one| (one, one))).judge(its, own).0;
     match found {
-        MeasuredChange::Same => (None, format!("{said}, which is within the noise")),
-        found => (Some(found == expected), said),
+        MeasuredChange::Same => (None, Some(OpenLesson::Noise)),
+        found => (Some(found == expected), None),
     }
 }
 
 /// Whether a receiver beside its queue bore its load, and with less CPU time than on another core.
-fn cheaper(rung: &RungResult) -> Option<(Option<bool>, String)> {
+fn cheaper(rung: &RungResult) -> Option<PointVerdict> {
     let ns = [0, 1].map(|at| {
         rung.same_load_ns
             .iter()
@@ -157,50 +168,23 @@ fn cheaper(rung: &RungResult) -> Option<(Option<bool>, String)> {
             .collect::<Vec<_>>()
     });
     let [own, other] = &ns;
-    let [here, there] = [median(own)?, median(other)?].map(Quantity::Nanoseconds);
-    let received = rung.runs.delivered_ratio?;
-    let said = format!(
-        "received {} of {}, with {here} of CPU time for each, and {there} on another core",
-        Quantity::Share(received),
-        Quantity::Mpps(rung.runs.offered_mpps_median?)
-    );
-    if received < BORNE {
-        return Some((None, said));
-    }
+    let delivered_ratio = rung.runs.delivered_ratio?;
     let all = ns.iter().map(Vec::as_slice);
-    Some(differs(said, (other, own), all, MeasuredChange::Worse))
-}
-
-impl LessonVerdict {
-    /// As a sentence; the article is named only of a rung of the article.
-    pub(super) fn sentence(&self, is_the_articles: bool) -> String {
-        let begins = match (self.holds, is_the_articles) {
-            (Some(true), true) => "as in the article",
-            (Some(true), false) => "seen here",
-            (Some(false), _) => "not here",
-            (None, _) => "not decided by this run",
-        };
-        format!("{begins}: {}", self.evidence)
-    }
-}
-
-/// Why threads that share a socket receive less than `one` thread, as far as that was seen.
-fn cause(shared: Option<f64>, one: Option<f64>) -> String {
-    let each = |waits| Quantity::Each(waits).figure();
-    match shared.zip(one) {
-        Some((shared, one)) if shared > (2.0 * one).max(CONTENDED) => format!(
-            "; lock contention: {} waits for a lock per datagram, and {} of one thread \
-             (lock:contention_begin)",
-            each(shared),
-            each(one)
-        ),
-        Some(_) => "; no lock contention was seen".to_owned(),
-        None => "; the cause was not looked at".to_owned(),
-    }
+    let (holds, open) = match delivered_ratio < BORNE {
+        true => (None, Some(OpenLesson::NotBorne)),
+        false => differs((other, own), all, MeasuredChange::Worse),
+    };
+    let offered = rung.runs.offered_mpps_median?;
+    let figures = [delivered_ratio, offered, median(own)?, median(other)?];
+    let fact = LessonFact {
+        open,
+        ..LessonFact::new(FactKind::Cost, figures)
+    };
+    Some((holds, vec![fact]))
 }
 
 /// Whether most of what was lost over all repeats was lost at a station; none if nothing was.
-fn lost_at(rung: &RungResult, station: Station) -> Option<(Option<bool>, String)> {
+fn lost_at(rung: &RungResult, station: Station) -> Option<PointVerdict> {
     let losses = rung.runs.sample_ledgers.iter().flat_map(|one| &one.losses);
     let (mut there, mut lost) = (0, 0);
     for loss in losses {
@@ -212,56 +196,20 @@ fn lost_at(rung: &RungResult, station: Station) -> Option<(Option<bool>, String)
         };
         there += u64::from(is_there) * loss.count;
     }
-    let (there_of, of) = (Quantity::Count(there.into()), Quantity::Count(lost.into()));
-    let place = match station {
-        Station::Wire => "the receive queue",
-        Station::Socket => "the socket",
-        other => other.name(),
+    let kind = match station {
+        Station::Socket => FactKind::LostAtSocket,
+        _ => FactKind::LostInQueue,
     };
-    let said = format!("{there_of} of {of} lost packets were lost at {place}");
-    (lost > 0).then_some((Some(there * 2 > lost), said))
+    let fact = LessonFact::new(kind, [there as f64, lost as f64]);
+    (lost > 0).then_some((Some(there * 2 > lost), vec![fact]))
 }
 
 /// The datagrams that came to each socket, received or dropped.
-fn came(rung: &RungResult) -> Vec<u64> {
+fn came(rung: &RungResult) -> Vec<f64> {
     let threads = rung.threads.iter();
     threads
-        .map(|thread| thread.received + thread.socket_drops.unwrap_or(0))
+        .map(|thread| (thread.received + thread.socket_drops.unwrap_or(0)) as f64)
         .collect()
-}
-
-/// How many times the mean the fullest of these sockets has.
-fn uneven(came: &[u64]) -> f64 {
-    let all: u64 = came.iter().sum();
-    let fullest = came.iter().max().copied().unwrap_or(0);
-    fullest as f64 * came.len() as f64 / all.max(1) as f64
-}
-
-/// The shares of sockets, as a picture and in per cent, and how uneven they are. `chance` has the
-/// number of flows and the unevenness by chance, for comparison.
-fn shares(came: &[u64], uneven: f64, chance: Option<(usize, f64)>) -> String {
-    const BARS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let all: u64 = came.iter().sum::<u64>().max(1);
-    let fullest = came.iter().max().copied().unwrap_or(0).max(1);
-    let bar = |count: &u64| BARS[(count * 8).div_ceil(fullest) as usize];
-    let share = |count: &u64| Quantity::Share(*count as f64 / all as f64).to_string();
-    let bars: String = came.iter().map(bar).collect();
-    let each: Vec<String> = came.iter().map(share).collect();
-    let uneven = Quantity::Times(uneven).figure();
-    let said = format!(
-        "{bars} the sockets got {}; the fullest has {uneven} times the mean",
-        each.join(", ")
-    );
-    match chance {
-        Some((flows, chance)) => {
-            let chance = Quantity::Times(chance).figure();
-            format!(
-                "{said}, and chance gives {chance} for {}",
-                counted(flows, "flow")
-            )
-        }
-        None => said,
-    }
 }
 
 /// The expected share of the fullest socket, as a multiple of the mean. Each flow chooses its
@@ -328,6 +276,21 @@ mod tests {
     }
 
     const THREADS: Delivery = Delivery::ThreadedNapi;
+
+    #[test]
+    fn evidence_is_figures_and_an_old_sentence_is_read() {
+        let text = r#"{"holds":true,"evidence":[{"kind":"lost_in_queue","figures":[7.0,9.0]}]}"#;
+        let verdict: LessonVerdict = serde_json::from_str(text).expect("figures");
+        assert_eq!(serde_json::to_string(&verdict).expect("JSON"), text);
+        let words = "7 of 9 lost packets were lost in the receive queue";
+        assert_eq!(
+            verdict.sentence(true),
+            format!("as in the article: {words}")
+        );
+        let old = r#"{"holds":false,"evidence":"a sentence"}"#;
+        let old: LessonVerdict = serde_json::from_str(old).expect("a sentence");
+        assert_eq!(old.sentence(true), "not here: a sentence");
+    }
 
     /// A rung of four flows.
     fn claim(number: &'static str, point: Point, delivery: Delivery) -> Rung {
@@ -421,7 +384,7 @@ mod tests {
                 .into_iter()
                 .zip(all.iter().cloned())
                 .collect();
-            own.judge(&all[1], &pairs).unwrap().evidence
+            own.judge(&all[1], &pairs).unwrap().sentence(true)
         };
         let seen = said(Some(0.3), Some(0.01));
         assert!(seen.contains("; lock contention: 0.3"), "{seen}");
@@ -497,13 +460,12 @@ mod tests {
         assert_eq!(many.judge(&few, &[]).unwrap().holds, Some(false));
         assert_eq!(holds(Point::Busy, &sockets(&[(7, 0)])), None, "one socket");
         assert_eq!(holds(Point::OneSocket, &sockets(&[(0, 0), (0, 0)])), None);
-        let came = came(&all);
-        let said = shares(&came, uneven(&came), Some((64, chance(64, 4))));
-        let said = said.replace('\u{a0}', " ");
+        many.trial.flows = 64;
+        let said = many.judge(&all, &[]).unwrap().sentence(false);
         assert_eq!(
-            said,
-            "█▆▇▇ the sockets got 30.0 %, 20.0 %, 26.0 %, 24.0 %; the fullest has 1.20 times the \
-             mean, and chance gives 1.26 for 64 flows"
+            said.replace('\u{a0}', " "),
+            "seen here: █▆▇▇ the sockets got 30.0 %, 20.0 %, 26.0 %, 24.0 %; the fullest has 1.20 \
+             times the mean; chance gives 1.26 for 64 flows"
         );
     }
 

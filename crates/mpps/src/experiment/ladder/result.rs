@@ -2,6 +2,7 @@
 //!
 //! The published schema is `docs/schema/lab.schema.json`; a test holds the two together.
 
+use super::evidence::LessonVerdict;
 use crate::measure::envelope::{Envelope, EnvelopeBody};
 use crate::udp::runs::Runs;
 pub use crate::udp::{Limit, TakenBy};
@@ -226,16 +227,6 @@ pub struct RungPath {
     /// Why it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-}
-
-/// Whether a run shows what its rung teaches.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LessonVerdict {
-    /// Absent without a verdict: too few repeats, or a difference within the noise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holds: Option<bool>,
-    /// The figures that say so.
-    pub evidence: String,
 }
 
 /// The sender of a rung, and whether it was fast enough.

@@ -211,10 +211,9 @@ fn numbers(result: &LabResult, is_it: impl Fn(&RungResult) -> bool) -> Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::ladder::evidence::{LessonEvidence, LessonVerdict};
     use crate::experiment::ladder::result::tests::fixture;
-    use crate::experiment::ladder::result::{
-        LabBody, LadderAnswer, LessonVerdict, RungPath, RungSender,
-    };
+    use crate::experiment::ladder::result::{LabBody, LadderAnswer, RungPath, RungSender};
     use crate::udp::limit::Limit;
     use mpps_host::{Ledger, Loss, Scope, Station};
     use mpps_report::Terminal;
@@ -366,7 +365,7 @@ mod tests {
                 |rung| {
                     rung.verdict = Some(LessonVerdict {
                         holds: Some(false),
-                        evidence: String::new(),
+                        evidence: LessonEvidence::Facts(Vec::new()),
                     });
                 },
                 "\n lesson not seen here: 2\n",
