@@ -99,7 +99,10 @@ impl Stage {
         let listener = listener(&self.host, address)?;
         listener.set_receive_buffer(30_000)?;
         if merge {
-            listener.set_gro()?;
+            listener.ask(&Extras {
+                segments: true,
+                ..Extras::default()
+            })?;
         }
         Ok(listener.as_fd().try_clone_to_owned()?.into())
     }

@@ -5,11 +5,13 @@
     reason = "packets live in memory that the kernel also writes"
 )]
 
-use crate::wire;
+use crate::{Details, Layer, WantedDetails, wire};
 use std::marker::PhantomData;
+use std::mem;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::slice;
+use std::time::SystemTime;
 
 /// Where one packet, or one train of equal datagrams, lies in its receiver's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,17 +47,17 @@ impl PacketDescriptor {
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut config = RxConfig::new("127.0.0.1:0".parse()?);
-/// config.sources = true;
+/// config.details.source = true;
 /// let mut rx = backend::find("recvmmsg")?.open_rx(&config)?;
 /// # let client = UdpSocket::bind("127.0.0.1:0")?;
 /// # client.send_to(b"hello", rx.caps().local_address)?;
 /// let batch = rx.recv(Wait::Auto(std::time::Duration::from_secs(1)))?;
 /// assert_eq!(batch.datagrams(), 1);
-/// for packet in batch.packets() {
+/// for packet in &batch {
 ///     // All of it is there, unless it was longer than the buffer.
-///     assert_eq!((packet.data, packet.wire_bytes), (&b"hello"[..], 5));
-///     # assert_eq!(packet.source, client.local_addr().ok());
-///     println!("{:?} sent {} bytes", packet.source, packet.data.len());
+///     assert_eq!((packet.payload(), packet.wire_bytes), (Some(&b"hello"[..]), 5));
+///     # assert_eq!(packet.source(), client.local_addr().ok());
+///     println!("{:?} sent {} bytes", packet.source(), packet.wire_bytes);
 /// }
 /// # Ok(())
 /// # }
@@ -76,7 +78,8 @@ pub struct Batch<'a> {
     memory: NonNull<u8>,
     memory_bytes: usize,
     descriptors: &'a [PacketDescriptor],
-    sources: &'a [Option<SocketAddr>],
+    layer: Layer,
+    details: &'a [Details],
     lent: PhantomData<&'a [u8]>,
 }
 
@@ -92,8 +95,31 @@ pub struct Packet<'a> {
     pub data: &'a [u8],
     /// Bytes that it had on arrival; more than `data.len()` if it was cut.
     pub wire_bytes: usize,
-    /// The sender, if [`crate::RxConfig::sources`] is set.
-    pub source: Option<SocketAddr>,
+    /// What [`crate::RxConfig::details`] asks for; none if that is nothing.
+    pub details: Option<&'a Details>,
+    layer: Layer,
+}
+
+impl<'a> Packet<'a> {
+    /// What the sender's program sent, by whatever backend it came. None if the bytes are a frame and no
+    /// whole datagram is in it ([`wire::datagram`]).
+    #[inline]
+    pub fn payload(&self) -> Option<&'a [u8]> {
+        match self.layer {
+            Layer::Payload => Some(self.data),
+            Layer::Frame => wire::datagram(self.data).map(|datagram| datagram.payload),
+        }
+    }
+
+    /// The sender, if [`crate::WantedDetails::source`] was asked for.
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.details?.source
+    }
+
+    /// True if it was longer than its buffer.
+    pub fn is_truncated(&self) -> bool {
+        self.data.len() < self.wire_bytes
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -117,7 +143,8 @@ impl<'a> Batch<'a> {
             memory,
             memory_bytes,
             descriptors,
-            sources: &[],
+            layer: Layer::Payload,
+            details: &[],
             lent: PhantomData,
         }
     }
@@ -127,25 +154,32 @@ impl<'a> Batch<'a> {
         Self::new(&[], &[])
     }
 
-    /// Adds the senders, one per descriptor.
+    /// Adds the details, one per descriptor, or none.
     #[must_use]
-    pub(crate) fn with_sources(mut self, sources: &'a [Option<SocketAddr>]) -> Self {
-        self.sources = sources;
+    pub(crate) fn with_details(mut self, details: &'a [Details]) -> Self {
+        self.details = details;
         self
     }
 
-    /// Adds the senders that its frames name, if there is a list for them.
-    pub(crate) fn with_frames_sources(
-        self,
-        sources: &'a mut Option<Vec<Option<SocketAddr>>>,
-    ) -> Self {
-        let Some(sources) = sources else {
-            return self;
-        };
-        sources.clear();
-        let datagrams = self.raw().map(|(frame, _)| wire::datagram(frame));
-        sources.extend(datagrams.map(|datagram| Some(datagram?.source)));
-        self.with_sources(sources)
+    /// Of frames, and not of payloads.
+    #[must_use]
+    pub(crate) fn of_frames(mut self) -> Self {
+        self.layer = Layer::Frame;
+        self
+    }
+
+    /// The same frames with what their headers say of them, where that is asked for.
+    pub(crate) fn with_headers(self, headers: &'a mut FrameDetails) -> Self {
+        let frames = self.of_frames();
+        if !headers.wanted.any() {
+            return frames;
+        }
+        let mut came = mem::take(&mut headers.came);
+        came.clear();
+        let raw = frames.raw().enumerate();
+        came.extend(raw.map(|(at, (frame, _))| headers.of(frame, at)));
+        headers.came = came;
+        frames.with_details(&headers.came)
     }
 
     /// True if nothing came.
@@ -269,11 +303,7 @@ impl<'a> Iterator for Packets<'a> {
             self.left = descriptor.datagrams();
             return Some(self.segment());
         }
-        Some(Packet {
-            data,
-            wire_bytes: descriptor.wire_bytes as usize,
-            source: self.source(),
-        })
+        Some(self.packet(data, descriptor.wire_bytes as usize))
     }
 
     /// The base of `for_each`, `sum` and similar methods. The loop over single datagrams keeps
@@ -286,18 +316,19 @@ impl<'a> Iterator for Packets<'a> {
         }
         let begun = self.next;
         let rest = self.batch.descriptors.get(begun..).unwrap_or(&[]);
-        let sources = self.batch.sources.get(begun..).unwrap_or(&[]);
+        let (layer, details) = (self.batch.layer, self.batch.details);
+        let details = details.get(begun..).unwrap_or(&[]);
         for (at, descriptor) in rest.iter().enumerate() {
             let data = self.batch.bytes(*descriptor);
             let wire_bytes = descriptor.wire_bytes as usize;
-            let source = sources.get(at).copied().flatten();
             if descriptor.segment_bytes == 0 {
                 sum = f(
                     sum,
                     Packet {
                         data,
                         wire_bytes,
-                        source,
+                        details: details.get(at),
+                        layer,
                     },
                 );
                 continue;
@@ -315,6 +346,63 @@ impl<'a> Iterator for Packets<'a> {
     }
 }
 
+impl<'a> IntoIterator for Batch<'a> {
+    type Item = Packet<'a>;
+    type IntoIter = Packets<'a>;
+
+    #[inline]
+    fn into_iter(self) -> Packets<'a> {
+        self.packets()
+    }
+}
+
+impl<'a> IntoIterator for &Batch<'a> {
+    type Item = Packet<'a>;
+    type IntoIter = Packets<'a>;
+
+    #[inline]
+    fn into_iter(self) -> Packets<'a> {
+        self.packets()
+    }
+}
+
+/// The details of frames, read from their headers.
+#[derive(Debug)]
+pub(crate) struct FrameDetails {
+    pub(crate) wanted: WantedDetails,
+    /// The index of the interface that they come by.
+    pub(crate) interface: Option<u32>,
+    /// When they came, as far as their ring says so.
+    pub(crate) times: Vec<SystemTime>,
+    came: Vec<Details>,
+}
+
+impl FrameDetails {
+    pub(crate) fn new(wanted: WantedDetails, interface: Option<u32>) -> Self {
+        Self {
+            wanted,
+            interface,
+            times: Vec::new(),
+            came: Vec::new(),
+        }
+    }
+
+    fn of(&self, frame: &[u8], at: usize) -> Details {
+        let Some(details) = wire::details(frame) else {
+            return Details::default();
+        };
+        let wanted = self.wanted;
+        Details {
+            source: details.source.filter(|_| wanted.source),
+            local: details.local.filter(|_| wanted.local),
+            interface: self.interface.filter(|_| wanted.local),
+            traffic_class: details.traffic_class.filter(|_| wanted.traffic_class),
+            hop_limit: details.hop_limit.filter(|_| wanted.hop_limit),
+            time: self.times.get(at).copied(),
+        }
+    }
+}
+
 impl<'a> Packets<'a> {
     /// The next datagram of the current train.
     fn segment(&mut self) -> Packet<'a> {
@@ -325,16 +413,17 @@ impl<'a> Packets<'a> {
         self.train = rest;
         self.train_wire_bytes -= wire_bytes;
         self.left -= 1;
-        Packet {
-            data,
-            wire_bytes,
-            source: self.source(),
-        }
+        self.packet(data, wire_bytes)
     }
 
     #[inline]
-    fn source(&self) -> Option<SocketAddr> {
-        self.batch.sources.get(self.next - 1).copied().flatten()
+    fn packet(&self, data: &'a [u8], wire_bytes: usize) -> Packet<'a> {
+        Packet {
+            data,
+            wire_bytes,
+            details: self.batch.details.get(self.next - 1),
+            layer: self.batch.layer,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The configuration of receivers and senders. It is checked before the first packet, and no
 //! backend ignores a part of it.
 
-use crate::{Destination, Error, RingConfig};
+use crate::{Destination, Error, RingConfig, WantedDetails};
 use std::net::{IpAddr, SocketAddr};
 
 /// The largest UDP payload over IPv4: 65 535 less the IP header of 20 bytes and the UDP header of 8.
@@ -36,7 +36,7 @@ pub struct MulticastGroup {
 /// # fn main() -> Result<(), mpps_io::Error> {
 /// let mut config = RxConfig::new("127.0.0.1:0".parse().unwrap());
 /// config.receive_buffer_bytes = Some(1 << 20);
-/// config.sources = true;
+/// config.details.source = true;
 /// let rx = backend::find("recvmmsg")?.open_rx(&config)?;
 /// println!("at {}, {:?} bytes", rx.caps().local_address, rx.caps().receive_buffer_bytes);
 ///
@@ -65,8 +65,8 @@ pub struct RxConfig {
     pub busy_poll_us: Option<u32>,
     /// Multicast groups to join.
     pub groups: Vec<MulticastGroup>,
-    /// Report each datagram's sender ([`crate::Packet::source`]).
-    pub sources: bool,
+    /// What to report of each datagram ([`crate::Packet::details`]).
+    pub details: WantedDetails,
     /// Make ready to answer what comes ([`crate::Rx::serve`]).
     pub answers: bool,
     /// Options of backends that take frames from an interface.
@@ -85,7 +85,7 @@ impl RxConfig {
             gro: false,
             busy_poll_us: None,
             groups: Vec::new(),
-            sources: false,
+            details: WantedDetails::default(),
             answers: false,
             ring: RingConfig::default(),
         }
@@ -115,7 +115,11 @@ impl RxConfig {
             (!self.groups.is_empty(), "groups"),
             (self.receive_buffer_bytes.is_some(), "receive_buffer_bytes"),
             (self.buffer_bytes != buffer_bytes, "buffer_bytes"),
-            (self.sources, "sources"),
+            (self.details.source, "details.source"),
+            (self.details.local, "details.local"),
+            (self.details.traffic_class, "details.traffic_class"),
+            (self.details.hop_limit, "details.hop_limit"),
+            (self.details.time, "details.time"),
             (self.answers, "answers"),
         ];
         self.ring.asked_beside(&asked)

@@ -1,5 +1,6 @@
 //! Frames as they are on the wire: reading the datagram in one, and building one around a payload.
 
+use crate::Details;
 use std::net::{IpAddr, SocketAddr};
 
 mod template;
@@ -63,6 +64,24 @@ pub fn datagram(frame: &[u8]) -> Option<Datagram<'_>> {
         source: SocketAddr::new(source, source_port),
         destination: SocketAddr::new(destination, destination_port),
         payload: segment.get(UDP_BYTES..usize::from(length))?,
+    })
+}
+
+/// What the headers of a frame with a UDP datagram say of it.
+pub(crate) fn details(frame: &[u8]) -> Option<Details> {
+    let datagram = datagram(frame)?;
+    let packet = &frame[ETHERNET_BYTES..];
+    let (traffic_class, hop_limit) = match datagram.source {
+        SocketAddr::V4(_) => (packet[1], packet[8]),
+        // It lies across two bytes, after the version.
+        SocketAddr::V6(_) => (packet[0] << 4 | packet[1] >> 4, packet[7]),
+    };
+    Some(Details {
+        source: Some(datagram.source),
+        local: Some(datagram.destination.ip()),
+        traffic_class: Some(traffic_class),
+        hop_limit: Some(hop_limit),
+        ..Details::default()
     })
 }
 

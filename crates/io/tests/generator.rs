@@ -169,7 +169,7 @@ fn targets(lab: &Lab) -> Vec<SocketAddr> {
 
 fn receiver(host: &LabHost, target: SocketAddr) -> Result<Box<dyn Rx>, Failed> {
     let mut config = RxConfig::new(target);
-    config.sources = true;
+    config.details.source = true;
     config.receive_buffer_bytes = Some(8 << 20);
     Ok(host.run(|| backend::find("recvmmsg")?.open_rx(&config))??)
 }
@@ -216,7 +216,7 @@ fn drain(
         }
         datagrams += batch.datagrams();
         for packet in batch.packets() {
-            inspect(packet.source.ok_or("no source")?, packet.data);
+            inspect(packet.source().ok_or("no source")?, packet.data);
         }
     }
 }

@@ -133,6 +133,7 @@ pub fn at_random(sockets: u32) -> Vec<ClassicInstruction> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::Extras;
     use crate::socket::UdpSocket;
     use std::net::UdpSocket as StdSocket;
     use std::os::fd::AsFd;
@@ -152,7 +153,11 @@ mod tests {
             return;
         };
         assert!(!copy.takes_trains().expect("an option"));
-        socket.set_gro().expect("an option");
+        let trains = Extras {
+            segments: true,
+            ..Extras::default()
+        };
+        socket.ask(&trains).expect("an option");
         assert!(copy.takes_trains().expect("an option"));
         let buffer = copy.receive_buffer().expect("an option");
         if copy.set_receive_buffer(2 * buffer).is_ok() {

@@ -19,6 +19,7 @@ pub mod borrowed;
 pub mod bpf;
 pub mod capability;
 pub mod clock;
+mod control;
 pub mod cpu_list;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

@@ -1,17 +1,14 @@
 //! Many datagrams in one system call: `recvmmsg(2)` and `sendmmsg(2)` with their arrays.
 
+use crate::control::{self, SOURCE_BYTES};
+pub use crate::control::{Details, Extras, WantedDetails};
 use std::fmt;
 use std::io;
 use std::mem;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
-
-/// Room for one `UDP_GRO` control message: `CMSG_SPACE(sizeof(int))` is 24 bytes on 64-bit Linux.
-const CONTROL_BYTES: usize = 24;
-/// From include/uapi/linux/udp.h.
-const UDP_GRO: libc::c_int = 104;
 
 /// How a receive waits for its first datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,32 +19,21 @@ pub enum ReceiveWait {
     ForOne,
 }
 
-/// The extra information that a receive should bring besides the payload.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Extras {
-    /// The segment size of GRO trains (`UDP_GRO` control message).
-    pub segments: bool,
-    /// The sender's address.
-    pub sources: bool,
-}
-
 /// Buffers for up to `count` datagrams, filled by one `recvmmsg(2)`.
 pub struct ReceiveMessages {
     headers: Vec<libc::mmsghdr>,
     // The headers point into the four vectors below, which are never resized or replaced. Boxes
     // would not do: moving a box asserts that no other pointer leads into it.
     _iovecs: Vec<libc::iovec>,
-    controls: Vec<Control>,
+    controls: Vec<u8>,
+    /// Bytes of each of them.
+    control_bytes: usize,
     sources: Vec<libc::sockaddr_storage>,
     arena: Vec<u8>,
     buffer_bytes: usize,
     stride: usize,
+    extras: Extras,
 }
-
-/// A control buffer, aligned as `struct cmsghdr` must be.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct Control([u8; CONTROL_BYTES]);
 
 /// The result of `recvmmsg(2)` for one datagram, or one GRO train.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,9 +67,9 @@ impl ReceiveMessages {
                 iov_len: buffer_bytes,
             })
             .collect();
-        let controls_needed = if extras.segments { count } else { 0 };
-        let mut controls = vec![Control([0; CONTROL_BYTES]); controls_needed];
-        let sources_needed = if extras.sources { count } else { 0 };
+        let control_bytes = extras.control_bytes();
+        let mut controls = vec![0; control_bytes * count];
+        let sources_needed = if extras.details.source { count } else { 0 };
         // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
         let empty: libc::sockaddr_storage = unsafe { mem::zeroed() };
         let mut sources = vec![empty; sources_needed];
@@ -95,11 +81,12 @@ impl ReceiveMessages {
                 let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
                 header.msg_hdr.msg_iov = vectors.wrapping_add(at);
                 header.msg_hdr.msg_iovlen = 1;
-                if extras.segments {
-                    header.msg_hdr.msg_control = controls_base.wrapping_add(at).cast();
-                    header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+                if control_bytes > 0 {
+                    let own = controls_base.wrapping_add(at * control_bytes);
+                    header.msg_hdr.msg_control = own.cast();
+                    header.msg_hdr.msg_controllen = control_bytes as _;
                 }
-                if extras.sources {
+                if extras.details.source {
                     header.msg_hdr.msg_name = sources_base.wrapping_add(at).cast();
                     header.msg_hdr.msg_namelen =
                         mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
@@ -111,10 +98,12 @@ impl ReceiveMessages {
             headers,
             _iovecs: iovecs,
             controls,
+            control_bytes,
             sources,
             arena,
             buffer_bytes,
             stride,
+            extras,
         }
     }
 
@@ -205,17 +194,29 @@ impl ReceiveMessages {
             offset: at * self.stride,
             bytes: wire_bytes.min(self.buffer_bytes),
             wire_bytes,
-            segment_bytes: if self.controls.is_empty() {
-                0
+            segment_bytes: if self.extras.segments {
+                control::segment_bytes(self.control(at))
             } else {
-                self.segment_bytes(at)
+                0
             },
         }
     }
 
-    /// The sender of message `at`, if sources were asked for and the kernel named one.
-    pub fn source(&self, at: usize) -> Option<SocketAddr> {
-        self.sources.get(at).and_then(socket_address)
+    /// What was asked for of message `at`, as far as the kernel says it.
+    pub fn details(&self, at: usize) -> Details {
+        Details {
+            source: self.sources.get(at).and_then(socket_address),
+            ..control::details(self.control(at))
+        }
+    }
+
+    /// The control messages of message `at`, or none.
+    #[inline]
+    fn control(&self, at: usize) -> &[u8] {
+        let told = self.headers[at].msg_hdr.msg_controllen as usize;
+        let from = at * self.control_bytes;
+        let bytes = told.min(self.control_bytes);
+        self.controls.get(from..from + bytes).unwrap_or(&[])
     }
 
     /// Sets back the lengths that the kernel overwrote in the last call.
@@ -225,31 +226,12 @@ impl ReceiveMessages {
         }
         for header in &mut self.headers {
             if !self.controls.is_empty() {
-                header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+                header.msg_hdr.msg_controllen = self.control_bytes as _;
             }
             if !self.sources.is_empty() {
                 header.msg_hdr.msg_namelen =
                     mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             }
-        }
-    }
-
-    /// Reads the `UDP_GRO` control message, an int after a `struct cmsghdr` (udp(7)).
-    fn segment_bytes(&self, at: usize) -> u16 {
-        if self.headers[at].msg_hdr.msg_controllen < CONTROL_BYTES - 4 {
-            return 0;
-        }
-        let bytes = &self.controls[at].0;
-        let int = |from: usize| {
-            let mut value = [0_u8; 4];
-            value.copy_from_slice(&bytes[from..from + 4]);
-            i32::from_ne_bytes(value)
-        };
-        // struct cmsghdr on 64-bit Linux: u64 length, int level, int type, then the data.
-        if int(8) == libc::IPPROTO_UDP && int(12) == UDP_GRO {
-            u16::try_from(int(16)).unwrap_or(0)
-        } else {
-            0
         }
     }
 }
@@ -287,8 +269,9 @@ pub struct SendMessages {
     headers: Vec<libc::mmsghdr>,
     iovecs: Vec<libc::iovec>,
     // The destination of an unconnected socket, one element, one for each message, or none; the
-    // headers point to them.
+    // headers point to them, and to the control messages of those that leave from an address.
     targets: Vec<libc::sockaddr_storage>,
+    controls: Vec<[u8; SOURCE_BYTES]>,
     arena: Vec<u8>,
     stride: usize,
 }
@@ -351,6 +334,7 @@ impl SendMessages {
             headers,
             iovecs,
             targets,
+            controls: Vec::new(),
             arena,
             stride,
         }
@@ -386,6 +370,26 @@ impl SendMessages {
         self.headers[at].msg_hdr.msg_namelen = bytes;
     }
 
+    /// Sets the address of this host that message `at` leaves from; without one the route decides.
+    pub fn set_source(&mut self, at: usize, source: Option<IpAddr>) {
+        if self.controls.is_empty() {
+            if source.is_none() {
+                return;
+            }
+            self.controls = vec![[0; SOURCE_BYTES]; self.headers.len()];
+        }
+        let header = &mut self.headers[at].msg_hdr;
+        let bytes = source.map_or(0, |source| {
+            control::source_address(&mut self.controls[at], source)
+        });
+        // The kernel looks at no control message of no bytes.
+        header.msg_controllen = bytes as _;
+        header.msg_control = match bytes {
+            0 => ptr::null_mut(),
+            _ => self.controls.as_mut_ptr().wrapping_add(at).cast(),
+        };
+    }
+
     /// Passes a range of messages to the kernel (`sendmmsg(2)`) and returns how many it took.
     /// Without waiting (`MSG_DONTWAIT`) it ends at the first message without room.
     ///
@@ -402,7 +406,7 @@ impl SendMessages {
         let range = &mut self.headers[range];
         let flags = if waits { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: each header points to one iovec with a length inside its stride of the arena,
-        // and to a whole socket address or none; all are owned by `self` and have not moved. The
+        // and to a whole socket address and control message or none; all are owned by `self` and have not moved. The
         // kernel reads the payloads and writes only `msg_len`.
         let sent = unsafe {
             libc::sendmmsg(
@@ -502,10 +506,8 @@ mod tests {
             out.set_bytes(1, 10);
             out.set_bytes(2, 0);
             assert_eq!(out.send(sender.as_fd(), 0..3, true).unwrap(), 3);
-            let extras = Extras {
-                sources: true,
-                ..Extras::default()
-            };
+            let mut extras = Extras::default();
+            extras.details.source = true;
             let mut into = ReceiveMessages::new(8, 64, extras);
             assert_eq!(
                 into.receive(receiver.as_fd(), ReceiveWait::ForOne).unwrap(),
@@ -516,22 +518,25 @@ mod tests {
             assert_eq!(into.arena()[cut.offset..cut.offset + cut.bytes], [7; 64]);
             assert_eq!(into.received(1).bytes, 10);
             assert_eq!(into.received(2).bytes, 0);
-            assert_eq!(into.source(1), Some(sender.local_address().unwrap()));
+            assert_eq!(
+                into.details(1).source,
+                Some(sender.local_address().unwrap())
+            );
         }
     }
 
     #[test]
     fn a_train_arrives_with_its_segment_size() {
         let (sender, receiver, target) = pair("127.0.0.1:0");
-        receiver.set_gro().unwrap();
-        sender.connect(&target).unwrap();
-        sender.set_segment(32).unwrap();
-        let mut out = SendMessages::new(1, 32 * 10 + 5, None);
-        assert_eq!(out.send(sender.as_fd(), 0..1, true).unwrap(), 1);
         let extras = Extras {
             segments: true,
             ..Extras::default()
         };
+        receiver.ask(&extras).unwrap();
+        sender.connect(&target).unwrap();
+        sender.set_segment(32).unwrap();
+        let mut out = SendMessages::new(1, 32 * 10 + 5, None);
+        assert_eq!(out.send(sender.as_fd(), 0..1, true).unwrap(), 1);
         let mut into = ReceiveMessages::new(4, 65_536, extras);
         assert_eq!(
             into.receive(receiver.as_fd(), ReceiveWait::ForOne).unwrap(),

@@ -2,6 +2,7 @@
 
 use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
+use crate::control::Extras;
 use crate::error::On;
 use crate::option::{BUFFER_BYTES_MAX, send_buffer, set_option, set_send_buffer, words};
 use rustix::net::sockopt::{self, Timeout};
@@ -22,6 +23,7 @@ pub(crate) const UDP_GRO: libc::c_int = 104;
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
+    is_ipv4: bool,
     /// The address it was opened for, which names it in errors.
     name: String,
 }
@@ -62,6 +64,7 @@ impl UdpSocket {
         .on("socket", address)?;
         let socket = Self {
             fd,
+            is_ipv4: address.is_ipv4(),
             name: address.to_string(),
         };
         if address.is_ipv6() {
@@ -146,12 +149,13 @@ impl UdpSocket {
         send_buffer(&self.fd, &self.name)
     }
 
-    /// Asks for trains of equal datagrams in one buffer (`UDP_GRO`, kernel 5.0, udp(7)).
+    /// Asks the kernel for what a receive is to bring besides the payload: trains (`UDP_GRO`, kernel
+    /// 5.0, udp(7)), and details of each datagram.
     ///
     /// # Errors
-    /// `ENOPROTOOPT` on kernels before 5.0.
-    pub fn set_gro(&self) -> CallResult<()> {
-        self.set_int(libc::IPPROTO_UDP, UDP_GRO, "setsockopt UDP_GRO", 1)
+    /// `ENOPROTOOPT` on a kernel that does not know the option.
+    pub fn ask(&self, extras: &Extras) -> CallResult<()> {
+        extras.ask(&self.fd, self.is_ipv4, &self.name)
     }
 
     /// Lets one send pass many datagrams of `segment_bytes` each (`UDP_SEGMENT`, kernel 4.18).

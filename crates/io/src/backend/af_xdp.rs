@@ -32,7 +32,10 @@ pub(super) const BACKEND: Backend = Backend {
     rx_fields: &[
         "busy_poll_us",
         "groups",
-        "sources",
+        "details.source",
+        "details.local",
+        "details.traffic_class",
+        "details.hop_limit",
         "answers",
         "ring.interface",
         "ring.queue",

@@ -4,12 +4,12 @@ use super::held_port::ListenedInterface;
 use super::socket::SEND_TIMEOUT;
 use crate::requests::{PacketSlot, Requests};
 use crate::wire::ETHERNET_BYTES;
-use crate::{Batch, Error, Layer, PacketDescriptor, RxCaps, Served, Wait};
+use crate::{Batch, Details, Error, Layer, PacketDescriptor, RxCaps, Served, Wait};
 use mpps_os::messages::SendMessages;
 use mpps_os::netlink::link;
 use mpps_os::packet_socket::{PacketSocket, Protocol};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Answers of a socket to what it received, or of another one.
@@ -33,7 +33,8 @@ impl Answers {
         }
     }
 
-    /// Sends answers, each to its source. Without `sources`, the socket itself knows where to.
+    /// Sends answers, each to its source. It leaves from the
+    /// address that was asked, if that is known. Without `details`, the socket itself knows where to.
     /// `lying` is where they lie, one for each question. If `wait` did not wait for the questions,
     /// this does not wait for room either.
     pub(super) fn send(
@@ -41,7 +42,7 @@ impl Answers {
         socket: BorrowedFd<'_>,
         lying: &Batch<'_>,
         slots: &[PacketSlot],
-        sources: Option<&[Option<SocketAddr>]>,
+        details: Option<&[Details]>,
         wait: Wait,
     ) -> io::Result<Served> {
         let mut served = Served {
@@ -56,15 +57,21 @@ impl Answers {
             }
             let from = ready * stride;
             let place = self.messages.arena_mut().get_mut(from..from + answer.len());
-            let source = sources.map(|sources| sources.get(at).copied().flatten());
-            let (Some(place), None | Some(Some(_))) = (place, source) else {
+            let question = details.map(|details| details.get(at).copied().unwrap_or_default());
+            let target = question.map(|question| question.source);
+            let (Some(place), None | Some(Some(_))) = (place, target) else {
                 served.refused += 1;
                 continue;
             };
             place.copy_from_slice(answer);
             self.messages.set_bytes(ready, answer.len());
-            if let Some(target) = source.flatten() {
+            if let Some(target) = target.flatten() {
                 self.messages.set_target(ready, &target);
+                let asked = question.and_then(|question| question.local);
+                // A group and a broadcast are the address of no host.
+                let is_a_host =
+                    |asked: &IpAddr| !asked.is_multicast() && *asked != Ipv4Addr::BROADCAST;
+                self.messages.set_source(ready, asked.filter(is_a_host));
             }
             ready += 1;
         }

@@ -9,8 +9,8 @@ use super::{Backend, Layer, Support};
 use crate::requests::Requests;
 use crate::rx::not_opened_to_answer;
 use crate::{
-    Batch, Error, Frames, Mode, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Sent,
-    Served, Tx, TxCaps, TxConfig, TxCounters, Wait,
+    Batch, Details, Error, Frames, Mode, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters,
+    RxDrop, Sent, Served, Tx, TxCaps, TxConfig, TxCounters, Wait,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,12 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: true,
     probe: || Support::Yes,
-    rx_fields: &["receive_buffer_bytes", "buffer_bytes", "sources", "answers"],
+    rx_fields: &[
+        "receive_buffer_bytes",
+        "buffer_bytes",
+        "details.source",
+        "answers",
+    ],
     tx_fields: &["flows", "connect = false", "send_buffer_bytes"],
     rx: Some(open_rx),
     tx: Some(open_tx),
@@ -58,15 +63,15 @@ struct Wire {
 struct Arena {
     bytes: Vec<u8>,
     descriptors: Vec<PacketDescriptor>,
-    sources: Vec<Option<SocketAddr>>,
+    details: Vec<Details>,
     dropped: u64,
 }
 
 impl Arena {
-    /// Some of its datagrams, with their sources if those are kept.
+    /// Some of its datagrams, with their senders if those are kept.
     fn batch(&self, lent: Range<usize>) -> Batch<'_> {
-        let sources = self.sources.get(lent.clone()).unwrap_or_default();
-        Batch::new(&self.bytes, &self.descriptors[lent]).with_sources(sources)
+        let details = self.details.get(lent.clone()).unwrap_or_default();
+        Batch::new(&self.bytes, &self.descriptors[lent]).with_details(details)
     }
 
     /// Adds a datagram, or counts it as dropped.
@@ -87,7 +92,10 @@ impl Arena {
             segment_bytes: 0,
         });
         if wire.sources {
-            self.sources.push(source);
+            self.details.push(Details {
+                source,
+                ..Details::default()
+            });
         }
     }
 }
@@ -110,7 +118,7 @@ fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         arrived: Condvar::new(),
         bytes_max,
         buffer_bytes: u32::try_from(config.buffer_bytes).unwrap_or(u32::MAX),
-        sources: config.sources || config.answers,
+        sources: config.details.source || config.answers,
     });
     let mut wires = lock(&WIRES);
     wires.retain(|_, wire| wire.strong_count() > 0);
@@ -168,7 +176,7 @@ impl MemoryRx {
     fn refill(&mut self, wait: Wait) {
         self.arena.bytes.clear();
         self.arena.descriptors.clear();
-        self.arena.sources.clear();
+        self.arena.details.clear();
         self.lent = 0;
         let deadline = match wait {
             Wait::Poll => None,
@@ -199,7 +207,7 @@ impl MemoryRx {
         }
         std::mem::swap(&mut arrived.bytes, &mut self.arena.bytes);
         std::mem::swap(&mut arrived.descriptors, &mut self.arena.descriptors);
-        std::mem::swap(&mut arrived.sources, &mut self.arena.sources);
+        std::mem::swap(&mut arrived.details, &mut self.arena.details);
         drop(arrived);
     }
 }
@@ -224,7 +232,7 @@ impl Rx for MemoryRx {
         let mut served = Served::default();
         for (packet, answer) in batch.packets().zip(answering.answers()) {
             served.received += 1;
-            match (answer, packet.source) {
+            match (answer, packet.source()) {
                 (Some(answer), Some(source)) => {
                     deliver(answer, self.caps.local_address, &source);
                     served.sent += 1;
@@ -372,7 +380,7 @@ mod tests {
     fn who_asks_is_answered() {
         let open = |answers| {
             let mut config = RxConfig::new("192.0.2.7:0".parse().unwrap());
-            (config.answers, config.sources) = (answers, true);
+            (config.answers, config.details.source) = (answers, true);
             open_rx(&config).unwrap()
         };
         let (mut server, mut client) = (open(true), open(false));
@@ -401,7 +409,7 @@ mod tests {
         };
         assert_eq!(served.unwrap(), counts);
         let came = client.recv(Wait::Poll).unwrap();
-        let came: Vec<_> = came.packets().map(|p| (p.data, p.source)).collect();
+        let came: Vec<_> = came.packets().map(|p| (p.data, p.source())).collect();
         let from = Some(server_at);
         assert_eq!(came, [(&b"first"[..], from), (&[2; 32], from)]);
         assert!(client.serve(Wait::Poll, &mut |_| {}).is_err());

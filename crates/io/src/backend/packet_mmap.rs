@@ -24,7 +24,11 @@ pub(super) const BACKEND: Backend = Backend {
         "ring.all_traffic",
         "ring.take",
         "ring.fanout",
-        "sources",
+        "details.source",
+        "details.local",
+        "details.traffic_class",
+        "details.hop_limit",
+        "details.time",
         "answers",
     ],
     tx_fields: &[

@@ -5,20 +5,19 @@
 
 use super::answers::Answers;
 use super::shared_socket::SharedSocket;
-use super::socket::{SOCKET_RX_FIELDS, open_receiver, receive};
+use super::socket::{SOCKET_RX_FIELDS, extras, open_receiver, receive};
 use super::{Backend, Layer, Support};
 use crate::config::check_room;
 use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Error, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
+    Batch, Details, Error, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
 };
 use mpps_os::messages::{self, Extras, ReceiveMessages};
 use mpps_os::poll::Waiter;
 use mpps_os::socket::UdpSocket;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +51,7 @@ pub(super) type ReceiveCall =
 /// The part of a receiver's configuration that another receiver on the same socket needs.
 #[derive(Debug, Clone, Copy)]
 struct SharedOptions {
-    sources: bool,
+    extras: Extras,
     answers: bool,
     busy_poll_us: Option<u32>,
 }
@@ -69,7 +68,8 @@ pub(super) struct SocketRx {
     /// Messages of the last call.
     received: usize,
     descriptors: Vec<PacketDescriptor>,
-    sources: Option<Vec<Option<SocketAddr>>>,
+    /// Those of the last call, if any are asked for.
+    details: Vec<Details>,
     answers: Option<Answers>,
     slots: Vec<PacketSlot>,
     counters: RxCounters,
@@ -85,7 +85,7 @@ impl SocketRx {
         call: ReceiveCall,
     ) -> Result<Self, Error> {
         let asked = SharedOptions {
-            sources: config.sources || config.answers,
+            extras: extras(config),
             answers: config.answers,
             busy_poll_us: config.busy_poll_us,
         };
@@ -101,12 +101,8 @@ impl SocketRx {
         call: ReceiveCall,
     ) -> Result<Self, Error> {
         let SharedOptions {
-            sources, answers, ..
+            extras, answers, ..
         } = asked;
-        let extras = Extras {
-            segments: caps.gro,
-            sources,
-        };
         check_room(caps.batch, caps.buffer_bytes << u32::from(answers))?;
         Ok(Self {
             backend,
@@ -117,7 +113,7 @@ impl SocketRx {
             messages: ReceiveMessages::new(caps.batch, caps.buffer_bytes, extras),
             received: 0,
             descriptors: Vec::with_capacity(caps.batch),
-            sources: sources.then(|| Vec::with_capacity(caps.batch)),
+            details: Vec::new(),
             answers: answers.then(|| Answers::new(&caps)),
             slots: Vec::new(),
             counters: RxCounters::default(),
@@ -153,9 +149,10 @@ impl SocketRx {
                 segment_bytes: message.segment_bytes,
             }
         }));
-        if let Some(sources) = &mut self.sources {
-            sources.clear();
-            sources.extend((0..self.received).map(|at| messages.source(at)));
+        if self.asked.extras.details.any() {
+            self.details.clear();
+            self.details
+                .extend((0..self.received).map(|at| messages.details(at)));
         }
     }
 }
@@ -186,10 +183,8 @@ impl Rx for SocketRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         waiting::until(self, wait)?;
         self.describe();
-        let mut batch = Batch::new(self.messages.arena(), &self.descriptors);
-        if let Some(sources) = &self.sources {
-            batch = batch.with_sources(sources);
-        }
+        let batch = Batch::new(self.messages.arena(), &self.descriptors);
+        let batch = batch.with_details(&self.details);
         self.counters.add(&batch);
         Ok(batch)
     }
@@ -218,9 +213,7 @@ impl Rx for SocketRx {
                 &mut self.slots,
             ));
         }
-        let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
-            return Err(not_opened_to_answer());
-        };
+        let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
         self.descriptors.clear();
         self.descriptors
             .extend(self.slots.iter().map(PacketSlot::lying));
@@ -229,7 +222,7 @@ impl Rx for SocketRx {
             self.socket.as_fd(),
             &lying,
             &self.slots,
-            Some(sources),
+            Some(&self.details),
             wait,
         )
     }

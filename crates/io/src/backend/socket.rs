@@ -2,6 +2,7 @@
 
 use super::Backend;
 use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
+use mpps_os::messages::Extras;
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,7 +17,11 @@ pub(super) const SOCKET_RX_FIELDS: &[&str] = &[
     "groups",
     "receive_buffer_bytes",
     "buffer_bytes",
-    "sources",
+    "details.source",
+    "details.local",
+    "details.traffic_class",
+    "details.hop_limit",
+    "details.time",
     "answers",
 ];
 /// The fields that every sender over a UDP socket honours.
@@ -26,6 +31,20 @@ pub(super) const SOCKET_TX_FIELDS: &[&str] = &[
     "connect = false",
     "flows",
 ];
+
+/// What the kernel is to bring besides payloads. An answer goes to the sender, and leaves from the
+/// address that was asked, which a wildcard does not tell.
+pub(super) fn extras(config: &RxConfig) -> Extras {
+    let mut details = config.details;
+    if config.answers {
+        details.source = true;
+        details.local |= config.address.ip().is_unspecified();
+    }
+    Extras {
+        segments: config.gro,
+        details,
+    }
+}
 
 /// Opens, sets up and binds a receiving socket.
 pub(super) fn open_receiver(
@@ -40,9 +59,7 @@ pub(super) fn open_receiver(
     if config.reuse_port {
         socket.set_reuse_port()?;
     }
-    if config.gro {
-        socket.set_gro()?;
-    }
+    socket.ask(&extras(config))?;
     if let Some(microseconds) = config.busy_poll_us {
         socket.set_busy_poll(microseconds)?;
     }

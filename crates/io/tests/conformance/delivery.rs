@@ -2,9 +2,9 @@
 
 use super::pair::{PATIENCE, Pair, datagrams, flood_numbers, number, receive, send_numbers};
 use super::place::header_bytes;
-use mpps_io::{Batch, Layer, Rx, Wait};
+use mpps_io::{Batch, Layer, Rx, Wait, WantedDetails};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 scenarios! {
     Pairs []:
@@ -14,7 +14,8 @@ scenarios! {
     Pairs ["numbers"]: every_size_comes_whole;
     Receivers ["rx buffer_bytes", "numbers"]: what_is_too_long_is_cut_and_told;
     Pairs ["tx flows"]: each_flow_has_its_own_source_and_order;
-    Receivers ["receiving socket"]: sources_are_told_only_if_asked_for;
+    Receivers ["receiving socket"]: details_are_told_only_if_asked_for;
+    Receivers ["rx details.source"]: details_are_those_of_the_datagram;
 }
 
 /// In turn, so that nothing can overflow: nothing may be missing then.
@@ -159,7 +160,7 @@ fn each_flow_has_its_own_source_and_order(pair: &Pair) {
     const FLOWS: usize = 3;
     const EACH: u64 = 300;
     let mut config = pair.rx_config();
-    config.sources = pair.rx_honours("sources");
+    config.details.source = pair.rx_honours("details.source");
     let mut rx = pair.open_rx(&config);
     let mut config = pair.tx_config(rx.caps().local_address);
     config.flows = FLOWS;
@@ -189,10 +190,41 @@ fn each_flow_has_its_own_source_and_order(pair: &Pair) {
     assert_eq!(next.into_keys().collect::<Vec<_>>(), expected);
 }
 
-fn sources_are_told_only_if_asked_for(pair: &Pair) {
+fn details_are_told_only_if_asked_for(pair: &Pair) {
     let (mut rx, mut tx) = pair.open();
     send_numbers(&mut *tx, 0, 0, 1);
-    receive(&mut *rx, 1, |packet| assert_eq!(packet.source, None));
+    receive(&mut *rx, 1, |came| assert_eq!(came.details, None));
+}
+
+/// Each detail that the receiver honours, and no other one.
+fn details_are_those_of_the_datagram(pair: &Pair) {
+    let mut config = pair.rx_config();
+    let wanted = WantedDetails {
+        source: pair.rx_honours("details.source"),
+        local: pair.rx_honours("details.local"),
+        traffic_class: pair.rx_honours("details.traffic_class"),
+        hop_limit: pair.rx_honours("details.hop_limit"),
+        time: pair.rx_honours("details.time"),
+    };
+    config.details = wanted;
+    let mut rx = pair.open_rx(&config);
+    let local = rx.caps().local_address;
+    let mut tx = pair.open_tx(&pair.tx_config(local));
+    let before = SystemTime::now();
+    send_numbers(&mut *tx, 0, 0, 3);
+    receive(&mut *rx, 3, |came| {
+        let details = came.details.unwrap_or_default();
+        let source = Some(tx.caps().local_addresses[0]);
+        assert_eq!(details.source, source.filter(|_| wanted.source));
+        assert_eq!(details.local, Some(local.ip()).filter(|_| wanted.local));
+        assert_eq!(details.interface.is_some(), wanted.local);
+        assert_eq!(details.ecn(), Some(0).filter(|_| wanted.traffic_class));
+        assert_eq!(details.dscp(), Some(0).filter(|_| wanted.traffic_class));
+        assert_eq!(details.hop_limit, Some(64).filter(|_| wanted.hop_limit));
+        assert_eq!(details.time.is_some(), wanted.time);
+        let is_now = |time| (before..=SystemTime::now()).contains(&time);
+        assert!(details.time.is_none_or(is_now), "{details:?}");
+    });
 }
 
 fn a_batch_is_never_larger_than_asked(pair: &Pair) {

@@ -127,7 +127,15 @@ const RX_OPTIONS: &[RxOption] = &[
         config.receive_buffer_bytes = Some(1 << 16);
     }),
     ("buffer_bytes", |config| config.buffer_bytes = 1000),
-    ("sources", |config| config.sources = true),
+    ("details.source", |config| config.details.source = true),
+    ("details.local", |config| config.details.local = true),
+    ("details.traffic_class", |config| {
+        config.details.traffic_class = true
+    }),
+    ("details.hop_limit", |config| {
+        config.details.hop_limit = true
+    }),
+    ("details.time", |config| config.details.time = true),
     ("answers", |config| config.answers = true),
 ];
 

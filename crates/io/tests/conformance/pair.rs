@@ -3,7 +3,7 @@
 use super::place::{Place, Version};
 use super::{frame, options};
 use crate::paced_tx::PacedTx;
-use mpps_io::{Backend, Batch, Layer, Packet, Rx, RxConfig, Tx, TxConfig, Wait};
+use mpps_io::{Backend, Batch, Details, Layer, Rx, RxConfig, Tx, TxConfig, Wait};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -219,30 +219,45 @@ pub(crate) fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes)
 }
 
-/// The datagrams of a batch, whatever their layer: a frame is opened, and its sender is always
-/// known.
+/// A datagram that came, whatever the layer of its packet.
+pub(crate) struct Came<'a> {
+    /// Its payload.
+    pub(crate) data: &'a [u8],
+    pub(crate) wire_bytes: usize,
+    /// A frame always has it.
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) details: Option<Details>,
+}
+
+/// The datagrams of a batch, whatever their layer: a frame is opened.
 pub(crate) fn datagrams<'a>(
     layer: Layer,
     batch: &Batch<'a>,
-) -> impl Iterator<Item = Packet<'a>> + use<'a> {
-    batch.packets().map(move |packet| match layer {
-        Layer::Payload => packet,
-        Layer::Frame => {
-            assert_eq!(packet.data.len(), packet.wire_bytes, "a cut frame");
-            let (source, payload) = frame::datagram(packet.data);
-            let known = mpps_io::wire::datagram(packet.data).expect("a datagram");
-            assert_eq!((known.source, known.payload), (source, payload));
-            Packet {
-                data: payload,
-                wire_bytes: payload.len(),
-                source: Some(source),
+) -> impl Iterator<Item = Came<'a>> + use<'a> {
+    batch.into_iter().map(move |packet| {
+        let data = packet.payload().expect("a datagram");
+        let details = packet.details.copied();
+        let (wire_bytes, source) = match layer {
+            Layer::Payload => (packet.wire_bytes, packet.source()),
+            Layer::Frame => {
+                assert!(!packet.is_truncated(), "a cut frame");
+                let (source, payload) = frame::datagram(packet.data);
+                assert_eq!(data, payload);
+                assert!(packet.source().is_none_or(|told| told == source));
+                (payload.len(), Some(source))
             }
+        };
+        Came {
+            data,
+            wire_bytes,
+            source,
+            details,
         }
     })
 }
 
 /// Receives until `count` datagrams came, and hands each to `see`; then looks that no more comes.
-pub(crate) fn receive(rx: &mut dyn Rx, count: u64, mut see: impl FnMut(Packet<'_>)) {
+pub(crate) fn receive(rx: &mut dyn Rx, count: u64, mut see: impl FnMut(Came<'_>)) {
     let layer = rx.caps().layer;
     let mut left = count;
     while left > 0 {

@@ -191,7 +191,7 @@ fn a_group_divides_the_flows(pair: &Pair) {
     const EACH: u64 = 20;
     let mut config = pair.rx_config();
     config.reuse_port = true;
-    config.sources = true;
+    config.details.source = true;
     let mut first = pair.open_rx(&config);
     config.address = first.caps().local_address;
     let mut second = pair.open_rx(&config);
@@ -212,7 +212,7 @@ fn a_group_divides_the_flows(pair: &Pair) {
             let batch = batch.expect("receiving works");
             came += batch.datagrams();
             for packet in batch.packets() {
-                let source = packet.source.expect("its source was asked for");
+                let source = packet.source().expect("its source was asked for");
                 assert_eq!(
                     *owner.entry(source).or_insert(at),
                     at,

@@ -10,14 +10,17 @@ use super::ring_memory::PacketRingMemory;
 use crate::CallResult;
 use crate::native;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Offsets in `struct tpacket_block_desc`: `block_status`, `num_pkts`, `offset_to_first_pkt`.
 const BLOCK_STATUS: usize = 8;
 const BLOCK_FRAMES: usize = 12;
 const BLOCK_FIRST: usize = 16;
-/// Offsets in `struct tpacket3_hdr`: `tp_next_offset`, `tp_snaplen`, `tp_len`, `tp_status`,
-/// `tp_mac`.
+/// Offsets in `struct tpacket3_hdr`: `tp_next_offset`, `tp_sec`, `tp_nsec`, `tp_snaplen`,
+/// `tp_len`, `tp_status`, `tp_mac`.
 const FRAME_NEXT: usize = 0;
+const FRAME_SECONDS: usize = 4;
+const FRAME_NANOSECONDS: usize = 8;
 const FRAME_KEPT: usize = 12;
 const FRAME_LENGTH: usize = 16;
 const FRAME_STATUS: usize = 20;
@@ -78,6 +81,8 @@ pub struct RxFrame {
     pub wire_bytes: u32,
     /// A VLAN tag was taken out of it (`TP_STATUS_VLAN_VALID`).
     pub vlan: bool,
+    /// When the kernel got it, since 1970 (`CLOCK_REALTIME`).
+    pub time: Duration,
 }
 
 impl PacketRxRing {
@@ -227,6 +232,8 @@ fn walk(
             offset: (offset + usize::from(start)) as u32,
             bytes: word(header, FRAME_KEPT),
             wire_bytes: word(header, FRAME_LENGTH),
+            time: Duration::from_secs(word(header, FRAME_SECONDS).into())
+                + Duration::from_nanos(word(header, FRAME_NANOSECONDS).into()),
             vlan: word(header, FRAME_STATUS) & libc::TP_STATUS_VLAN_VALID != 0,
         });
         offset = offset.saturating_add(word(header, FRAME_NEXT) as usize);

@@ -3,7 +3,7 @@
 //! address, then room for control messages, then the payload. If none of these is wanted, a
 //! multishot `recv` does without the header.
 
-use crate::messages::Extras;
+use crate::control::{self, Details, Extras};
 use crate::native::{half_word, word};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -11,17 +11,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 const LENGTHS_BYTES: usize = 16;
 /// `sizeof(struct sockaddr_in6)`, the larger of the two.
 const NAME_BYTES: usize = 28;
-/// Room for one `UDP_GRO` control message: `CMSG_SPACE(sizeof(int))` on 64-bit Linux.
-const CONTROL_BYTES: usize = 24;
-/// From include/uapi/linux/udp.h.
-const UDP_GRO: i32 = 104;
-
 /// Where things are in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BufferLayout {
     pub(super) name_bytes: usize,
     pub(super) control_bytes: usize,
     pub(super) payload_bytes: usize,
+    /// True if the header has details of the datagram.
+    has_details: bool,
 }
 
 /// The header of a datagram, or train, in its buffer.
@@ -38,9 +35,10 @@ pub(super) struct DatagramHeader {
 impl BufferLayout {
     pub(super) fn new(payload_bytes: usize, extras: Extras) -> Self {
         Self {
-            name_bytes: if extras.sources { NAME_BYTES } else { 0 },
-            control_bytes: if extras.segments { CONTROL_BYTES } else { 0 },
+            name_bytes: if extras.details.source { NAME_BYTES } else { 0 },
+            control_bytes: extras.control_bytes(),
             payload_bytes,
+            has_details: extras.details.any(),
         }
     }
 
@@ -78,35 +76,33 @@ impl BufferLayout {
         let buffer = &buffer[..filled.min(buffer.len())];
         let room = buffer.len().checked_sub(self.payload_at())?;
         let wire_bytes = word(buffer, 8)? as usize;
-        let segment_bytes = match self.control_bytes {
-            0 => 0,
-            _ => self.segment_bytes(buffer),
-        };
         Some(DatagramHeader {
             bytes: wire_bytes.min(room).min(self.payload_bytes),
             wire_bytes,
-            segment_bytes,
+            segment_bytes: control::segment_bytes(self.control(buffer)),
         })
     }
 
-    /// The sender's address, if there was room for it and the kernel named one.
+    /// What the header says of the datagram, if anything was asked for.
     #[inline]
-    pub(super) fn source(&self, buffer: &[u8]) -> Option<SocketAddr> {
-        let told = (word(buffer, 0)? as usize).min(self.name_bytes);
-        address(buffer.get(LENGTHS_BYTES..LENGTHS_BYTES + told)?)
+    pub(super) fn details(&self, buffer: &[u8]) -> Option<Details> {
+        if !self.has_details {
+            return None;
+        }
+        let told = word(buffer, 0).map_or(0, |bytes| (bytes as usize).min(self.name_bytes));
+        let name = buffer.get(LENGTHS_BYTES..LENGTHS_BYTES + told);
+        Some(Details {
+            source: name.and_then(address),
+            ..control::details(self.control(buffer))
+        })
     }
 
-    /// Reads the `UDP_GRO` control message, an int after a `struct cmsghdr` (udp(7)): a length of
-    /// 64 bits, the level, the type, the value.
-    fn segment_bytes(&self, buffer: &[u8]) -> u16 {
+    /// The control messages, or none.
+    #[inline]
+    fn control<'a>(&self, buffer: &'a [u8]) -> &'a [u8] {
+        let told = word(buffer, 4).map_or(0, |bytes| (bytes as usize).min(self.control_bytes));
         let from = LENGTHS_BYTES + self.name_bytes;
-        let message = |at| word(buffer, from + at).map(|word| word as i32);
-        let told = word(buffer, 4).unwrap_or(0) as usize;
-        let is_train = told >= CONTROL_BYTES - 4
-            && message(8) == Some(libc::IPPROTO_UDP)
-            && message(12) == Some(UDP_GRO);
-        let value = message(16).filter(|_| is_train);
-        value.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
+        buffer.get(from..from + told).unwrap_or(&[])
     }
 }
 
@@ -131,12 +127,17 @@ pub(super) fn address(name: &[u8]) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::UDP_GRO;
     use proptest::prelude::*;
 
-    const ALL: Extras = Extras {
-        segments: true,
-        sources: true,
-    };
+    fn extras(segments: bool, source: bool) -> Extras {
+        let mut extras = Extras {
+            segments,
+            ..Extras::default()
+        };
+        extras.details.source = source;
+        extras
+    }
 
     /// A buffer as the kernel fills it, put together from its parts.
     fn buffer(layout: &BufferLayout, name: &[u8], segment: Option<i32>, payload: &[u8]) -> Vec<u8> {
@@ -186,10 +187,10 @@ mod tests {
             } else {
                 (name_v4(v4, port), SocketAddr::from((v4, port)))
             };
-            let layout = BufferLayout::new(room, ALL);
+            let layout = BufferLayout::new(room, extras(true, true));
             let mut buffer = buffer(&layout, &name, segment, &payload);
             buffer.truncate(layout.buffer_bytes());
-            prop_assert_eq!(layout.source(&buffer), Some(expected));
+            prop_assert_eq!(layout.details(&buffer).and_then(|details| details.source), Some(expected));
             prop_assert_eq!(layout.header(&buffer, buffer.len()), Some(DatagramHeader {
                 bytes: payload.len().min(room),
                 wire_bytes: payload.len(),
@@ -203,8 +204,8 @@ mod tests {
             payload_bytes in 0_usize..100, filled in 0_usize..200,
             segments in any::<bool>(), sources in any::<bool>(),
         ) {
-            let layout = BufferLayout::new(payload_bytes, Extras { segments, sources });
-            layout.source(&buffer);
+            let layout = BufferLayout::new(payload_bytes, extras(segments, sources));
+            layout.details(&buffer);
             match layout.header(&buffer, filled) {
                 Some(header) => {
                     prop_assert!(layout.payload_at() + header.bytes <= buffer.len());

@@ -9,14 +9,13 @@ use super::buffer_ring::{BufferRing, BufferRingShape};
 use super::header::BufferLayout;
 use crate::CallResult;
 use crate::error::On;
-use crate::messages::{Extras, ReceivedMessage};
+use crate::messages::{Details, Extras, ReceivedMessage};
 use io_uring::types::{CancelBuilder, Fixed, Napi, NapiTracking, SubmitArgs, Timespec};
 use io_uring::{cqueue, opcode};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -153,7 +152,7 @@ impl ReceiveRing {
     }
 
     /// Takes back the buffers that were lent by the last call, and receives up to `most` datagrams
-    /// or trains. Passes to `each` where they lie in [`ReceiveRing::memory`], and their sender.
+    /// or trains. Passes to `each` where they lie in [`ReceiveRing::memory`], and their details if any were asked for.
     /// Sleeps for the first one if there is a `timeout`. Returns how many came, 0 for none in time.
     ///
     /// # Errors
@@ -162,7 +161,7 @@ impl ReceiveRing {
         &mut self,
         most: usize,
         timeout: Option<Duration>,
-        mut each: impl FnMut(ReceivedMessage, Option<SocketAddr>),
+        mut each: impl FnMut(ReceivedMessage, Option<Details>),
     ) -> io::Result<usize> {
         self.take_back();
         let timeout = timeout.map(|time| time.min(super::WAIT_MAX));
@@ -379,7 +378,7 @@ impl ReceiveRing {
     fn reap(
         &mut self,
         most: usize,
-        each: &mut impl FnMut(ReceivedMessage, Option<SocketAddr>),
+        each: &mut impl FnMut(ReceivedMessage, Option<Details>),
     ) -> usize {
         let Self {
             ring,
@@ -395,8 +394,8 @@ impl ReceiveRing {
         let mut received = 0;
         let mut tell = |id: Option<u16>, filled| {
             lent.extend(id);
-            if let Some((at, source)) = describe(buffers, layout, id, filled) {
-                each(at, source);
+            if let Some((at, details)) = describe(buffers, layout, id, filled) {
+                each(at, details);
                 received += 1;
             }
             received
@@ -544,7 +543,7 @@ fn describe(
     layout: &BufferLayout,
     id: Option<u16>,
     filled: usize,
-) -> Option<(ReceivedMessage, Option<SocketAddr>)> {
+) -> Option<(ReceivedMessage, Option<Details>)> {
     let Some(id) = id else {
         return Some((ReceivedMessage::default(), None)).filter(|_| filled == 0);
     };
@@ -558,11 +557,7 @@ fn describe(
         wire_bytes: header.wire_bytes,
         segment_bytes: header.segment_bytes,
     };
-    let source = match layout.name_bytes {
-        0 => None,
-        _ => layout.source(buffer),
-    };
-    Some((received, source))
+    Some((received, layout.details(buffer)))
 }
 
 /// True for what ends a request and says nothing of the next one: an ICMP error about a datagram

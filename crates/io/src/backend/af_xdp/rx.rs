@@ -12,6 +12,7 @@ use super::steering::FlowSteering;
 use super::tx_queue::Out;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::held_port::{HeldPort, Neighbour};
+use crate::batch::FrameDetails;
 use crate::carrier::outlast;
 use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
@@ -26,7 +27,6 @@ use mpps_os::poll::Waiter;
 use mpps_os::text::ShellWord;
 use mpps_os::xdp::{HEADROOM_BYTES, Receiver, SocketConfig};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -211,7 +211,7 @@ struct XdpRx {
     may_forward: bool,
     /// Held while the other interface's driver needs it to transmit.
     _switch: Option<XdpSwitch>,
-    sources: Option<Vec<Option<SocketAddr>>>,
+    details: FrameDetails,
     counters: RxCounters,
     caps: RxCaps,
     /// Frames of its queue that were left to the kernel before this receiver was there.
@@ -285,7 +285,7 @@ impl XdpRx {
             is_zero_copy,
             may_forward: out.is_some(),
             _switch: switch.transpose()?,
-            sources: config.sources.then(|| Vec::with_capacity(config.batch)),
+            details: FrameDetails::new(config.details, Some(interface.index)),
             counters: RxCounters::default(),
             caps,
             passed_before: shared.steering.passed_on(queue).unwrap_or(0),
@@ -466,7 +466,7 @@ impl Rx for XdpRx {
         // that memory and stay untouched until the next one, which needs `&mut self`, and so the
         // end of this batch.
         let batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
-        let batch = batch.with_frames_sources(&mut self.sources);
+        let batch = batch.with_headers(&mut self.details);
         self.counters.add(&batch);
         Ok(batch)
     }

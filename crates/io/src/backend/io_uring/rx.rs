@@ -5,18 +5,18 @@
 use super::BACKEND;
 use crate::backend::answers::Answers;
 use crate::backend::shared_socket::SharedSocket;
-use crate::backend::socket::{open_receiver, receive};
+use crate::backend::socket::{extras, open_receiver, receive};
 use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Error, Layer, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
+    Batch, Details, Error, Layer, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
+    Served, Wait,
 };
 use mpps_os::messages::Extras;
 use mpps_os::poll::Waiter;
 use mpps_os::uring::ReceiveRing;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,9 @@ pub(super) struct UringRx {
     socket: Arc<SharedSocket>,
     waiting: ReceiverWait,
     descriptors: Vec<PacketDescriptor>,
-    sources: Option<Vec<Option<SocketAddr>>>,
+    extras: Extras,
+    /// Those of the last receive, if any are asked for.
+    details: Vec<Details>,
     answers: Option<Answers>,
     slots: Vec<PacketSlot>,
     counters: RxCounters,
@@ -67,7 +69,7 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         .max(buffers.div_ceil(2));
     caps.batch = caps.batch.min(spared);
     let socket = Arc::new(SharedSocket::new(socket));
-    let asked = (config.sources || config.answers, config.answers);
+    let asked = (extras(config), config.answers);
     let mut rx = UringRx::new(socket, caps, asked, buffers, config.busy_poll_us)?;
     rx.caps.mode.summary = format!(
         "multishot {}, copy, {} buffers, {}",
@@ -82,14 +84,10 @@ impl UringRx {
     fn new(
         socket: Arc<SharedSocket>,
         caps: RxCaps,
-        (sources, answers): (bool, bool),
+        (extras, answers): (Extras, bool),
         buffers: usize,
         busy_poll_us: Option<u32>,
     ) -> Result<Self, Error> {
-        let extras = Extras {
-            segments: caps.gro,
-            sources,
-        };
         let mut ring = ReceiveRing::new(socket.as_fd(), buffers, caps.buffer_bytes, extras)?;
         if let Some(microseconds) = busy_poll_us.filter(|time| *time > 0) {
             ring.set_busy_poll(microseconds)?;
@@ -99,7 +97,8 @@ impl UringRx {
             socket,
             waiting: ReceiverWait::new(),
             descriptors: Vec::with_capacity(caps.batch),
-            sources: sources.then(|| Vec::with_capacity(caps.batch)),
+            extras,
+            details: Vec::new(),
             answers: answers.then(|| Answers::new(&caps)),
             slots: Vec::new(),
             counters: RxCounters::default(),
@@ -114,16 +113,14 @@ impl UringRx {
         let Self {
             ring,
             descriptors,
-            sources,
+            details,
             caps,
             ..
         } = self;
         let received = receive(|| {
             descriptors.clear();
-            if let Some(sources) = sources {
-                sources.clear();
-            }
-            ring.receive(caps.batch, time, |at, source| {
+            details.clear();
+            ring.receive(caps.batch, time, |at, said| {
                 descriptors.push(PacketDescriptor {
                     // The memory is at most 2^15 buffers of 64 KiB and a little, below 2^32 bytes.
                     offset: at.offset as u32,
@@ -131,9 +128,7 @@ impl UringRx {
                     wire_bytes: at.wire_bytes as u32,
                     segment_bytes: at.segment_bytes,
                 });
-                if let Some(sources) = sources {
-                    sources.push(source);
-                }
+                details.extend(said);
             })
         })?;
         Ok(received > 0)
@@ -167,10 +162,8 @@ impl Rx for UringRx {
         // SAFETY: the descriptors are those of the ring's last receive. Their bytes are readable,
         // and are not written until its next one. That takes this receiver mutably, and so cannot
         // come while the batch borrows it.
-        let mut batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
-        if let Some(sources) = &self.sources {
-            batch = batch.with_sources(sources);
-        }
+        let batch = unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) };
+        let batch = batch.with_details(&self.details);
         self.counters.add(&batch);
         Ok(batch)
     }
@@ -198,9 +191,7 @@ impl Rx for UringRx {
         // SAFETY: as in `recv`; the requests have ended.
         self.counters
             .add(&unsafe { Batch::from_raw(memory, memory_bytes, &self.descriptors) });
-        let (Some(answers), Some(sources)) = (&mut self.answers, &self.sources) else {
-            return Err(not_opened_to_answer());
-        };
+        let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
         self.descriptors.clear();
         self.descriptors
             .extend(self.slots.iter().map(PacketSlot::lying));
@@ -210,7 +201,7 @@ impl Rx for UringRx {
             self.socket.as_fd(),
             &lying,
             &self.slots,
-            Some(sources),
+            Some(&self.details),
             wait,
         )
     }
@@ -239,7 +230,7 @@ impl Rx for UringRx {
     /// Another ring over the same socket: each datagram goes to one of them.
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
         let socket = Arc::clone(&self.socket);
-        let asked = (self.sources.is_some(), self.answers.is_some());
+        let asked = (self.extras, self.answers.is_some());
         let (caps, buffers) = (self.caps.clone(), self.buffers);
         let rx = Self::new(socket, caps, asked, buffers, self.busy_poll_us)?;
         Ok(Box::new(rx))

@@ -3,21 +3,21 @@
 use super::BACKEND;
 use super::tap::PacketTap;
 use crate::backend::answers::FrameAnswers;
+use crate::batch::FrameDetails;
 use crate::carrier::outlast;
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
     Batch, Error, Layer, PacketDescriptor, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
-    Served, Wait,
+    Served, Wait, WantedDetails,
 };
 use mpps_os::packet_socket::{PacketRxRing, PacketStatistics, RxFrame};
 use mpps_os::poll::Waiter;
 use std::cell::Cell;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A receiver over one ring, the only one on its tap or a member of a group.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct PacketRx {
     ring: PacketRxRing,
     tap: Arc<PacketTap>,
     descriptors: Vec<PacketDescriptor>,
-    sources: Option<Vec<Option<SocketAddr>>>,
+    details: FrameDetails,
     answers: Option<FrameAnswers>,
     waiting: ReceiverWait,
     counters: RxCounters,
@@ -49,7 +49,7 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         gro: false,
         mode: tap.mode.clone(),
     };
-    let asked = (config.sources, config.answers);
+    let asked = (config.details, config.answers);
     let mut rx = PacketRx::new(ring, Arc::new(tap), caps, asked)?;
     rx.port_before = rx.tap.taken_port_drops();
     Ok(Box::new(rx))
@@ -60,15 +60,17 @@ impl PacketRx {
         ring: PacketRxRing,
         tap: Arc<PacketTap>,
         caps: RxCaps,
-        (sources, answers): (bool, bool),
+        (details, answers): (WantedDetails, bool),
     ) -> Result<Self, Error> {
         let answers = answers.then(|| FrameAnswers::open(&tap.interface, caps.batch));
+        // All interfaces have no index of their own.
+        let interface = Some(tap.interface.index).filter(|index| *index != 0);
         Ok(Self {
             answers: answers.transpose()?,
+            details: FrameDetails::new(details, interface),
             ring,
             tap,
             descriptors: Vec::with_capacity(caps.batch),
-            sources: sources.then(|| Vec::with_capacity(caps.batch)),
             waiting: ReceiverWait::new(),
             counters: RxCounters::default(),
             statistics: Cell::default(),
@@ -80,10 +82,14 @@ impl PacketRx {
     /// Reads what is there into `descriptors`; true if there is something.
     #[inline]
     fn read(&mut self) -> bool {
-        let descriptors = &mut self.descriptors;
+        let (descriptors, details) = (&mut self.descriptors, &mut self.details);
         descriptors.clear();
+        details.times.clear();
         let frames = self.ring.read(self.caps.batch, |frame| {
             descriptors.push(descriptor(frame));
+            if details.wanted.time {
+                details.times.push(SystemTime::UNIX_EPOCH + frame.time);
+            }
         });
         frames > 0
     }
@@ -133,7 +139,7 @@ impl Rx for PacketRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         waiting::until(self, wait)?;
         let batch = Batch::new(self.ring.block(), &self.descriptors);
-        let batch = batch.with_frames_sources(&mut self.sources);
+        let batch = batch.with_headers(&mut self.details);
         self.counters.add(&batch);
         Ok(batch)
     }
@@ -185,7 +191,7 @@ impl Rx for PacketRx {
 
     fn share(&self) -> Result<Box<dyn Rx>, Error> {
         let ring = self.tap.join(self.ring.socket())?;
-        let asked = (self.sources.is_some(), self.answers.is_some());
+        let asked = (self.details.wanted, self.answers.is_some());
         let tap = Arc::clone(&self.tap);
         Ok(Box::new(Self::new(ring, tap, self.caps.clone(), asked)?))
     }

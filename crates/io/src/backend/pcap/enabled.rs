@@ -6,6 +6,7 @@ use crate::backend::Support;
 use crate::backend::answers::FrameAnswers;
 use crate::backend::held_port::{HeldPort, ListenedInterface, Neighbour};
 use crate::backend::packet_mmap::right_remedy;
+use crate::batch::FrameDetails;
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
@@ -19,7 +20,6 @@ use pcap::{Active, Capture, Direction, Linktype};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct PcapRx {
     readable: OwnedFd,
     arena: Vec<u8>,
     descriptors: Vec<PacketDescriptor>,
-    sources: Option<Vec<Option<SocketAddr>>>,
+    details: FrameDetails,
     answers: Option<FrameAnswers>,
     waiting: ReceiverWait,
     counters: RxCounters,
@@ -120,7 +120,7 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
         capture: RefCell::new(capture),
         arena: Vec::new(),
         descriptors: Vec::with_capacity(config.batch),
-        sources: config.sources.then(|| Vec::with_capacity(config.batch)),
+        details: FrameDetails::new(config.details, Some(interface.index)),
         answers: answers.transpose()?,
         waiting: ReceiverWait::new(),
         counters: RxCounters::default(),
@@ -233,7 +233,7 @@ impl Rx for PcapRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
         waiting::until(self, wait)?;
         let batch = Batch::new(&self.arena, &self.descriptors);
-        let batch = batch.with_frames_sources(&mut self.sources);
+        let batch = batch.with_headers(&mut self.details);
         self.counters.add(&batch);
         Ok(batch)
     }

@@ -1,0 +1,335 @@
+//! Control messages: what the kernel says of a datagram beside its bytes (cmsg(3), ip(7), ipv6(7),
+//! socket(7)), and what a sender says of one.
+
+use crate::CallResult;
+use crate::error::On;
+use crate::native::{double_word, word};
+use crate::option::set_option;
+use crate::socket::UDP_GRO;
+use libc::c_int;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::{Duration, SystemTime};
+
+/// `SO_TIMESTAMPNS_NEW` and the message of that number, of include/uapi/asm-generic/socket.h: two
+/// 64-bit numbers on every machine (kernel 5.1).
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+/// `sizeof(struct cmsghdr)` on 64-bit Linux: a length of 64 bits, the level, the type.
+const HEADER_BYTES: usize = 16;
+
+/// What is known of a datagram beside its bytes, as far as it was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The sender.
+    pub source: Option<SocketAddr>,
+    /// The address that it was sent to, which a wildcard or a group does not tell.
+    pub local: Option<IpAddr>,
+    /// The index of the interface that it came by.
+    pub interface: Option<u32>,
+    /// The byte of the IP header that holds the code point (upper six bits, RFC 2474) and congestion
+    /// (lower two, RFC 3168).
+    pub traffic_class: Option<u8>,
+    /// How many more hops it could have made: `TTL` or hop limit.
+    pub hop_limit: Option<u8>,
+    /// When the kernel got it from the driver, by the clock of the machine (`CLOCK_REALTIME`).
+    pub time: Option<SystemTime>,
+}
+
+impl Details {
+    /// The two bits of congestion notification (RFC 3168).
+    pub fn ecn(&self) -> Option<u8> {
+        self.traffic_class.map(|class| class & 3)
+    }
+
+    /// The code point of differentiated services (RFC 2474).
+    pub fn dscp(&self) -> Option<u8> {
+        self.traffic_class.map(|class| class >> 2)
+    }
+}
+
+/// The details that are asked for. Those that are not cost nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WantedDetails {
+    /// [`Details::source`].
+    pub source: bool,
+    /// [`Details::local`] and [`Details::interface`].
+    pub local: bool,
+    /// [`Details::traffic_class`].
+    pub traffic_class: bool,
+    /// [`Details::hop_limit`].
+    pub hop_limit: bool,
+    /// [`Details::time`].
+    pub time: bool,
+}
+
+impl WantedDetails {
+    /// True if anything is.
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// What a receive should bring besides the payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// The segment size of GRO trains.
+    pub segments: bool,
+    /// What is asked for of each datagram.
+    pub details: WantedDetails,
+}
+
+/// A control message: whether it is wanted, the options that ask for it over IPv4 and IPv6, and the
+/// bytes of its value, the larger of the two.
+struct Message {
+    is_wanted: fn(&Extras) -> bool,
+    options: [(c_int, c_int, &'static str); 2],
+    bytes: usize,
+}
+
+const MESSAGES: [Message; 5] = [
+    Message {
+        is_wanted: |extras| extras.segments,
+        options: [(libc::IPPROTO_UDP, UDP_GRO, "setsockopt UDP_GRO"); 2],
+        bytes: 4,
+    },
+    Message {
+        is_wanted: |extras| extras.details.local,
+        options: [
+            (libc::IPPROTO_IP, libc::IP_PKTINFO, "setsockopt IP_PKTINFO"),
+            (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_RECVPKTINFO,
+                "setsockopt IPV6_RECVPKTINFO",
+            ),
+        ],
+        bytes: 20,
+    },
+    Message {
+        is_wanted: |extras| extras.details.traffic_class,
+        options: [
+            (libc::IPPROTO_IP, libc::IP_RECVTOS, "setsockopt IP_RECVTOS"),
+            (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_RECVTCLASS,
+                "setsockopt IPV6_RECVTCLASS",
+            ),
+        ],
+        bytes: 4,
+    },
+    Message {
+        is_wanted: |extras| extras.details.hop_limit,
+        options: [
+            (libc::IPPROTO_IP, libc::IP_RECVTTL, "setsockopt IP_RECVTTL"),
+            (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_RECVHOPLIMIT,
+                "setsockopt IPV6_RECVHOPLIMIT",
+            ),
+        ],
+        bytes: 4,
+    },
+    Message {
+        is_wanted: |extras| extras.details.time,
+        options: [(
+            libc::SOL_SOCKET,
+            SO_TIMESTAMPNS_NEW,
+            "setsockopt SO_TIMESTAMPNS_NEW",
+        ); 2],
+        bytes: 16,
+    },
+];
+
+impl Extras {
+    fn messages(&self) -> impl Iterator<Item = &'static Message> {
+        let extras = *self;
+        MESSAGES
+            .iter()
+            .filter(move |message| (message.is_wanted)(&extras))
+    }
+
+    /// Room for the control messages of one datagram, in bytes: `CMSG_SPACE` of each.
+    pub(crate) fn control_bytes(&self) -> usize {
+        let space = |message: &Message| HEADER_BYTES + message.bytes.next_multiple_of(8);
+        self.messages().map(space).sum()
+    }
+
+    /// Asks a socket of the address's family for them.
+    pub(crate) fn ask(&self, socket: impl AsFd, is_ipv4: bool, name: &str) -> CallResult<()> {
+        for message in self.messages() {
+            let (level, option, call) = message.options[usize::from(!is_ipv4)];
+            let on: c_int = 1;
+            set_option(socket.as_fd(), level, option, &on).on(call, name)?;
+        }
+        Ok(())
+    }
+}
+
+/// The control messages in a buffer that the kernel filled: level, type and value.
+fn messages(mut rest: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::try_from(double_word(rest, 0)?).ok()?;
+        let value = rest.get(HEADER_BYTES..length)?;
+        let kind = (word(rest, 8)? as c_int, word(rest, 12)? as c_int);
+        rest = rest.get(length.next_multiple_of(8)..).unwrap_or(&[]);
+        Some((kind.0, kind.1, value))
+    })
+}
+
+/// The size in bytes of each datagram of a train but the last; 0 for a single datagram.
+#[inline]
+pub(crate) fn segment_bytes(control: &[u8]) -> u16 {
+    let train =
+        messages(control).find(|message| (message.0, message.1) == (libc::IPPROTO_UDP, UDP_GRO));
+    let bytes = train.and_then(|(_, _, value)| word(value, 0));
+    bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
+}
+
+/// The details that control messages hold.
+pub(crate) fn details(control: &[u8]) -> Details {
+    let mut details = Details::default();
+    for (level, kind, value) in messages(control) {
+        match (level, kind) {
+            // struct in_pktinfo: index, address of the route back, address in the header.
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                details.interface = word(value, 0);
+                let address = value.get(8..).and_then(|rest| rest.first_chunk::<4>());
+                details.local = address.map(|octets| Ipv4Addr::from(*octets).into());
+            }
+            // struct in6_pktinfo: address in the header, index.
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let address = value.first_chunk::<16>();
+                details.local = address.map(|octets| Ipv6Addr::from(*octets).into());
+                details.interface = word(value, 16);
+            }
+            // A byte over IPv4, a number over IPv6.
+            (libc::IPPROTO_IP, libc::IP_TOS) => details.traffic_class = value.first().copied(),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                details.traffic_class = word(value, 0).map(|class| class as u8);
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                details.hop_limit = word(value, 0).map(|hops| hops as u8);
+            }
+            (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW) => {
+                let parts = double_word(value, 0).zip(double_word(value, 8));
+                details.time = parts.and_then(|(seconds, nanoseconds)| {
+                    let since = Duration::new(seconds, u32::try_from(nanoseconds).ok()?);
+                    SystemTime::UNIX_EPOCH.checked_add(since)
+                });
+            }
+            _ => {}
+        }
+    }
+    details
+}
+
+/// Room for [`source_address`], in bytes.
+pub(crate) const SOURCE_BYTES: usize = 40;
+
+/// Writes the control message by which a datagram leaves from an address of this host
+/// (`IP_PKTINFO`, `IPV6_PKTINFO`), and returns its bytes.
+pub(crate) fn source_address(control: &mut [u8; SOURCE_BYTES], address: IpAddr) -> usize {
+    let (level, kind) = match address {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),
+    };
+    control.fill(0);
+    control[8..12].copy_from_slice(&level.to_ne_bytes());
+    control[12..16].copy_from_slice(&kind.to_ne_bytes());
+    let length: usize = match address {
+        // The route decides on the interface. `ipi_spec_dst` is the second of the three.
+        IpAddr::V4(address) => {
+            control[20..24].copy_from_slice(&address.octets());
+            HEADER_BYTES + 12
+        }
+        IpAddr::V6(address) => {
+            control[16..32].copy_from_slice(&address.octets());
+            HEADER_BYTES + 20
+        }
+    };
+    control[..8].copy_from_slice(&(length as u64).to_ne_bytes());
+    length.next_multiple_of(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: Extras = Extras {
+        segments: true,
+        details: WantedDetails {
+            source: true,
+            local: true,
+            traffic_class: true,
+            hop_limit: true,
+            time: true,
+        },
+    };
+
+    fn message(level: c_int, kind: c_int, value: &[u8]) -> Vec<u8> {
+        let length = (HEADER_BYTES + value.len()) as u64;
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend([level, kind].map(c_int::to_ne_bytes).as_flattened());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    #[test]
+    fn room_is_that_of_the_messages_which_are_asked_for() {
+        assert_eq!(Extras::default().control_bytes(), 0);
+        let segments = Extras {
+            segments: true,
+            ..Extras::default()
+        };
+        assert_eq!(segments.control_bytes(), 24);
+        assert_eq!(ALL.control_bytes(), 24 + 40 + 24 + 24 + 32);
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_the_kernel_writes(
+            v4 in any::<[u8; 4]>(), v6 in any::<[u8; 16]>(), index in any::<u32>(),
+            class in any::<u8>(), hops in any::<u8>(), is_v6 in any::<bool>(),
+            segment in 0_u16.., seconds in 0_u64..1 << 40, nanoseconds in 0_u64..1_000_000_000,
+        ) {
+            let time = [seconds, nanoseconds].map(u64::to_ne_bytes);
+            let (level, local, rest) = if is_v6 {
+                let info = [&v6[..], &index.to_ne_bytes()].concat();
+                let kinds = [libc::IPV6_PKTINFO, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT];
+                (libc::IPPROTO_IPV6, IpAddr::from(v6), (info, kinds))
+            } else {
+                let info = [&index.to_ne_bytes()[..], &[9; 4], &v4].concat();
+                let kinds = [libc::IP_PKTINFO, libc::IP_TOS, libc::IP_TTL];
+                (libc::IPPROTO_IP, IpAddr::from(v4), (info, kinds))
+            };
+            let (info, [pktinfo, tos, ttl]) = rest;
+            let class_value = u32::from(class).to_ne_bytes();
+            let class_bytes = if is_v6 { &class_value[..] } else { &[class] };
+            let control = [
+                message(libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW, time.as_flattened()),
+                message(level, pktinfo, &info),
+                message(level, tos, class_bytes),
+                message(level, ttl, &u32::from(hops).to_ne_bytes()),
+                message(libc::IPPROTO_UDP, UDP_GRO, &u32::from(segment).to_ne_bytes()),
+            ].concat();
+            prop_assert!(control.len() <= ALL.control_bytes());
+            prop_assert_eq!(segment_bytes(&control), segment);
+            let since = Duration::new(seconds, nanoseconds as u32);
+            prop_assert_eq!(details(&control), Details {
+                source: None,
+                local: Some(local),
+                interface: Some(index),
+                traffic_class: Some(class),
+                hop_limit: Some(hops),
+                time: SystemTime::UNIX_EPOCH.checked_add(since),
+            });
+        }
+
+        #[test]
+        fn no_bytes_are_a_fault(control in proptest::collection::vec(any::<u8>(), 0..200)) {
+            details(&control);
+            segment_bytes(&control);
+        }
+    }
+}
