@@ -10,7 +10,7 @@
 mod args;
 
 use args::{Args, PATIENCE};
-use mpps_io::{Layer, Wait, wire};
+use mpps_io::Wait;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
@@ -20,16 +20,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let receivers = args.open(false)?;
     let sums = Mutex::new(BTreeMap::new());
     let lines = args.run(receivers, |rx| {
-        let layer = rx.caps().layer;
         let batch = rx.recv(Wait::Auto(PATIENCE))?;
         let mut counted = 0;
         // Once a batch, and not once a line.
         let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
-        for packet in batch.packets() {
-            let payload = match layer {
-                Layer::Payload => packet.data,
-                Layer::Frame => wire::datagram(packet.data).map_or(&[][..], |found| found.payload),
-            };
+        for payload in batch.packets().filter_map(|packet| packet.payload()) {
             for line in payload.split(|byte| *byte == b'\n') {
                 counted += u64::from(count(line, &mut sums));
             }

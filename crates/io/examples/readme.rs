@@ -6,10 +6,11 @@ use std::time::Duration;
 use std::{env, error::Error, process, thread};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = env::args().nth(1).ok_or("ADDRESS:PORT")?;
+    let address = env::args().nth(1).ok_or("ADDRESS:PORT [BACKEND]")?;
+    let backend = env::args().nth(2).unwrap_or("best".to_owned());
     let mut config = RxConfig::new(address.parse()?);
     config.answers = true;
-    let receivers = backend::find("af_xdp")?.open_rx_queues(&config)?;
+    let receivers = backend::find(&backend)?.open_rx_queues(&config)?;
     thread::scope(|scope| {
         for rx in receivers {
             scope.spawn(|| echo(rx));

@@ -108,11 +108,21 @@ pub static BACKENDS: &[Backend] = &[
     dpdk::BACKEND,
 ];
 
-/// The backend of that name.
+/// The name by which [`find`] chooses.
+pub const BEST: &str = "best";
+
+/// The backend of that name. [`BEST`] is the fastest here that receives as an ordinary socket does,
+/// without privilege or interface: `io_uring` where the kernel allows it, otherwise `recvmmsg`. Those that
+/// go around the kernel's stack, and so around its packet filter, are chosen by their own names.
 ///
 /// # Errors
 /// [`Error::UnknownBackend`] with the names that exist.
 pub fn find(name: &str) -> Result<&'static Backend, Error> {
+    let name = match name {
+        BEST if (io_uring::BACKEND.probe)() == Support::Yes => io_uring::BACKEND.name,
+        BEST => recvmmsg::BACKEND.name,
+        name => name,
+    };
     BACKENDS
         .iter()
         .find(|backend| backend.name == name)
@@ -195,5 +205,34 @@ impl fmt::Debug for Backend {
         f.debug_struct("Backend")
             .field("name", &self.name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_is_an_ordinary_socket() {
+        let best = find(BEST).unwrap();
+        assert!(["io_uring", "recvmmsg"].contains(&best.name), "{best:?}");
+        best.open_rx(&RxConfig::new("127.0.0.1:0".parse().unwrap()))
+            .unwrap();
+        let unknown = find("fastest").unwrap_err().to_string();
+        assert!(
+            unknown.contains("`fastest`") && unknown.contains("recvmmsg"),
+            "{unknown}"
+        );
+    }
+
+    /// Such an answer is sent, and arrives nowhere.
+    #[test]
+    fn frames_answer_no_one_on_the_loopback_interface() {
+        let mut config = RxConfig::new("127.0.0.1:0".parse().unwrap());
+        config.answers = true;
+        let open = |name| find(name).and_then(|backend| backend.open_rx(&config));
+        let refused = open("af_xdp").unwrap_err().to_string();
+        assert!(refused.contains("answer by `recvmmsg`"), "{refused}");
+        assert!(open("recvmmsg").is_ok());
     }
 }

@@ -81,8 +81,8 @@ impl Wait {
 /// UdpSocket::bind("127.0.0.1:0")?.send_to(b"hello", rx.caps().local_address)?;
 ///
 /// let batch = rx.recv(Wait::Auto(Duration::from_secs(1)))?;
-/// for packet in batch.packets() {
-///     assert_eq!(packet.data, b"hello");
+/// for packet in &batch {
+///     assert_eq!(packet.payload(), Some(&b"hello"[..]));
 /// }
 /// assert_eq!((rx.counters().datagrams, rx.counters().dropped), (1, 0));
 /// # Ok(())
@@ -100,8 +100,7 @@ pub trait Rx: Send + fmt::Debug {
     /// sends the answers: one call for all. The receiver must have been opened with
     /// [`crate::RxConfig::answers`].
     ///
-    /// A socket answers from the address that the route to the client has. If it is bound to an
-    /// address, that is the one. A ring turns the headers of the frame around, where it lies. It
+    /// A socket answers from the address that was asked. A ring turns the headers of the frame around, where it lies. It
     /// sends the frame by the queue that it came by.
     ///
     /// ```
@@ -251,6 +250,12 @@ pub struct RxDrop {
     pub source: &'static str,
     /// How many, in units of the queue: with GRO a train is one.
     pub count: u64,
+}
+
+impl fmt::Display for RxDrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({})", self.count, self.reason, self.source)
+    }
 }
 
 impl RxDrop {

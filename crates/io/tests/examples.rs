@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trials![
         waits(built(), row("af_xdp"), row("xdp"), Need::probe(has_lab)): reflector, balancer;
         waits(built(), row("af_xdp"), Need::probe(has_lab)): the_readme_has_an_echo_server;
-        waits(built()): reflector_wants_frames;
+        waits(built()): reflector_wants_frames, the_readme_s_echo_server_needs_no_rights;
     ];
     let tests = named![fn(&Place); counter, dns, dns_dig, dns_dnsperf];
     for backend in ["recv", "recvmmsg", "io_uring", "af_xdp"] {
@@ -205,11 +205,39 @@ fn the_readme_has_an_echo_server() {
     // The lab chooses the queue by the address.
     let address = SocketAddr::new(lab.receiver().v4()[1].into(), 5300);
     let mut command = Command::new(example("readme"));
-    command.arg(address.to_string());
+    command.args([&address.to_string(), "af_xdp"]);
     let _server = lab.receiver().spawn(command).expect("it is built");
     let client = lab.sender().run(|| UdpSocket::bind("0.0.0.0:0"));
     let client = client.expect("it can be entered").expect("a socket");
     client.connect(address).expect("an address");
+    echoes(&client);
+}
+
+/// Without rights or an interface, as a reader tries it first.
+fn the_readme_s_echo_server_needs_no_rights() {
+    let port = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = port.local_addr().expect("it is bound");
+    drop(port);
+    let mut command = Command::new(example("readme"));
+    let child = command.arg(address.to_string()).spawn();
+    let _server = Running(child.expect("it is built"));
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    client.connect(address).expect("an address");
+    echoes(&client);
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a server, once it is there, sends each datagram back.
+fn echoes(client: &UdpSocket) {
     let soon = Some(Duration::from_millis(100));
     client.set_read_timeout(soon).expect("a time");
     let mut came = [0; 64];

@@ -141,6 +141,24 @@ impl AnswerCopies {
     }
 }
 
+/// `LOOPBACK_IFINDEX` of include/net/flow.h: that of `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Refuses answers that would never arrive: a frame that is put on the loopback interface has no route,
+/// and so a source that must not come from outside (`fib_validate_source`, net/ipv4/fib_frontend.c).
+pub(super) fn refuse_loopback(interface: u32) -> Result<(), Error> {
+    match interface {
+        LOOPBACK => Err(Error::Invalid {
+            field: "answers",
+            value: "as frames on the loopback interface".to_owned(),
+            why: "the kernel takes none whose source is this host; answer by `recvmmsg` or `io_uring`, or \
+                  over a veth"
+                .to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Answers to frames that leave by a packet socket.
 #[derive(Debug)]
 pub(super) struct FrameAnswers {
@@ -153,6 +171,7 @@ pub(super) struct FrameAnswers {
 impl FrameAnswers {
     /// Answers for up to `batch` frames of an interface.
     pub(super) fn open(interface: &ListenedInterface, batch: usize) -> Result<Self, Error> {
+        refuse_loopback(interface.index)?;
         if interface.index == 0 {
             return Err(Error::Invalid {
                 field: "answers",

@@ -3,7 +3,7 @@
 
 use super::pair::{PATIENCE, Pair, within_patience};
 use mpps_io::{Layer, Rx, Served, Stop, Wait};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ scenarios! {
         an_answer_may_be_shorter_longer_or_none,
         an_answer_that_cannot_be_sent_is_refused;
     Receivers ["rx ring.frames"]: more_answers_than_there_are_frames;
+    Receivers ["receiving socket", "kernel"]: an_answer_leaves_from_the_address_that_was_asked;
     Receivers []: nobody_answers_unasked;
 }
 
@@ -212,6 +213,39 @@ fn more_answers_than_there_are_frames(pair: &Pair) {
         "{served:?}"
     );
     assert!(answers >= 20 * 32, "{answers} answers, {served:?}");
+}
+
+/// Of a server at the wildcard of a host with several addresses, of which the route chooses one. The
+/// client's socket takes answers from no other address than it asked.
+fn an_answer_leaves_from_the_address_that_was_asked(pair: &Pair) {
+    let mut config = pair.rx_config();
+    config.answers = true;
+    let asked = config.address;
+    // Of loopback there are many over IPv4, and one over IPv6.
+    let others = match asked.ip() {
+        IpAddr::V4(_) => vec![[127, 0, 0, 9].into(), [127, 200, 0, 1].into(), asked.ip()],
+        IpAddr::V6(_) => vec![asked.ip()],
+    };
+    config.address = match asked {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let rx = pair.open_rx(&config);
+    let port = rx.caps().local_address.port();
+    let serving = serve(rx, others.len() as u64, |request| {
+        request.reply_in_place(|_, bytes| Some(bytes));
+    });
+    for address in &others {
+        let client = client(pair, (*address, port).into());
+        client.send(b"asked").expect("it is sent");
+        assert_eq!(
+            client.recv(&mut [0; 8]).expect("an answer comes"),
+            5,
+            "{address}"
+        );
+    }
+    let served = within_patience("the server", move || serving.join()).expect("it did not panic");
+    assert_eq!((served.sent, served.refused), (others.len() as u64, 0));
 }
 
 fn nobody_answers_unasked(pair: &Pair) {

@@ -11,6 +11,7 @@ use super::port_counts::PortCounts;
 use super::steering::FlowSteering;
 use super::tx_queue::Out;
 use super::{BACKEND, busy_poll, explain, socket_config};
+use crate::backend::answers::refuse_loopback;
 use crate::backend::held_port::{HeldPort, Neighbour};
 use crate::batch::FrameDetails;
 use crate::carrier::outlast;
@@ -46,6 +47,9 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     }
     let busy_poll = busy_poll(config.busy_poll_us)?;
     let interface = XdpInterface::find(config.address.ip(), &config.ring)?;
+    if config.answers {
+        refuse_loopback(interface.index)?;
+    }
     let first = config.ring.queue.unwrap_or(0);
     check_queue(&interface, first)?;
     // A configuration that cannot work is refused before anything is opened.
