@@ -67,6 +67,8 @@ pub struct RxConfig {
     pub groups: Vec<MulticastGroup>,
     /// What to report of each datagram ([`crate::Packet::details`]).
     pub details: WantedDetails,
+    /// Keep what the kernel learns of datagrams that were sent ([`crate::Rx::errors`]).
+    pub errors: bool,
     /// Make ready to answer what comes ([`crate::Rx::serve`]).
     pub answers: bool,
     /// Options of backends that take frames from an interface.
@@ -86,6 +88,7 @@ impl RxConfig {
             busy_poll_us: None,
             groups: Vec::new(),
             details: WantedDetails::default(),
+            errors: false,
             answers: false,
             ring: RingConfig::default(),
         }
@@ -120,6 +123,7 @@ impl RxConfig {
             (self.details.traffic_class, "details.traffic_class"),
             (self.details.hop_limit, "details.hop_limit"),
             (self.details.time, "details.time"),
+            (self.errors, "errors"),
             (self.answers, "answers"),
         ];
         self.ring.asked_beside(&asked)

@@ -1,6 +1,6 @@
 //! The receive interface.
 
-use crate::{Batch, Error, Layer, Mode, Requests};
+use crate::{Batch, Error, Layer, Mode, Requests, SendError, Sent, Transmit};
 use mpps_os::CpuList;
 use std::fmt;
 use std::io;
@@ -131,6 +131,47 @@ pub trait Rx: Send + fmt::Debug {
     fn serve(&mut self, wait: Wait, answer: &mut dyn FnMut(Requests<'_>)) -> io::Result<Served> {
         let _ = (wait, answer);
         Err(not_opened_to_answer())
+    }
+
+    /// Sends datagrams from the address that it receives at, each to its own destination, and does not
+    /// wait for room: of those that found none, the rest is not offered, and [`Rx::readiness`] is writable
+    /// when there is room again. A train counts as one.
+    ///
+    /// ```
+    /// use mpps_io::{RxConfig, Transmit, Wait, backend};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut config = RxConfig::new("127.0.0.1:0".parse()?);
+    /// config.details.traffic_class = true;
+    /// let [mut one, mut other] = [(); 2].map(|()| backend::find("best").and_then(|b| b.open_rx(&config)));
+    /// let (one, other) = (one.as_mut().unwrap(), other.as_mut().unwrap());
+    /// let mut datagram = Transmit::new(other.caps().local_address, b"hello");
+    /// datagram.traffic_class = Some(1); // ECT(1), RFC 9331
+    /// assert_eq!(one.transmit(&[datagram])?.accepted, 1);
+    ///
+    /// let batch = other.recv(Wait::Auto(std::time::Duration::from_secs(1)))?;
+    /// let ecn = batch.packets().map(|packet| packet.details.and_then(|details| details.ecn()));
+    /// assert_eq!(ecn.collect::<Vec<_>>(), [Some(1)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` by backends that have no socket of their own. That the kernel refused single datagrams
+    /// is none: [`crate::Sent::refused`].
+    fn transmit(&mut self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
+        let _ = transmits;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// What the kernel has learnt of datagrams that were sent from here: a port without a socket, a path
+    /// for shorter packets, a host that is not there. It keeps them with [`crate::RxConfig::errors`], each
+    /// until it is asked for.
+    ///
+    /// # Errors
+    /// `Unsupported` by backends that have no socket of their own.
+    fn errors(&mut self) -> io::Result<Vec<SendError>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// A descriptor that is readable once packets may be there, for poll(2), epoll(7) and code

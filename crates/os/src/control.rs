@@ -3,11 +3,11 @@
 
 use crate::CallResult;
 use crate::error::On;
-use crate::native::{double_word, word};
+use crate::native::{double_word, half_word, word};
 use crate::option::set_option;
-use crate::socket::UDP_GRO;
+use crate::socket::{UDP_GRO, UDP_SEGMENT};
 use libc::c_int;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
@@ -184,6 +184,71 @@ pub(crate) fn segment_bytes(control: &[u8]) -> u16 {
     bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
 }
 
+/// What became of a datagram that was sent (`IP_RECVERR`, ip(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendError {
+    /// Where it was sent to.
+    pub destination: SocketAddr,
+    /// The error: `ECONNREFUSED` for a port without a socket, `EHOSTUNREACH`, `EMSGSIZE`, ...
+    pub errno: i32,
+    /// The largest packet that the path takes, in bytes with the IP header; of `EMSGSIZE` only.
+    pub mtu: Option<u32>,
+    /// The host that said so by ICMP; none if it was this one.
+    pub reporter: Option<IpAddr>,
+}
+
+/// Asks a socket of the address's family to keep its errors (`IP_RECVERR`, `IPV6_RECVERR`).
+pub(crate) fn keep_errors(socket: impl AsFd, is_ipv4: bool, name: &str) -> CallResult<()> {
+    let (level, option, call) = match is_ipv4 {
+        true => (libc::IPPROTO_IP, libc::IP_RECVERR, "setsockopt IP_RECVERR"),
+        false => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_RECVERR,
+            "setsockopt IPV6_RECVERR",
+        ),
+    };
+    let on: c_int = 1;
+    set_option(socket, level, option, &on).on(call, name)
+}
+
+/// The error that control messages hold: a `struct sock_extended_err` and an address behind it
+/// (include/uapi/linux/errqueue.h).
+pub(crate) fn send_error(control: &[u8], destination: SocketAddr) -> Option<SendError> {
+    let is_error = |level, kind| {
+        [
+            (libc::IPPROTO_IP, libc::IP_RECVERR),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        ]
+        .contains(&(level, kind))
+    };
+    let (_, _, value) = messages(control).find(|(level, kind, _)| is_error(*level, *kind))?;
+    let errno = word(value, 0)? as i32;
+    Some(SendError {
+        destination,
+        errno,
+        mtu: word(value, 8).filter(|_| errno == libc::EMSGSIZE),
+        reporter: address(value.get(16..)?).map(|reporter| reporter.ip()),
+    })
+}
+
+/// Reads a `struct sockaddr_in` or `sockaddr_in6` (ip(7), ipv6(7)).
+pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
+    let family = half_word(name, 0)?;
+    let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
+    match i32::from(family) {
+        libc::AF_INET => {
+            let ip: [u8; 4] = *name.get(4..)?.first_chunk()?;
+            Some(SocketAddrV4::new(Ipv4Addr::from(ip), port).into())
+        }
+        libc::AF_INET6 => {
+            let ip: [u8; 16] = *name.get(8..)?.first_chunk()?;
+            let scope = word(name, 24)?;
+            Some(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope).into())
+        }
+        _ => None,
+    }
+}
+
 /// The details that control messages hold.
 pub(crate) fn details(control: &[u8]) -> Details {
     let mut details = Details::default();
@@ -226,29 +291,101 @@ pub(crate) fn details(control: &[u8]) -> Details {
 pub(crate) const SOURCE_BYTES: usize = 40;
 
 /// Writes the control message by which a datagram leaves from an address of this host
-/// (`IP_PKTINFO`, `IPV6_PKTINFO`), and returns its bytes.
-pub(crate) fn source_address(control: &mut [u8; SOURCE_BYTES], address: IpAddr) -> usize {
-    let (level, kind) = match address {
-        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
-        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),
-    };
-    control.fill(0);
-    control[8..12].copy_from_slice(&level.to_ne_bytes());
-    control[12..16].copy_from_slice(&kind.to_ne_bytes());
-    let length: usize = match address {
-        // The route decides on the interface. `ipi_spec_dst` is the second of the three.
+/// (`IP_PKTINFO`, `IPV6_PKTINFO`), and returns its bytes. The route decides on the interface.
+pub(crate) fn source_address(control: &mut [u8], address: IpAddr) -> usize {
+    let mut info = [0; 20];
+    match address {
+        // `ipi_spec_dst` is the second of three.
         IpAddr::V4(address) => {
-            control[20..24].copy_from_slice(&address.octets());
-            HEADER_BYTES + 12
+            info[4..8].copy_from_slice(&address.octets());
+            write(control, libc::IPPROTO_IP, libc::IP_PKTINFO, &info[..12])
         }
         IpAddr::V6(address) => {
-            control[16..32].copy_from_slice(&address.octets());
-            HEADER_BYTES + 20
+            info[..16].copy_from_slice(&address.octets());
+            write(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
         }
-    };
-    control[..8].copy_from_slice(&(length as u64).to_ne_bytes());
-    length.next_multiple_of(8)
+    }
 }
+
+/// Writes a control message, and returns the bytes that it takes. The room must be there.
+fn write(control: &mut [u8], level: c_int, kind: c_int, value: &[u8]) -> usize {
+    let length = HEADER_BYTES + value.len();
+    let space = length.next_multiple_of(8);
+    let control = &mut control[..space];
+    control[..8].copy_from_slice(&(length as u64).to_ne_bytes());
+    control[8..12].copy_from_slice(&level.to_ne_bytes());
+    control[12..16].copy_from_slice(&kind.to_ne_bytes());
+    control[16..length].copy_from_slice(value);
+    control[length..].fill(0);
+    space
+}
+
+/// A datagram to send, or a train of equal ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit<'a> {
+    /// Where to.
+    pub destination: SocketAddr,
+    /// What.
+    pub payload: &'a [u8],
+    /// Bytes of each datagram of a train but the last (`UDP_SEGMENT`, Linux 4.18); none for one datagram.
+    pub segment_bytes: Option<u16>,
+    /// The address of this host that it leaves from; without it the route decides.
+    pub source: Option<IpAddr>,
+    /// The code point (upper six bits) and congestion (lower two).
+    pub traffic_class: Option<u8>,
+    /// How many hops it may make.
+    pub hop_limit: Option<u8>,
+}
+
+impl<'a> Transmit<'a> {
+    /// A datagram to a destination, the kernel deciding on the rest.
+    pub fn new(destination: SocketAddr, payload: &'a [u8]) -> Self {
+        Self {
+            destination,
+            payload,
+            segment_bytes: None,
+            source: None,
+            traffic_class: None,
+            hop_limit: None,
+        }
+    }
+
+    /// Writes its control messages, and returns their bytes.
+    pub(crate) fn control(&self, control: &mut [u8; TRANSMIT_BYTES]) -> usize {
+        let (level, class, hops) = match self.destination {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+            SocketAddr::V6(_) => {
+                let hops = libc::IPV6_HOPLIMIT;
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, hops)
+            }
+        };
+        let mut used = self
+            .source
+            .map_or(0, |source| source_address(control, source));
+        let mut number = |level, kind, value: u8| {
+            used += write(
+                &mut control[used..],
+                level,
+                kind,
+                &c_int::from(value).to_ne_bytes(),
+            );
+        };
+        if let Some(value) = self.traffic_class {
+            number(level, class, value);
+        }
+        if let Some(value) = self.hop_limit {
+            number(level, hops, value);
+        }
+        if let Some(bytes) = self.segment_bytes {
+            let rest = &mut control[used..];
+            used += write(rest, libc::IPPROTO_UDP, UDP_SEGMENT, &bytes.to_ne_bytes());
+        }
+        used
+    }
+}
+
+/// Room for the control messages of a [`Transmit`], in bytes.
+pub(crate) const TRANSMIT_BYTES: usize = SOURCE_BYTES + 3 * 24;
 
 #[cfg(test)]
 mod tests {
@@ -330,6 +467,7 @@ mod tests {
         fn no_bytes_are_a_fault(control in proptest::collection::vec(any::<u8>(), 0..200)) {
             details(&control);
             segment_bytes(&control);
+            send_error(&control, ([127, 0, 0, 1], 1).into());
         }
     }
 }

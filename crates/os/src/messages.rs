@@ -1,7 +1,7 @@
 //! Many datagrams in one system call: `recvmmsg(2)` and `sendmmsg(2)` with their arrays.
 
-use crate::control::{self, SOURCE_BYTES};
-pub use crate::control::{Details, Extras, WantedDetails};
+use crate::control::{self, SOURCE_BYTES, TRANSMIT_BYTES};
+pub use crate::control::{Details, Extras, SendError, Transmit, WantedDetails};
 use std::fmt;
 use std::io;
 use std::mem;
@@ -443,6 +443,94 @@ impl fmt::Debug for SendMessages {
     }
 }
 
+/// Most messages that one [`transmit`] passes to the kernel.
+const TRANSMIT_MAX: usize = 32;
+
+/// Passes datagrams to the kernel, each to its own destination, from where they lie (`sendmmsg(2)`).
+/// Returns how many it took, at most 32. It does not wait for room.
+///
+/// # Errors
+/// That of the first: `EAGAIN` while the send buffer is full, `EMSGSIZE`, `EPERM`, ...
+pub fn transmit(socket: BorrowedFd<'_>, transmits: &[Transmit<'_>]) -> io::Result<usize> {
+    let count = transmits.len().min(TRANSMIT_MAX);
+    // SAFETY: all zeros are valid for each of these plain C structs: null pointers, and no lengths.
+    let (mut headers, mut iovecs, mut names) = unsafe {
+        (
+            mem::zeroed::<[libc::mmsghdr; TRANSMIT_MAX]>(),
+            mem::zeroed::<[libc::iovec; TRANSMIT_MAX]>(),
+            mem::zeroed::<[libc::sockaddr_storage; TRANSMIT_MAX]>(),
+        )
+    };
+    let mut controls = [[0; TRANSMIT_BYTES]; TRANSMIT_MAX];
+    for (at, one) in transmits[..count].iter().enumerate() {
+        let name_bytes;
+        (names[at], name_bytes) = storage(&one.destination);
+        iovecs[at] = libc::iovec {
+            iov_base: one.payload.as_ptr().cast_mut().cast(),
+            iov_len: one.payload.len(),
+        };
+        let control_bytes = one.control(&mut controls[at]);
+        let header = &mut headers[at].msg_hdr;
+        header.msg_name = (&raw mut names[at]).cast();
+        header.msg_namelen = name_bytes;
+        header.msg_iov = &raw mut iovecs[at];
+        header.msg_iovlen = 1;
+        if control_bytes > 0 {
+            header.msg_control = controls[at].as_mut_ptr().cast();
+            header.msg_controllen = control_bytes as _;
+        }
+    }
+    // SAFETY: the first `count` headers point to one iovec, one address and one control buffer each, of
+    // the arrays above, which have not moved. The kernel only reads the payloads, which are borrowed.
+    let sent = unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT,
+        )
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Room for a `struct sock_extended_err` of 16 bytes and a `sockaddr_in6`, in its control message.
+const ERROR_BYTES: usize = 16 + 16 + 32;
+
+/// The next error that a socket keeps of a datagram it sent (`MSG_ERRQUEUE`, recvmsg(2)); none if there
+/// is none.
+///
+/// # Errors
+/// `EBADF`, `ENOTSOCK`.
+pub fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<SendError>> {
+    // SAFETY: all zeros are valid for both: null pointers, lengths and plain integers.
+    let (mut header, mut name) = unsafe {
+        let header: libc::msghdr = mem::zeroed();
+        let name: libc::sockaddr_storage = mem::zeroed();
+        (header, name)
+    };
+    // Beside the error, detail messages that were asked for come, too.
+    let mut control = [0_u8; ERROR_BYTES + 256];
+    header.msg_name = (&raw mut name).cast();
+    header.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = control.len() as _;
+    // SAFETY: name and control point to the variables above with their lengths; there is no payload.
+    let answer = unsafe {
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags)
+    };
+    if answer < 0 {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(None),
+            _ => Err(error),
+        };
+    }
+    let told = (header.msg_controllen as usize).min(control.len());
+    let destination = socket_address(&name);
+    Ok(destination.and_then(|destination| control::send_error(&control[..told], destination)))
+}
+
 /// A socket address as the kernel reads it, and its length.
 pub(crate) fn storage(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     // SAFETY: all zeros is a valid `sockaddr_storage`, a plain C struct of integers.
@@ -554,6 +642,77 @@ mod tests {
             (into.received(0).bytes, into.received(0).segment_bytes),
             (9, 0)
         );
+    }
+
+    #[test]
+    fn a_datagram_brings_what_its_sender_said_of_it() {
+        for loopback in ["127.0.0.1:0", "[::1]:0"] {
+            let (sender, receiver, target) = pair(loopback);
+            let mut extras = Extras {
+                segments: true,
+                ..Extras::default()
+            };
+            extras.details.local = true;
+            extras.details.traffic_class = true;
+            extras.details.hop_limit = true;
+            receiver.ask(&extras).unwrap();
+            let plain = Transmit::new(target, b"plain");
+            let marked = Transmit {
+                payload: b"abcabcab",
+                segment_bytes: Some(3),
+                source: Some(target.ip()),
+                traffic_class: Some(0xb9),
+                hop_limit: Some(7),
+                ..plain
+            };
+            assert_eq!(transmit(sender.as_fd(), &[plain, marked]).unwrap(), 2);
+            let mut into = ReceiveMessages::new(4, 100, extras);
+            into.receive(receiver.as_fd(), ReceiveWait::ForOne).unwrap();
+            let said = |at| (into.received(at).segment_bytes, into.details(at));
+            let details = Details {
+                local: Some(target.ip()),
+                interface: Some(1),
+                traffic_class: Some(0),
+                hop_limit: Some(64),
+                ..Details::default()
+            };
+            assert_eq!(said(0), (0, details));
+            let details = Details {
+                traffic_class: Some(0xb9),
+                hop_limit: Some(7),
+                ..details
+            };
+            assert_eq!(said(1), (3, details));
+            assert_eq!((details.ecn(), details.dscp()), (Some(1), Some(46)));
+        }
+    }
+
+    #[test]
+    fn a_source_that_is_not_this_host_s_is_refused() {
+        let (sender, _, target) = pair("127.0.0.1:0");
+        let mut from = Transmit::new(target, b"");
+        from.source = Some([192, 0, 2, 1].into());
+        assert!(transmit(sender.as_fd(), &[from]).is_err());
+        assert_eq!(transmit(sender.as_fd(), &[]).unwrap(), 0);
+    }
+
+    #[test]
+    fn an_error_comes_back_with_its_destination() {
+        for loopback in ["127.0.0.1:0", "[::1]:0"] {
+            let (sender, receiver, target) = pair(loopback);
+            sender.keep_errors().unwrap();
+            assert_eq!(next_error(sender.as_fd()).unwrap(), None);
+            drop(receiver);
+            transmit(sender.as_fd(), &[Transmit::new(target, b"to nobody")]).unwrap();
+            let refused = SendError {
+                destination: target,
+                errno: libc::ECONNREFUSED,
+                mtu: None,
+                reporter: Some(target.ip()),
+            };
+            assert_eq!(next_error(sender.as_fd()).unwrap(), Some(refused));
+            assert_eq!(next_error(sender.as_fd()).unwrap(), None);
+        }
     }
 
     #[test]

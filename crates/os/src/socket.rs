@@ -2,7 +2,7 @@
 
 use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
-use crate::control::Extras;
+use crate::control::{self, Extras};
 use crate::error::On;
 use crate::option::{BUFFER_BYTES_MAX, send_buffer, set_option, set_send_buffer, words};
 use rustix::net::sockopt::{self, Timeout};
@@ -16,7 +16,7 @@ use std::time::Duration;
 const SO_BUSY_POLL: libc::c_int = 46;
 pub(crate) const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 const SO_MEMINFO: libc::c_int = 55;
-const UDP_SEGMENT: libc::c_int = 103;
+pub(crate) const UDP_SEGMENT: libc::c_int = 103;
 pub(crate) const UDP_GRO: libc::c_int = 104;
 
 /// A UDP socket over IPv4 or IPv6; closed when dropped.
@@ -156,6 +156,15 @@ impl UdpSocket {
     /// `ENOPROTOOPT` on a kernel that does not know the option.
     pub fn ask(&self, extras: &Extras) -> CallResult<()> {
         extras.ask(&self.fd, self.is_ipv4, &self.name)
+    }
+
+    /// Has the socket keep what it learns of datagrams that it sent, for
+    /// [`crate::messages::next_error`].
+    ///
+    /// # Errors
+    /// None is known.
+    pub fn keep_errors(&self) -> CallResult<()> {
+        control::keep_errors(&self.fd, self.is_ipv4, &self.name)
     }
 
     /// Lets one send pass many datagrams of `segment_bytes` each (`UDP_SEGMENT`, kernel 4.18).

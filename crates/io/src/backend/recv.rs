@@ -5,14 +5,15 @@
 
 use super::answers::Answers;
 use super::shared_socket::SharedSocket;
-use super::socket::{SOCKET_RX_FIELDS, extras, open_receiver, receive};
+use super::socket::{SOCKET_RX_FIELDS, errors, extras, open_receiver, receive, transmit};
 use super::{Backend, Layer, Support};
 use crate::config::check_room;
 use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Details, Error, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, Served, Wait,
+    Batch, Details, Error, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, SendError,
+    Sent, Served, Transmit, Wait,
 };
 use mpps_os::messages::{self, Extras, ReceiveMessages};
 use mpps_os::poll::Waiter;
@@ -225,6 +226,14 @@ impl Rx for SocketRx {
             Some(&self.details),
             wait,
         )
+    }
+
+    fn transmit(&mut self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
+        transmit(self.socket.as_fd(), transmits)
+    }
+
+    fn errors(&mut self) -> io::Result<Vec<SendError>> {
+        errors(self.socket.as_fd())
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

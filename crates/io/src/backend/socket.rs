@@ -2,10 +2,11 @@
 
 use super::Backend;
 use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
-use mpps_os::messages::Extras;
+use mpps_os::messages::{self, Extras, SendError, Transmit};
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
 
 pub(super) use crate::rx::SEND_TIMEOUT;
 
@@ -22,6 +23,7 @@ pub(super) const SOCKET_RX_FIELDS: &[&str] = &[
     "details.traffic_class",
     "details.hop_limit",
     "details.time",
+    "errors",
     "answers",
 ];
 /// The fields that every sender over a UDP socket honours.
@@ -60,6 +62,9 @@ pub(super) fn open_receiver(
         socket.set_reuse_port()?;
     }
     socket.ask(&extras(config))?;
+    if config.errors {
+        socket.keep_errors()?;
+    }
     if let Some(microseconds) = config.busy_poll_us {
         socket.set_busy_poll(microseconds)?;
     }
@@ -152,9 +157,43 @@ pub(super) fn receive(mut call: impl FnMut() -> io::Result<usize>) -> io::Result
             io::ErrorKind::ConnectionRefused
             | io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkUnreachable => {}
+            // The same of one that was too long for its path.
+            _ if error.raw_os_error() == Some(EMSGSIZE) => {}
             _ => return Err(error),
         }
     }
+}
+
+/// `EMSGSIZE` of include/uapi/asm-generic/errno.h.
+const EMSGSIZE: i32 = 90;
+/// A descriptor that is none, or none of a socket.
+const HOPELESS: [i32; 2] = [9, 88];
+
+/// Sends from a receiver's socket; [`Rx::transmit`](crate::Rx::transmit).
+pub(super) fn transmit(socket: BorrowedFd<'_>, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
+    let mut sent = Sent::default();
+    while let rest @ [_, ..] = &transmits[sent.offered() as usize..] {
+        match messages::transmit(socket, rest) {
+            Ok(taken) => sent.accepted += taken as u64,
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => break,
+                _ if error
+                    .raw_os_error()
+                    .is_some_and(|errno| HOPELESS.contains(&errno)) =>
+                {
+                    return Err(error);
+                }
+                _ => sent.refused += 1,
+            },
+        }
+    }
+    Ok(sent)
+}
+
+/// What a receiver's socket kept; [`Rx::errors`](crate::Rx::errors).
+pub(super) fn errors(socket: BorrowedFd<'_>) -> io::Result<Vec<SendError>> {
+    std::iter::from_fn(|| messages::next_error(socket).transpose()).collect()
 }
 
 /// Passes messages `0..messages`, each of `datagrams_of(message)` datagrams, to the kernel by
@@ -220,7 +259,6 @@ mod tests {
     const EINTR: i32 = 4;
     const ECONNREFUSED: i32 = 111;
     const ENOBUFS: i32 = 105;
-    const EMSGSIZE: i32 = 90;
 
     /// A kernel that gives the answers of a script, one a call, and keeps the questions.
     #[derive(Default)]

@@ -2,7 +2,7 @@
 //! that it asked. The counts are those of both.
 
 use super::pair::{PATIENCE, Pair, within_patience};
-use mpps_io::{Layer, Rx, Served, Stop, Wait};
+use mpps_io::{Layer, Rx, Served, Stop, Transmit, Wait};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
@@ -14,8 +14,12 @@ scenarios! {
         an_answer_that_cannot_be_sent_is_refused;
     Receivers ["rx ring.frames"]: more_answers_than_there_are_frames;
     Receivers ["receiving socket", "kernel"]: an_answer_leaves_from_the_address_that_was_asked;
+    Receivers ["rx errors"]: what_became_of_a_datagram_comes_back;
     Receivers []: nobody_answers_unasked;
 }
+
+/// Of include/uapi/asm-generic/errno.h.
+const ECONNREFUSED: i32 = 111;
 
 /// Questions that are under way at a time: few enough for every queue between the two.
 const WINDOW: u32 = 32;
@@ -246,6 +250,30 @@ fn an_answer_leaves_from_the_address_that_was_asked(pair: &Pair) {
     }
     let served = within_patience("the server", move || serving.join()).expect("it did not panic");
     assert_eq!((served.sent, served.refused), (others.len() as u64, 0));
+}
+
+/// A receiver sends unasked, from its own address, and hears of a port without a socket.
+fn what_became_of_a_datagram_comes_back(pair: &Pair) {
+    let mut config = pair.rx_config();
+    config.errors = true;
+    let mut rx = pair.open_rx(&config);
+    let client = client(pair, rx.caps().local_address);
+    let destination = client.local_addr().expect("it is bound");
+    let datagram = Transmit::new(destination, b"unasked");
+    let sent = rx.transmit(&[datagram; 40]).expect("it has a socket");
+    assert_eq!((sent.accepted, sent.refused), (40, 0));
+    for _ in 0..40 {
+        assert_eq!(client.recv(&mut [0; 8]).expect("it comes"), 7);
+    }
+    assert_eq!(rx.errors().expect("it has a socket"), []);
+    drop(client);
+    rx.transmit(&[datagram]).expect("it has a socket");
+    // The error wakes whoever waits, and is no datagram.
+    let came = rx.recv(Wait::Block(Duration::from_millis(1)));
+    assert_eq!(came.expect("no fault of its own").len(), 0);
+    let errors = rx.errors().expect("it has a socket");
+    let told = errors.iter().map(|error| (error.destination, error.errno));
+    assert_eq!(told.collect::<Vec<_>>(), [(destination, ECONNREFUSED)]);
 }
 
 fn nobody_answers_unasked(pair: &Pair) {

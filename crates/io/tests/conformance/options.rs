@@ -136,6 +136,7 @@ const RX_OPTIONS: &[RxOption] = &[
         config.details.hop_limit = true
     }),
     ("details.time", |config| config.details.time = true),
+    ("errors", |config| config.errors = true),
     ("answers", |config| config.answers = true),
 ];
 

@@ -3,9 +3,8 @@
 //! address, then room for control messages, then the payload. If none of these is wanted, a
 //! multishot `recv` does without the header.
 
-use crate::control::{self, Details, Extras};
-use crate::native::{half_word, word};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use crate::control::{self, Details, Extras, address};
+use crate::native::word;
 
 /// `sizeof(struct io_uring_recvmsg_out)`: four 32-bit words.
 const LENGTHS_BYTES: usize = 16;
@@ -106,29 +105,12 @@ impl BufferLayout {
     }
 }
 
-/// Reads a `struct sockaddr_in` or `sockaddr_in6` (ip(7), ipv6(7)).
-pub(super) fn address(name: &[u8]) -> Option<SocketAddr> {
-    let family = half_word(name, 0)?;
-    let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
-    match i32::from(family) {
-        libc::AF_INET => {
-            let ip: [u8; 4] = *name.get(4..)?.first_chunk()?;
-            Some(SocketAddrV4::new(Ipv4Addr::from(ip), port).into())
-        }
-        libc::AF_INET6 => {
-            let ip: [u8; 16] = *name.get(8..)?.first_chunk()?;
-            let scope = word(name, 24)?;
-            Some(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope).into())
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::socket::UDP_GRO;
     use proptest::prelude::*;
+    use std::net::{SocketAddr, SocketAddrV6};
 
     fn extras(segments: bool, source: bool) -> Extras {
         let mut extras = Extras {

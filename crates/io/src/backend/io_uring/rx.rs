@@ -5,13 +5,13 @@
 use super::BACKEND;
 use crate::backend::answers::Answers;
 use crate::backend::shared_socket::SharedSocket;
-use crate::backend::socket::{extras, open_receiver, receive};
+use crate::backend::socket::{errors, extras, open_receiver, receive, transmit};
 use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
     Batch, Details, Error, Layer, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
-    Served, Wait,
+    SendError, Sent, Served, Transmit, Wait,
 };
 use mpps_os::messages::Extras;
 use mpps_os::poll::Waiter;
@@ -204,6 +204,14 @@ impl Rx for UringRx {
             Some(&self.details),
             wait,
         )
+    }
+
+    fn transmit(&mut self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
+        transmit(self.socket.as_fd(), transmits)
+    }
+
+    fn errors(&mut self) -> io::Result<Vec<SendError>> {
+        errors(self.socket.as_fd())
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
