@@ -95,6 +95,8 @@ pub struct Packet<'a> {
     pub data: &'a [u8],
     /// Bytes that it had on arrival; more than `data.len()` if it was cut.
     pub wire_bytes: usize,
+    /// Bytes of each datagram but the last, of a train ([`Batch::trains`]); 0 of one datagram.
+    pub segment_bytes: u16,
     /// What [`crate::RxConfig::details`] asks for; none if that is nothing.
     pub details: Option<&'a Details>,
     layer: Layer,
@@ -225,6 +227,19 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// The buffers in order of arrival: a train is one packet, with its [`Packet::segment_bytes`].
+    pub fn trains(&self) -> impl Iterator<Item = Packet<'a>> + use<'a> {
+        let batch = *self;
+        let packets = batch.descriptors.iter().enumerate();
+        packets.map(move |(at, descriptor)| Packet {
+            data: batch.bytes(*descriptor),
+            wire_bytes: descriptor.wire_bytes as usize,
+            segment_bytes: descriptor.segment_bytes,
+            details: batch.details.get(at),
+            layer: batch.layer,
+        })
+    }
+
     /// Datagrams, bytes on arrival and buffers that were cut, in one pass.
     #[inline]
     pub(crate) fn totals(&self) -> BatchTotals {
@@ -327,6 +342,7 @@ impl<'a> Iterator for Packets<'a> {
                     Packet {
                         data,
                         wire_bytes,
+                        segment_bytes: 0,
                         details: details.get(at),
                         layer,
                     },
@@ -421,6 +437,7 @@ impl<'a> Packets<'a> {
         Packet {
             data,
             wire_bytes,
+            segment_bytes: 0,
             details: self.batch.details.get(self.next - 1),
             layer: self.batch.layer,
         }
@@ -446,7 +463,8 @@ mod tests {
         assert_eq!(batch.datagrams(), 3);
         let parts: Vec<&[u8]> = batch.packets().map(|packet| packet.data).collect();
         assert_eq!(parts, [&[0, 1, 2, 3][..], &[4, 5, 6, 7], &[8, 9]]);
-        assert_eq!(batch.raw().count(), 1);
+        let trains: Vec<_> = batch.trains().collect();
+        assert_eq!((trains.len(), trains[0].data.len(), trains[0].segment_bytes), (1, 10, 4));
     }
 
     #[test]
