@@ -87,7 +87,7 @@ fn page(command: &Command, date: &str) -> io::Result<(String, String)> {
     let mut roff = Roff::default();
     roff.control("SH", ["DESCRIPTION"]);
     roff.text([roman(about.unwrap_or_default() + ".")]);
-    for note in row.map_or(&[][..], |row| row.notes) {
+    for note in row.map_or(&[][..], |row| &row.notes) {
         roff.control("PP", []);
         roff.text([roman(*note)]);
     }
@@ -105,7 +105,7 @@ fn page(command: &Command, date: &str) -> io::Result<(String, String)> {
             roff.text([roman(meaning)]);
         }
         roff.control("SH", ["EXAMPLES"]);
-        for (line, what) in row.examples {
+        for (line, what) in &row.examples {
             roff.control("TP", []);
             roff.text([bold(*line)]);
             roff.text([roman(*what)]);
