@@ -64,11 +64,7 @@ fn await_for(interface_index: u32, patience: Duration) -> Result<Duration, Error
             waited = began.elapsed();
             continue;
         };
-        return Err(Error::Invalid {
-            field: "ring.interface",
-            value: link.name,
-            why,
-        });
+        return Err(Error::invalid("ring.interface", link.name, why));
     }
 }
 

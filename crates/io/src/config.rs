@@ -133,34 +133,22 @@ impl RxConfig {
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_batch(self.batch)?;
         if self.buffer_bytes == 0 || self.buffer_bytes > 65_536 {
-            return Err(Error::Invalid {
-                field: "buffer_bytes",
-                value: self.buffer_bytes.to_string(),
-                why: "a buffer holds 1 to 65536 bytes".to_owned(),
-            });
+            let why = "a buffer holds 1 to 65536 bytes";
+            return Err(Error::invalid("buffer_bytes", self.buffer_bytes, why));
         }
         if self.answers && self.gro {
-            return Err(Error::Invalid {
-                field: "answers",
-                value: "with gro".to_owned(),
-                why: "a train is answered datagram by datagram; leave GRO out".to_owned(),
-            });
+            let why = "a train is answered datagram by datagram; leave GRO out";
+            return Err(Error::invalid("answers", "with gro", why));
         }
         check_destinations(&self.ring.destinations)?;
         for group in &self.groups {
             if !group.address.is_multicast() {
-                return Err(Error::Invalid {
-                    field: "groups",
-                    value: group.address.to_string(),
-                    why: "not a multicast group (224.0.0.0/4 or ff00::/8)".to_owned(),
-                });
+                let why = "not a multicast group (224.0.0.0/4 or ff00::/8)";
+                return Err(Error::invalid("groups", group.address, why));
             }
             if group.address.is_ipv4() != self.address.is_ipv4() {
-                return Err(Error::Invalid {
-                    field: "groups",
-                    value: group.address.to_string(),
-                    why: format!("of another IP version than the socket at {}", self.address),
-                });
+                let why = format!("of another IP version than the socket at {}", self.address);
+                return Err(Error::invalid("groups", group.address, why));
             }
         }
         Ok(())
@@ -238,64 +226,46 @@ impl TxConfig {
             SocketAddr::V6(_) => PAYLOAD_BYTES_MAX_V6,
         };
         if self.payload_bytes > payload_bytes_max {
-            return Err(Error::Invalid {
-                field: "payload_bytes",
-                value: self.payload_bytes.to_string(),
-                why: format!("a UDP datagram carries at most {payload_bytes_max} bytes"),
-            });
+            let why = format!("a UDP datagram carries at most {payload_bytes_max} bytes");
+            return Err(Error::invalid("payload_bytes", self.payload_bytes, why));
         }
         if self.gso_segments == 0 || self.gso_segments > SEGMENTS_MAX {
-            return Err(Error::Invalid {
-                field: "gso_segments",
-                value: self.gso_segments.to_string(),
-                why: format!("a train has 1 to {SEGMENTS_MAX} segments (64 before Linux 6.9)"),
-            });
+            let why = format!("a train has 1 to {SEGMENTS_MAX} segments (64 before Linux 6.9)");
+            return Err(Error::invalid("gso_segments", self.gso_segments, why));
         }
         let train_bytes = self.payload_bytes * usize::from(self.gso_segments);
         if self.gso_segments > 1 && (self.payload_bytes == 0 || train_bytes > payload_bytes_max) {
             let most = payload_bytes_max
                 .checked_div(self.payload_bytes)
                 .unwrap_or(0);
-            return Err(Error::Invalid {
-                field: "gso_segments",
-                value: self.gso_segments.to_string(),
-                why: format!(
-                    "a train carries at most {payload_bytes_max} bytes: {most} segments of {} bytes",
-                    self.payload_bytes
-                ),
-            });
+            let why = format!(
+                "a train carries at most {payload_bytes_max} bytes: {most} segments of {} bytes",
+                self.payload_bytes
+            );
+            return Err(Error::invalid("gso_segments", self.gso_segments, why));
         }
         if self.flows == 0 || self.flows > 65_535 {
-            return Err(Error::Invalid {
-                field: "flows",
-                value: self.flows.to_string(),
-                why: "there are 1 to 65535 source ports".to_owned(),
-            });
+            return Err(Error::invalid(
+                "flows",
+                self.flows,
+                "there are 1 to 65535 source ports",
+            ));
         }
         if self.target.port() == 0 {
-            return Err(Error::Invalid {
-                field: "target",
-                value: self.target.to_string(),
-                why: "port 0 cannot be sent to; give ADDR:PORT".to_owned(),
-            });
+            let why = "port 0 cannot be sent to; give ADDR:PORT";
+            return Err(Error::invalid("target", self.target, why));
         }
         if let Some(source) = self.source {
             if source.is_ipv4() != self.target.is_ipv4() {
-                return Err(Error::Invalid {
-                    field: "source",
-                    value: source.to_string(),
-                    why: format!("of another IP version than the target {}", self.target),
-                });
+                let why = format!("of another IP version than the target {}", self.target);
+                return Err(Error::invalid("source", source, why));
             }
             if source.port() != 0 && usize::from(source.port()) + self.flows > 65_536 {
-                return Err(Error::Invalid {
-                    field: "flows",
-                    value: self.flows.to_string(),
-                    why: format!(
-                        "too few source ports after {}; lower `flows` or the source port",
-                        source.port()
-                    ),
-                });
+                let why = format!(
+                    "too few source ports after {}; lower `flows` or the source port",
+                    source.port()
+                );
+                return Err(Error::invalid("flows", self.flows, why));
             }
         }
         Ok(())
@@ -304,13 +274,7 @@ impl TxConfig {
 
 /// The filter compares one after the other, for each packet, in a program of limited length.
 fn check_destinations(destinations: &[Destination]) -> Result<(), Error> {
-    let refused = |value: String, why: String| {
-        Err(Error::Invalid {
-            field: "ring.destinations",
-            value,
-            why,
-        })
-    };
+    let refused = |value: String, why: String| Err(Error::invalid("ring.destinations", value, why));
     if let Some(empty) = destinations.iter().find(|one| one.ports.is_empty()) {
         let value = format!("ports {}-{}", empty.ports.start(), empty.ports.end());
         return refused(value, "the first port comes first".to_owned());
@@ -340,9 +304,6 @@ fn check_batch(batch: usize) -> Result<(), Error> {
     if (1..=BATCH_MAX).contains(&batch) {
         return Ok(());
     }
-    Err(Error::Invalid {
-        field: "batch",
-        value: batch.to_string(),
-        why: format!("a call takes 1 to {BATCH_MAX} messages (UIO_MAXIOV)"),
-    })
+    let why = format!("a call takes 1 to {BATCH_MAX} messages (UIO_MAXIOV)");
+    Err(Error::invalid("batch", batch, why))
 }

@@ -44,3 +44,17 @@ impl fmt::Debug for Error {
         fmt::Display::fmt(self, f)
     }
 }
+
+impl Error {
+    pub(crate) fn invalid(
+        field: &'static str,
+        value: impl ToString,
+        why: impl Into<String>,
+    ) -> Self {
+        Self::Invalid {
+            field,
+            value: value.to_string(),
+            why: why.into(),
+        }
+    }
+}

@@ -121,14 +121,11 @@ impl LinkPath {
         };
         if header_bytes + payload_bytes > self.mtu {
             let most = self.mtu.saturating_sub(header_bytes);
-            return Err(Error::Invalid {
-                field: "payload_bytes",
-                value: payload_bytes.to_string(),
-                why: format!(
-                    "the MTU of {} is {}, so a datagram carries at most {most} bytes",
-                    self.interface, self.mtu
-                ),
-            });
+            let why = format!(
+                "the MTU of {} is {}, so a datagram carries at most {most} bytes",
+                self.interface, self.mtu
+            );
+            return Err(Error::invalid("payload_bytes", payload_bytes, why));
         }
         Ok(Template::new(
             self.source_mac,

@@ -94,11 +94,8 @@ fn socket_config<'a>(
 ) -> Result<SocketConfig<'a>, Error> {
     let frames = ring.frames.unwrap_or(FRAMES);
     if !(1..=FRAMES_MAX).contains(&frames) {
-        return Err(Error::Invalid {
-            field: "ring.frames",
-            value: frames.to_string(),
-            why: format!("a socket has 1 to {FRAMES_MAX} frames"),
-        });
+        let why = format!("a socket has 1 to {FRAMES_MAX} frames");
+        return Err(Error::invalid("ring.frames", frames, why));
     }
     let wanted_bytes = interface.frame_bytes_max().saturating_add(room_bytes);
     let frame_bytes = if wanted_bytes <= 2048 { 2048 } else { 4096 };
@@ -120,11 +117,8 @@ fn socket_config<'a>(
 /// How a receive call polls the device, if that was asked for.
 fn busy_poll(time_us: Option<u32>) -> Result<Option<WakePolling>, Error> {
     if time_us == Some(0) {
-        return Err(Error::Invalid {
-            field: "busy_poll_us",
-            value: "0".to_owned(),
-            why: "no time at all turns polling off; leave the option out".to_owned(),
-        });
+        let why = "no time at all turns polling off; leave the option out";
+        return Err(Error::invalid("busy_poll_us", "0", why));
     }
     Ok(time_us.map(|time_us| WakePolling {
         time_us,

@@ -173,11 +173,8 @@ impl FrameAnswers {
     pub(super) fn open(interface: &ListenedInterface, batch: usize) -> Result<Self, Error> {
         refuse_loopback(interface.index)?;
         if interface.index == 0 {
-            return Err(Error::Invalid {
-                field: "answers",
-                value: "on all interfaces".to_owned(),
-                why: "a frame leaves by one interface: name it by `ring.interface`".to_owned(),
-            });
+            let why = "a frame leaves by one interface: name it by `ring.interface`";
+            return Err(Error::invalid("answers", "on all interfaces", why));
         }
         let socket = PacketSocket::new(&interface.name)?;
         socket.set_send_timeout(SEND_TIMEOUT)?;

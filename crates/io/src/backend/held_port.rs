@@ -86,11 +86,8 @@ impl HeldPort {
     ) -> Result<(), Error> {
         for group in groups {
             let Some(socket) = &self.socket else {
-                return Err(Error::Invalid {
-                    field: "groups",
-                    value: group.address.to_string(),
-                    why: format!("{} at {}", self.owner, self.address),
-                });
+                let why = format!("{} at {}", self.owner, self.address);
+                return Err(Error::invalid("groups", group.address, why));
             };
             let index = match group.interface_index {
                 0 => interface_index,

@@ -105,14 +105,11 @@ fn open_tx(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let template = path.template(config.payload_bytes)?;
     let headers = template.header_bytes();
     if template.frame_bytes() > FRAME_BYTES_MAX {
-        return Err(Error::Invalid {
-            field: "payload_bytes",
-            value: config.payload_bytes.to_string(),
-            why: format!(
-                "a generated frame lives in one page: at most {} bytes of payload",
-                FRAME_BYTES_MAX - headers
-            ),
-        });
+        let why = format!(
+            "a generated frame lives in one page: at most {} bytes of payload",
+            FRAME_BYTES_MAX - headers
+        );
+        return Err(Error::invalid("payload_bytes", config.payload_bytes, why));
     }
     let switch = transmitting(&path)?;
     let devices = DeviceMap::create("mpps_devices", 1)?;
@@ -170,11 +167,7 @@ fn transmitting(path: &LinkPath) -> Result<Option<XdpSwitch>, Error> {
         let features = netdev::xdp_features(path.interface_index).ok().flatten()?;
         Some(features.names().contains(&"ndo-xmit"))
     };
-    let refused = |why: String| Error::Invalid {
-        field: "ring.interface",
-        value: path.interface.clone(),
-        why,
-    };
+    let refused = |why: String| Error::invalid("ring.interface", &path.interface, why);
     let is_veth = ethtool::driver(&path.interface).is_ok_and(|driver| driver.name == "veth");
     match transmits() {
         Some(true) => return Ok(None),

@@ -41,11 +41,7 @@ impl XdpInterface {
         if let Some(name) = &ring.interface {
             return Self::of(link::index(name)?);
         }
-        let invalid = |why: &str| Error::Invalid {
-            field: "ring.interface",
-            value: "not given".to_owned(),
-            why: why.to_owned(),
-        };
+        let invalid = |why: &str| Error::invalid("ring.interface", "not given", why);
         if address.is_unspecified() || address.is_multicast() {
             let why = format!("{address} is no interface's own: name one by `ring.interface`");
             return Err(invalid(&why));

@@ -39,11 +39,8 @@ const SPINS: u32 = 64;
 
 pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     if config.ring.forward_to.is_some() && !config.answers {
-        return Err(Error::Invalid {
-            field: "ring.forward_to",
-            value: "without answers".to_owned(),
-            why: "frames leave from `Rx::serve`: set `RxConfig::answers`".to_owned(),
-        });
+        let why = "frames leave from `Rx::serve`: set `RxConfig::answers`";
+        return Err(Error::invalid("ring.forward_to", "without answers", why));
     }
     let busy_poll = busy_poll(config.busy_poll_us)?;
     let interface = XdpInterface::find(config.address.ip(), &config.ring)?;
@@ -82,15 +79,12 @@ fn generic_copies(wanted: Option<CopyMode>, interface: &XdpInterface) -> Result<
     if wanted != Some(CopyMode::ZeroCopy) {
         return Ok(CopyMode::Copy);
     }
-    Err(Error::Invalid {
-        field: "ring.copy",
-        value: "zero".to_owned(),
-        why: format!(
-            "the XDP program of {} runs behind the driver (generic XDP), where the kernel has copied \
+    let why = format!(
+        "the XDP program of {} runs behind the driver (generic XDP), where the kernel has copied \
              each packet already; zero-copy needs a program in the driver (`ring.attach` native)",
-            interface.name
-        ),
-    })
+        interface.name
+    );
+    Err(Error::invalid("ring.copy", "zero", why))
 }
 
 /// Holds the port, so that the kernel can choose one and no other program takes it, and joins the
@@ -119,15 +113,12 @@ fn check_polling(
     if !is_late || receiver.napi_id()?.is_some() {
         return Ok(());
     }
-    Err(Error::Invalid {
-        field: "busy_poll_us",
-        value: time_us.to_string(),
-        why: format!(
-            "the kernel cannot poll queue {queue} of {}: its driver does not say which NAPI context \
+    let why = format!(
+        "the kernel cannot poll queue {queue} of {}: its driver does not say which NAPI context \
              serves it; leave the option out, or use `Wait::Spin`",
-            interface.name
-        ),
-    })
+        interface.name
+    );
+    Err(Error::invalid("busy_poll_us", time_us, why))
 }
 
 /// The kernel's release, as far as it is two numbers: `6.18`.
@@ -574,16 +565,13 @@ fn check_queue(interface: &XdpInterface, queue: u32) -> Result<(), Error> {
     if queue < *rx_queues {
         return Ok(());
     }
-    Err(Error::Invalid {
-        field: "ring.queue",
-        value: queue.to_string(),
-        why: format!(
-            "{name} has {rx_queues} receive queues, 0 to {}, and a receiver takes one of its own; \
+    let why = format!(
+        "{name} has {rx_queues} receive queues, 0 to {}, and a receiver takes one of its own; \
              for more queues: ethtool -L {}",
-            rx_queues.saturating_sub(1),
-            ShellWord::new(name)
-        ),
-    })
+        rx_queues.saturating_sub(1),
+        ShellWord::new(name)
+    );
+    Err(Error::invalid("ring.queue", queue, why))
 }
 
 /// Refuses a queue without a transmit queue of its number: the kernel would take the answers and never
@@ -591,11 +579,8 @@ fn check_queue(interface: &XdpInterface, queue: u32) -> Result<(), Error> {
 fn check_answering(interface: &XdpInterface, queue: u32, frames: u32) -> Result<(), Error> {
     // While one leaves another has to be there for what comes.
     if frames < 2 {
-        return Err(Error::Invalid {
-            field: "ring.frames",
-            value: frames.to_string(),
-            why: "a receiver that answers has 2 frames or more".to_owned(),
-        });
+        let why = "a receiver that answers has 2 frames or more";
+        return Err(Error::invalid("ring.frames", frames, why));
     }
     let XdpInterface {
         name, tx_queues, ..
@@ -603,14 +588,11 @@ fn check_answering(interface: &XdpInterface, queue: u32, frames: u32) -> Result<
     if queue < *tx_queues {
         return Ok(());
     }
-    Err(Error::Invalid {
-        field: "answers",
-        value: format!("by queue {queue}"),
-        why: format!(
-            "{name} has {tx_queues} transmit queues, and an answer leaves by the queue of the number \
+    let why = format!(
+        "{name} has {tx_queues} transmit queues, and an answer leaves by the queue of the number \
              that its question came by"
-        ),
-    })
+    );
+    Err(Error::invalid("answers", format!("by queue {queue}"), why))
 }
 
 #[cfg(test)]

@@ -43,11 +43,7 @@ impl FlowSteering {
         sockets: &SocketMap,
     ) -> Result<Self, Error> {
         let name = &interface.name;
-        let refused = |value: String, why: String| Error::Invalid {
-            field: "ring.sockets",
-            value,
-            why,
-        };
+        let refused = |value: String, why: String| Error::invalid("ring.sockets", value, why);
         let ring = &config.ring;
         let asked = [
             (ring.attach.is_some(), "ring.attach"),

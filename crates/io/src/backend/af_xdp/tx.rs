@@ -22,11 +22,8 @@ pub(super) fn open(config: &TxConfig) -> Result<Box<dyn Tx>, Error> {
     let queue = config.ring.queue.unwrap_or(0);
     if queue >= interface.tx_queues {
         let (name, queues) = (&interface.name, interface.tx_queues);
-        return Err(Error::Invalid {
-            field: "ring.queue",
-            value: queue.to_string(),
-            why: format!("{name} has {queues} transmit queues, numbered from 0"),
-        });
+        let why = format!("{name} has {queues} transmit queues, numbered from 0");
+        return Err(Error::invalid("ring.queue", queue, why));
     }
     let mut socket = socket_config(&config.ring, &interface, queue, 0)?;
     // A sender's frames are as long as it makes them, and lie in one piece each.
@@ -85,11 +82,8 @@ fn check_size(template: &Template, payload_bytes: usize, frame_bytes: usize) -> 
         return Ok(());
     }
     let most = frame_bytes - template.header_bytes();
-    Err(Error::Invalid {
-        field: "payload_bytes",
-        value: payload_bytes.to_string(),
-        why: format!("a frame in shared memory has room for {most} bytes of payload"),
-    })
+    let why = format!("a frame in shared memory has room for {most} bytes of payload");
+    Err(Error::invalid("payload_bytes", payload_bytes, why))
 }
 
 #[derive(Debug)]

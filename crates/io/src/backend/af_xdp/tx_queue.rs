@@ -22,11 +22,12 @@ impl Out {
         let first = ring.queue.unwrap_or(0);
         let queue = to.queue.saturating_add(queue.saturating_sub(first));
         if queue >= interface.tx_queues {
-            return Err(Error::Invalid {
-                field: "ring.forward_to",
-                value: format!("queue {queue} of {}", to.interface),
-                why: format!("it has {} transmit queues", interface.tx_queues),
-            });
+            let why = format!("it has {} transmit queues", interface.tx_queues);
+            return Err(Error::invalid(
+                "ring.forward_to",
+                format!("queue {queue} of {}", to.interface),
+                why,
+            ));
         }
         Ok(Some(Self { interface, queue }))
     }

@@ -80,11 +80,8 @@ pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let mut config = config.clone();
     config.address = tap.as_ref().map_or(config.address, |tap| tap.port.address);
     if config.address.port() == 0 {
-        return Err(Error::Invalid {
-            field: "address",
-            value: config.address.to_string(),
-            why: "no kernel can choose a port for packets that it does not see".to_owned(),
-        });
+        let why = "no kernel can choose a port for packets that it does not see";
+        return Err(Error::invalid("address", config.address, why));
     }
     dpdk::start(&arguments.environment)?;
     Ok(Box::new(DpdkRx::open(&device, options, config, tap)?))
@@ -435,14 +432,15 @@ fn check_answering(config: &RxConfig, facts: &PortFacts) -> Result<(), Error> {
     if !config.answers || facts.tx_queues >= facts.rx_queues {
         return Ok(());
     }
-    Err(Error::Invalid {
-        field: "answers",
-        value: format!("by {}", facts.driver),
-        why: format!(
-            "it has {} transmit queues for {} receive queues",
-            facts.tx_queues, facts.rx_queues
-        ),
-    })
+    let why = format!(
+        "it has {} transmit queues for {} receive queues",
+        facts.tx_queues, facts.rx_queues
+    );
+    Err(Error::invalid(
+        "answers",
+        format!("by {}", facts.driver),
+        why,
+    ))
 }
 
 /// The description of the device, and the kernel's treatment of its packets.

@@ -55,11 +55,8 @@ pub(super) fn open(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
             .min(BUFFERS_DEFAULT_MAX),
         Some(frames @ 1..=BUFFERS_MAX) => frames as usize,
         Some(frames) => {
-            return Err(Error::Invalid {
-                field: "ring.frames",
-                value: frames.to_string(),
-                why: format!("a ring holds 1 to {BUFFERS_MAX} buffers"),
-            });
+            let why = format!("a ring holds 1 to {BUFFERS_MAX} buffers");
+            return Err(Error::invalid("ring.frames", frames, why));
         }
     };
     let (socket, mut caps) = open_receiver(&BACKEND, config)?;

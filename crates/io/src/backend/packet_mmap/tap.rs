@@ -158,11 +158,7 @@ fn check_take(config: &RxConfig, interface: &ListenedInterface) -> Result<(), Er
     } else {
         return Ok(());
     };
-    Err(Error::Invalid {
-        field: "ring.take",
-        value: config.address.to_string(),
-        why: why.to_owned(),
-    })
+    Err(Error::invalid("ring.take", config.address, why))
 }
 
 /// `EINVAL` is the answer of a kernel that has no such link: before Linux 6.6, or built without.

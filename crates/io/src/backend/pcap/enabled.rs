@@ -71,11 +71,8 @@ pub(super) fn probe() -> Support {
 pub(super) fn open_rx(config: &RxConfig) -> Result<Box<dyn Rx>, Error> {
     let interface = ListenedInterface::find(config)?;
     if interface.index == 0 {
-        return Err(Error::Invalid {
-            field: "ring.interface",
-            value: "none".to_owned(),
-            why: "frames of all interfaces have no Ethernet header in libpcap: name one".to_owned(),
-        });
+        let why = "frames of all interfaces have no Ethernet header in libpcap: name one";
+        return Err(Error::invalid("ring.interface", "none", why));
     }
     let port = HeldPort::open(config.address, Neighbour::Tolerated)?;
     let frames = config.ring.frames.unwrap_or(FRAMES) as usize;

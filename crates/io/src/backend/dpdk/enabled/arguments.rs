@@ -42,11 +42,7 @@ impl Arguments {
                 None => user.push(word),
             }
         }
-        let invalid = |why: &str| Error::Invalid {
-            field: "ring.arguments",
-            value: ring.arguments.join(" "),
-            why: why.to_owned(),
-        };
+        let invalid = |why: &str| Error::invalid("ring.arguments", ring.arguments.join(" "), why);
         if devices.len() > 1 {
             return Err(invalid(
                 "one device receives (--vdev or --allow), not several",

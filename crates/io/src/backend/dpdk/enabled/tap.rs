@@ -60,11 +60,8 @@ pub(super) fn device(config: &RxConfig) -> Result<(String, u16), Error> {
     let number = TAPS.fetch_add(1, Ordering::Relaxed);
     let interface = ListenedInterface::find(config)?;
     if interface.index == 0 {
-        return Err(Error::Invalid {
-            field: "address",
-            value: config.address.to_string(),
-            why: "any address says nothing of the interface; give `ring.interface`".to_owned(),
-        });
+        let why = "any address says nothing of the interface; give `ring.interface`";
+        return Err(Error::invalid("address", config.address, why));
     }
     let link = link::find(interface.index)?;
     let frame_bytes = link.map_or(FRAME_BYTES, |link| frame_bytes_of(link.mtu));
@@ -115,12 +112,8 @@ impl Membership {
                 interface,
             });
         }
-        Err(Error::Invalid {
-            field: "ring.interface",
-            value: interface,
-            why: "DPDK has a tap on it in this process, and a second would take its packets"
-                .to_owned(),
-        })
+        let why = "DPDK has a tap on it in this process, and a second would take its packets";
+        Err(Error::invalid("ring.interface", interface, why))
     }
 }
 
