@@ -6,7 +6,7 @@ mod mistakes;
 mod report;
 mod starting;
 
-use crate::common::{self, Ended, Entered, Running, mpps, quiet_namespace, run};
+use crate::common::{self, Ended, Entered, Running, mpps, quiet_namespace, run, words};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -126,10 +126,7 @@ fn help_fits_and_is_fine() {
     for command in commands {
         assert!(main.out.contains(&format!("\n  {command}")), "{main:#?}");
         let help = run(&mut mpps(&[command, "--help"])).fine();
-        assert!(
-            help.out.contains(&format!("Usage: mpps {command}")),
-            "{help:#?}"
-        );
+        help.shows(&[&format!("Usage: mpps {command}")]);
         assert!(help.err.is_empty());
         for line in main.out.lines().chain(help.out.lines()) {
             assert!(line.chars().count() <= 100, "{command}: {line}");
@@ -221,10 +218,7 @@ fn a_rung_that_b_lacks_is_found_unless_it_was_not_chosen() {
     let short = write("short.json", &result);
     let found = run(&mut mpps(&["compare", &a, &short]));
     assert_eq!(found.code(), 1, "{found:#?}");
-    assert!(
-        found.out.contains("measured in A are not in B"),
-        "{found:#?}"
-    );
+    found.shows(&["measured in A are not in B"]);
     result["command"] = "mpps lab --only 1,2,3".into();
     let chosen = write("chosen.json", &result);
     let noted = run(&mut mpps(&["compare", &a, &chosen])).fine();
@@ -487,7 +481,7 @@ fn lost_text_is_an_error_and_a_closed_pipe_is_none() {
         "completions bash",
         "backends",
     ] {
-        let words: Vec<&str> = line.split(' ').collect();
+        let words = words(line);
         let full = File::options().write(true).open("/dev/full");
         let full = full.expect("it is everywhere");
         let ended = mpps(&words).stdout(full).output().expect("it starts");
@@ -530,14 +524,9 @@ fn the_articles_form_works() {
 }
 
 fn each_thread_has_its_line() {
-    let mut receiver = Running::start(&mut mpps(&[
-        "recv",
-        "127.0.0.1:0",
-        "--threads",
-        "3",
-        "--reuseport",
-        "-v",
-    ]));
+    let mut receiver = Running::start(&mut mpps(&words(
+        "recv 127.0.0.1:0 --threads 3 --reuseport -v",
+    )));
     let address = receiver.address();
     send(&address, &["--count", "10"]);
     receiver.line("bit/s");
@@ -583,14 +572,9 @@ fn a_duration_ends_both() {
     assert!(ended.out.contains("received 0 "), "{ended:#?}");
     let sink = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let address = sink.local_addr().expect("it has an address").to_string();
-    let ended = run(&mut mpps(&[
-        "send",
-        &address,
-        "--duration",
-        "50ms",
-        "--rate",
-        "1000",
-    ]))
+    let ended = run(&mut mpps(&words(&format!(
+        "send {address} --duration 50ms --rate 1000"
+    ))))
     .fine();
     assert!(ended.out.contains("\n offered "), "{ended:#?}");
 }
@@ -670,14 +654,7 @@ fn has_screens(received: &Ended) {
 }
 
 fn without_traffic_the_totals_are_zero() {
-    let ended = run(&mut mpps(&[
-        "recv",
-        "127.0.0.1:0",
-        "--duration",
-        "50ms",
-        "--json",
-    ]))
-    .fine();
+    let ended = run(&mut mpps(&words("recv 127.0.0.1:0 --duration 50ms --json"))).fine();
     let total = ended.last_json();
     for field in [
         "received",

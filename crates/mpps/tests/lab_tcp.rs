@@ -447,6 +447,5 @@ fn killed_it_leaves_nothing() {
 fn an_ordinary_user_is_told_what_is_missing() {
     let directory = directory();
     let ended = common::as_nobody(directory.path(), &["lab", "tcp", "--quick"]);
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(ended.err.contains("run as root"), "{ended:#?}");
+    ended.fails(&["run as root"]);
 }

@@ -8,7 +8,7 @@ mod comparing;
 mod refusing;
 mod suspending;
 
-use crate::common::{self, Ended, Running, mpps, run};
+use crate::common::{self, Ended, Running, mpps, run, words};
 use mpps::udp::traffic::{self, RecvTotal, SendTotal};
 use mpps_host::{Departure, Ledger};
 use mpps_lab::{Lab, LabConfig, LabHost};
@@ -152,20 +152,9 @@ fn paced(sender: &str, backend: &[&str], family: u8, wait: &str) {
     let told = exchange(
         &lab,
         running,
-        &[
-            "send",
-            &address,
-            "--json",
-            "--backend",
-            sender,
-            "--stamp",
-            "--flows",
-            "4",
-            "--count",
-            "20000",
-            "--rate",
-            "50k",
-        ],
+        &words(&format!(
+            "send {address} --json --backend {sender} --stamp --flows 4 --count 20000 --rate 50k"
+        )),
     );
     assert_eq!(told.send.offered, 20_000, "{}", told.people);
     assert_eq!(
@@ -203,15 +192,9 @@ fn flood(sender: &str, backend: &[&str], family: u8) {
     let told = exchange(
         &lab,
         running,
-        &[
-            "send",
-            &address,
-            "--json",
-            "--backend",
-            sender,
-            "--duration",
-            "300ms",
-        ],
+        &words(&format!(
+            "send {address} --json --backend {sender} --duration 300ms"
+        )),
     );
     told.balances();
 }
@@ -224,9 +207,9 @@ fn waiting(backend: &[&str], wait: &str) {
     let told = exchange(
         &lab,
         running,
-        &[
-            "send", &address, "--json", "--count", "2400", "--rate", "2k", "--stamp",
-        ],
+        &words(&format!(
+            "send {address} --json --count 2400 --rate 2k --stamp"
+        )),
     );
     told.balances();
     assert_eq!(told.send.offered, 2400);

@@ -219,10 +219,7 @@ fn what_a_dead_run_left_is_undone_once() {
     assert!(listed.out.contains("is dead"), "{listed:#?}");
     assert!(path.exists());
     let undone = undo(&directory, &[]).fine();
-    assert!(
-        undone.out.contains("nothing to undo: queue 1"),
-        "{undone:#?}"
-    );
+    undone.shows(&["nothing to undo: queue 1"]);
     assert!(!path.exists());
     let again = undo(&directory, &[]).fine();
     assert!(again.out.contains("nothing to undo"), "{again:#?}");
@@ -236,8 +233,7 @@ fn a_live_run_is_not_taken_for_dead_by_another_clock() {
     elsewhere.args(["--time", "--boottime", "1000", "--fork"]);
     elsewhere.arg(mpps(&[]).get_program()).arg("undo");
     let ended = run(&mut with_journals(&elsewhere, directory.path()));
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(ended.err.contains("time namespace"), "{ended:#?}");
+    ended.fails(&["time namespace"]);
     let ended = undo(&directory, &[]).fine();
     assert!(ended.out.contains("is alive"), "{ended:#?}");
     assert!(path.exists());
@@ -264,8 +260,7 @@ fn another_namespace_is_entered_if_asked() {
     let there = NetNamespace::new().expect("the probe made one");
     let (directory, path) = journal(there.inode(), 99_999, owner(false));
     let ended = undo(&directory, &[]);
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(ended.err.contains("--all"), "{ended:#?}");
+    ended.fails(&["--all"]);
     // Only this descriptor holds it, so no other program can find it.
     let ended = undo(&directory, &["--all"]);
     assert_eq!(ended.code(), 2, "{ended:#?}");
@@ -337,10 +332,7 @@ fn a_setting_of_the_machine_is_looked_for_where_it_was() {
     assert_eq!(undo(&directory, &[]).code(), 2);
     assert!(path.exists());
     let undone = there.within(|| undo(&directory, &[])).fine();
-    assert!(
-        undone.out.contains("nothing to undo: net.core"),
-        "{undone:#?}"
-    );
+    undone.shows(&["nothing to undo: net.core"]);
     assert!(!path.exists());
 }
 
@@ -349,10 +341,7 @@ fn a_run_that_changed_nothing_is_told_and_forgotten() {
     let text = fs::read_to_string(&path).expect("readable");
     fs::write(&path, text.replace(r#""begun":1"#, r#""begun":0"#)).expect("written");
     let undone = undo(&directory, &[]).fine();
-    assert!(
-        undone.out.contains("nothing had been changed"),
-        "{undone:#?}"
-    );
+    undone.shows(&["nothing had been changed"]);
     assert!(!path.exists());
 }
 

@@ -3,7 +3,7 @@
 mod between;
 mod replayed;
 
-use crate::common::{self, Ended, Entered, Running, mpps, quiet_namespace, run};
+use crate::common::{self, Ended, Entered, Running, mpps, quiet_namespace, run, words};
 use mpps::udp::traffic::{RecvTotal, SendTotal};
 use mpps_lab::Lab;
 use mpps_os::namespace::NetNamespace;
@@ -192,17 +192,7 @@ fn overload_is_accounted_for() {
 
 fn stamps_agree_with_the_counters() {
     for listen in [LOOPBACK_V4, LOOPBACK_V6] {
-        let stamped = [
-            "--count",
-            "100000",
-            "--batch",
-            "100",
-            "--stamp",
-            "--flows",
-            "4",
-            "--source-port",
-            "0",
-        ];
+        let stamped = words("--count 100000 --batch 100 --stamp --flows 4 --source-port 0");
         // A receiver may keep up even so. Each try must meet all other conditions.
         let mut dropped = 0;
         for _ in 0..10 {
@@ -232,9 +222,7 @@ fn trains_are_accounted_for() {
     let told = loopback(
         LOOPBACK_V4,
         &["--gro", "--rcvbuf", "4M"],
-        &[
-            "--count", "100000", "--rate", "200k", "--gso", "16", "--batch", "16",
-        ],
+        &words("--count 100000 --rate 200k --gso 16 --batch 16"),
     );
     assert_eq!((told.send.offered, told.send.gso), (100_000, 16));
     // Drops would be of whole trains, and the socket does not report their length.
@@ -393,9 +381,9 @@ fn what_is_too_long_is_counted_as_cut() {
 fn this_machines_own_loopback_works() {
     let mut running = Running::start(&mut mpps(&["recv", LOOPBACK_V4, "--json"]));
     let address = running.address();
-    let sent = run(&mut mpps(&[
-        "send", &address, "--json", "--count", "1000", "--rate", "20k",
-    ]))
+    let sent = run(&mut mpps(&words(&format!(
+        "send {address} --json --count 1000 --rate 20k"
+    ))))
     .fine();
     let received = running.interrupt().fine();
     let send = SendTotal::parse(&sent.out).expect("totals");

@@ -192,23 +192,16 @@ fn what_is_applied_is_kept_and_put_back() {
     let again = place.tune(&["apply", "near", "--for", "af_xdp"]).fine();
     assert!(again.out.contains("nothing to change"), "{again:#?}");
     let other = place.tune(&["apply", "near"]);
-    assert_eq!(other.code(), 2, "{other:#?}");
-    assert!(other.err.contains("`mpps tune undo`"), "{other:#?}");
+    other.fails(&["`mpps tune undo`"]);
     assert_eq!(place.state(), after);
     // An undo of leftovers does not touch this.
     let undo = || run(&mut mpps(&["undo"]));
     let left = place.near.within(undo).fine();
     assert!(left.out.contains("to stay"), "{left:#?}");
     let status = place.tune(&["status"]).fine();
-    assert!(
-        status.out.contains("near, tuned for AF_XDP: stays"),
-        "{status:#?}"
-    );
+    status.shows(&["near, tuned for AF_XDP: stays"]);
     let undone = place.tune(&["undo", "near"]).fine();
-    assert!(
-        undone.out.contains("undone: gro_flush_timeout"),
-        "{undone:#?}"
-    );
+    undone.shows(&["undone: gro_flush_timeout"]);
     assert_eq!(place.state(), before);
     let status = place.tune(&["status", "near"]).fine();
     assert!(status.out.contains("not tuned"), "{status:#?}");
@@ -333,10 +326,7 @@ fn what_somebody_changed_is_left() {
     place.set("gro_flush_timeout", "1234");
     let status = place.tune(&["status", "near"]);
     assert_eq!(status.code(), 1, "{status:#?}");
-    assert!(
-        status.out.contains("not any more, it is 1234"),
-        "{status:#?}"
-    );
+    status.shows(&["not any more, it is 1234"]);
     let undone = place.tune(&["undo", "near"]);
     assert_eq!(undone.code(), 1, "{undone:#?}");
     let files = place.state().values;
@@ -363,16 +353,10 @@ fn an_interface_with_another_name_stays_tuned() {
     };
     rename("near", "other");
     let status = place.tune(&["status", "other"]).fine();
-    assert!(
-        status.out.contains("gro_flush_timeout 0 -> 200000"),
-        "{status:#?}"
-    );
+    status.shows(&["gro_flush_timeout 0 -> 200000"]);
     assert!(!status.out.contains("not any more"), "{status:#?}");
     let undone = place.tune(&["undo", "other"]).fine();
-    assert!(
-        undone.out.contains("undone: gro_flush_timeout"),
-        "{undone:#?}"
-    );
+    undone.shows(&["undone: gro_flush_timeout"]);
     rename("other", "near");
     assert_eq!(place.state(), before);
 }
@@ -388,10 +372,7 @@ fn what_somebody_changed_is_put_back_if_that_is_told() {
     let left = place.tune(&["undo", "near"]);
     assert!(left.out.contains("left as it is: gro_flush"), "{left:#?}");
     let undone = place.tune(&["undo", "near", "--force"]).fine();
-    assert!(
-        undone.out.contains("undone: gro_flush_timeout"),
-        "{undone:#?}"
-    );
+    undone.shows(&["undone: gro_flush_timeout"]);
     assert_eq!(place.state(), before);
     let status = place.tune(&["status", "near"]).fine();
     assert!(status.out.contains("not tuned"), "{status:#?}");
@@ -497,12 +478,8 @@ fn what_is_refused_is_told() {
         "af_xdp",
     ];
     let ended = place.tune(&words);
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(ended.err.contains(REFUSED), "{ended:#?}");
-    assert!(
-        ended.out.contains("put back: undone: gro_flush_timeout"),
-        "{ended:#?}"
-    );
+    ended.fails(&[&REFUSED]);
+    ended.shows(&["put back: undone: gro_flush_timeout"]);
     assert_eq!(place.state(), before);
     let ended = place.tune(&[&words[..], &["--keep-going"]].concat());
     assert_eq!(ended.code(), 1, "{ended:#?}");
@@ -512,10 +489,7 @@ fn what_is_refused_is_told() {
             .contains(&format!("refused: threaded 0 -> 1: {REFUSED}")),
         "{ended:#?}"
     );
-    assert!(
-        ended.out.contains("changed: gro_flush_timeout 0 -> 200000"),
-        "{ended:#?}"
-    );
+    ended.shows(&["changed: gro_flush_timeout 0 -> 200000"]);
     assert_ne!(place.state(), before);
     place.tune(&["undo", "near"]).fine();
     assert_eq!(place.state(), before);
@@ -578,8 +552,7 @@ fn a_journal_that_cannot_be_read_is_told() {
         );
         let mut command = Command::new("unshare");
         let ended = run(command.args(["--mount", "sh", "-c", &script]));
-        assert_eq!(ended.code(), 2, "{ended:#?}");
-        assert!(ended.err.contains(why), "{ended:#?}");
+        ended.fails(&[&why]);
         assert!(ended.out.contains("tune-1-1.json"), "{ended:#?}");
     }
 }
@@ -597,8 +570,7 @@ fn a_full_run_changes_nothing() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]);
     let ended = place.near.run(|| run(&mut command)).expect("entered");
-    assert_eq!(ended.code(), 2, "{ended:#?}");
-    assert!(ended.err.contains("No space left on device"), "{ended:#?}");
+    ended.fails(&["No space left on device"]);
     assert_eq!(ended.out, "", "{ended:#?}");
     assert_eq!(place.state(), before);
 }
@@ -627,8 +599,7 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
         let ended = place.near.within(|| run(&mut command));
-        assert_eq!(ended.code(), 2, "{ended:#?}");
-        assert!(ended.err.contains(said), "{ended:#?}");
+        ended.fails(&[&said]);
         assert_eq!(place.state(), before, "{ended:#?}");
         assert_eq!(place.journals(), [""; 0]);
     }

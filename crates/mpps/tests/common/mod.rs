@@ -67,6 +67,11 @@ pub(crate) fn lab() -> Result<(), String> {
     }
 }
 
+/// The words of a command line. None has a blank in it.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// The command itself with these arguments.
 pub(crate) fn mpps(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpps"));
@@ -176,10 +181,33 @@ impl Ended {
     /// Fails unless the status was 2, and the only line on standard error has each of these in it.
     #[track_caller]
     pub(crate) fn refused(&self, parts: &[&str]) {
-        assert_eq!(self.code(), 2, "{self:#?}");
+        self.fails(parts);
         assert_eq!(self.err.lines().count(), 1, "{self:#?}");
+    }
+
+    /// Fails unless the status was 2, and standard error has each of these in it.
+    #[track_caller]
+    pub(crate) fn fails(&self, parts: &[&str]) {
+        assert_eq!(self.code(), 2, "{self:#?}");
+        self.warns(parts);
+    }
+
+    /// Fails unless standard error has each of these in it.
+    #[track_caller]
+    pub(crate) fn warns(&self, parts: &[&str]) {
+        self.has(&self.err, parts);
+    }
+
+    /// Fails unless standard output has each of these in it.
+    #[track_caller]
+    pub(crate) fn shows(&self, parts: &[&str]) {
+        self.has(&self.out, parts);
+    }
+
+    #[track_caller]
+    fn has(&self, text: &str, parts: &[&str]) {
         for part in parts {
-            assert!(self.err.contains(part), "`{part}` is missing: {self:#?}");
+            assert!(text.contains(part), "`{part}` is missing: {self:#?}");
         }
     }
 

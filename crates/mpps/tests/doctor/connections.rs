@@ -18,8 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn a_full_queue_of_connections() {
     let scenario = Scenario::new();
-    let write = || fs::write("/proc/sys/net/core/somaxconn", "1").expect("it is this namespace's");
-    scenario.on_receiver(write);
+    scenario.set("net/core/somaxconn", "1");
     let local = SocketAddr::from((address::v4(1), PORT));
     let _listener = scenario.on_receiver(|| TcpListener::bind(local).expect("the port is free"));
     let found = scenario.doctor(None, || {
@@ -30,7 +29,7 @@ fn a_full_queue_of_connections() {
     });
     found.has_counted("TcpExt.ListenOverflows");
     let counted = found.first()["count"].as_u64().unwrap_or(0);
-    expect(&found, &[("listen_queue", counted, "listening")]);
+    found.is("listen_queue", counted, "listening");
     assert_eq!(counted, found.evidence());
 }
 
@@ -51,7 +50,7 @@ fn a_listener_that_is_stopped() {
         let found = scenario.doctor(None, || thread::sleep(Duration::from_secs(1)));
         match stops {
             false => silent(&found),
-            true => expect(&found, &[("listen_queue", 0, "stopped")]),
+            true => found.is("listen_queue", 0, "stopped"),
         }
     }
 }

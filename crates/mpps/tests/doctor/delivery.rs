@@ -8,7 +8,6 @@ use super::scenario::{
 };
 use crate::common::run;
 use mpps_trial::{Need, Trial, trials};
-use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
 
@@ -51,7 +50,7 @@ fn packets_of_another_protocol() {
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || scenario.python(SEND));
     let words = "no UDP datagram was among them";
-    expect(&found, &[("nothing_arrives", 0, words)]);
+    found.is("nothing_arrives", 0, words);
     silent(&scenario.doctor(Some(PORT), || {
         scenario.python(SEND);
         scenario.send(Traffic::to(&at(1), SENT));
@@ -70,17 +69,14 @@ fn translate(scenario: &Scenario, port: u16, to: &str) {
 fn a_published_port() {
     const PUBLISHED: u16 = 4337;
     let scenario = Scenario::new();
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
-    });
+    scenario.set("net/ipv4/ip_forward", "1");
     translate(&scenario, PUBLISHED, "192.168.254.30");
     let traffic = || Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
     let look = || scenario.doctor(Some(PUBLISHED), || scenario.send(traffic()));
     let words = format!("{SENT} packets were forwarded to another");
     let said = |found: &Found, words: &str| {
         remarks(found, "nothing_arrives", 0);
-        let what = found.first()["what"].as_str().unwrap_or_default();
-        assert!(what.contains(words), "{what}");
+        found.says("what", words);
     };
     said(&look(), &words);
     let _container = Group::on_sender(&scenario, &format!("0.0.0.0:{PUBLISHED}"));
@@ -94,9 +90,7 @@ fn a_published_port() {
 fn a_published_port_with_a_proxy() {
     const INNER: u16 = 4342;
     let scenario = Scenario::new();
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
-    });
+    scenario.set("net/ipv4/ip_forward", "1");
     let container = Group::on_sender(&scenario, &format!("0.0.0.0:{INNER}"));
     let command = format!("mpps doctor --pid {} --port {INNER}", container.pid());
     // No host has the address 31.
@@ -115,16 +109,14 @@ fn a_published_port_with_a_proxy() {
 fn a_published_port_refused() {
     const PUBLISHED: u16 = 4338;
     let scenario = Scenario::new();
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
-    });
+    scenario.set("net/ipv4/ip_forward", "1");
     translate(&scenario, PUBLISHED, "192.168.254.30:4339");
     scenario.nft("add chain ip t f { type filter hook forward priority 0; policy drop; }");
     let traffic = Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
     let found = scenario.doctor(Some(PUBLISHED), || scenario.send(traffic));
     // Older kernels count a packet as forwarded only when the rules let it pass.
     let words = format!("NAT translates port {PUBLISHED} to 192.168.254.30:4339");
-    expect(&found, &[("nothing_arrives", 0, &words)]);
+    found.is("nothing_arrives", 0, &words);
     let what = found.first()["what"].as_str().unwrap_or_default();
     assert!(
         what.contains("dropped") && !what.contains("were forwarded"),
@@ -144,7 +136,7 @@ fn a_port_published_for_tcp_only() {
     let traffic = Traffic::to(&format!("192.168.254.1:{PUBLISHED}"), SENT);
     let found = scenario.doctor(Some(PUBLISHED), || scenario.send(traffic));
     let words = format!("translates TCP port {PUBLISHED}, and none UDP port");
-    expect(&found, &[("no_listener", SENT, &words)]);
+    found.is("no_listener", SENT, &words);
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(
         remedy.contains("/udp") && !remedy.contains("start the program"),
@@ -172,10 +164,7 @@ fn a_flow_older_than_its_rule() {
         }
         scenario.lab.settle().expect("it comes to rest");
     });
-    expect(
-        &found,
-        &[("no_listener", SENT, "tracked before the rule was there")],
-    );
+    found.is("no_listener", SENT, "tracked before the rule was there");
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     let delete = format!("conntrack -D -p udp --dport {PORT}; or ");
     assert!(remedy.starts_with(&delete), "{remedy}");
@@ -193,10 +182,7 @@ fn a_queue_without_a_program() {
         });
         let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
         match flag {
-            None => expect(
-                &found,
-                &[("drop_reason", SENT, "no program has that queue open")],
-            ),
+            None => found.is("drop_reason", SENT, "no program has that queue open"),
             Some(_) => healthy(&found, SENT),
         }
     }
@@ -215,10 +201,7 @@ fn a_port_translated_to_loopback() {
         ),
         false => expect(&look(), &[("unrouted", SENT, "cause is not known")]),
     }
-    scenario.on_receiver(|| {
-        let setting = "/proc/sys/net/ipv4/conf/all/route_localnet";
-        fs::write(setting, "1").expect("it is this namespace's");
-    });
+    scenario.set("net/ipv4/conf/all/route_localnet", "1");
     healthy(&look(), SENT);
 }
 
@@ -249,7 +232,7 @@ fn a_broadcast_for_a_socket_of_one_address() {
     let look = || scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(255), SENT)));
     let bound = Group::start(&scenario, Way::Read, 1, &at(1));
     let found = look();
-    expect(&found, &[("no_listener", SENT, "some: 192.168.254.1:4321")]);
+    found.is("no_listener", SENT, "some: 192.168.254.1:4321");
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(
         remedy.contains("bind it to 0.0.0.0") && !remedy.contains("none, if"),
@@ -293,7 +276,7 @@ fn a_group_joined(wrong: &str, words: &str) {
             scenario.send(Traffic::to(&format!("239.1.1.1:{PORT}"), SENT))
         });
         match how == right {
-            false => expect(&found, &[("unrouted", SENT, words)]),
+            false => found.is("unrouted", SENT, words),
             true => silent(&found),
         }
     }
@@ -347,7 +330,7 @@ fn a_later_program_that_takes_all() {
         "python3 (pid {}) bound UDP 192.168.254.1:4321 later",
         pids[1]
     );
-    expect(&found, &[("port_owner", 0, &words)]);
+    found.is("port_owner", 0, &words);
     remarks(
         &scenario.doctor_asked(&["--pid", &pids[1]], send),
         "port_owner",
@@ -358,11 +341,7 @@ fn a_later_program_that_takes_all() {
 /// The socket keeps the number of the old one.
 fn a_socket_of_an_interface_made_anew() {
     let scenario = Scenario::new();
-    let ip = |words: &str| {
-        let words: Vec<&str> = words.split(' ').collect();
-        scenario.on_receiver(|| run(Command::new("ip").args(&words)).fine());
-    };
-    ip("link add mpps-anew type veth peer name mpps-peer");
+    scenario.ip("link add mpps-anew type veth peer name mpps-peer");
     let _server = scenario.server(
         "import socket\n\
          s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
@@ -370,10 +349,10 @@ fn a_socket_of_an_interface_made_anew() {
          print('ready', flush=True)\n\
          while True: s.recv(2048)",
     );
-    ip("link del mpps-anew");
-    ip("link add mpps-anew type veth peer name mpps-peer");
+    scenario.ip("link del mpps-anew");
+    scenario.ip("link add mpps-anew type veth peer name mpps-peer");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("listener_elsewhere", SENT, "which is gone")]);
+    found.is("listener_elsewhere", SENT, "which is gone");
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(remedy.starts_with("restart the program"), "{remedy}");
 }

@@ -1,7 +1,7 @@
 //! iperf3, which reads only during a test: starved, and healthy.
 
 use super::program::Group;
-use super::scenario::{PORT, Scenario, expect, silent_but_for};
+use super::scenario::{PORT, Scenario, silent_but_for};
 use crate::common::{Running, run};
 use mpps_trial::{Need, Trial, trials};
 use std::process::Command;
@@ -16,30 +16,15 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn iperf3(scenario: &Scenario) -> Group {
     let mut server = Command::new("iperf3");
-    server.args([
-        "-s",
-        "-B",
-        "192.168.254.1",
-        "--forceflush",
-        "-p",
-        &PORT.to_string(),
-    ]);
+    server.args(format!("-s -B 192.168.254.1 --forceflush -p {PORT}").split(' '));
     Group::ready(scenario, &mut server, "listening")
 }
 
 /// A client that sends 200 bytes a datagram for so long.
 fn client(rate: &str, seconds: &str) -> Command {
     let mut client = Command::new("iperf3");
-    client.args([
-        "-c",
-        "192.168.254.1",
-        "-p",
-        &PORT.to_string(),
-        "-u",
-        "-l",
-        "200",
-    ]);
-    client.args(["-b", rate, "-t", seconds]);
+    let words = format!("-c 192.168.254.1 -p {PORT} -u -l 200 -b {rate} -t {seconds}");
+    client.args(words.split(' '));
     client
 }
 
@@ -55,10 +40,7 @@ fn iperf3_that_is_stopped() {
         drop(client);
         scenario.lab.settle().expect("it comes to rest");
     });
-    expect(
-        &found,
-        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
-    );
+    found.is("socket_buffer", found.kernels_drops(&group), "stopped");
 }
 
 fn iperf3_that_receives() {

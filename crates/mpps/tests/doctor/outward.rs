@@ -35,18 +35,13 @@ fn sends(scenario: &Scenario, to: IpAddr, datagrams: u64) {
     });
 }
 
-fn ip(scenario: &Scenario, command: &str) {
-    let words: Vec<&str> = command.split(' ').collect();
-    scenario.on_receiver(|| run(Command::new(words[0]).args(&words[1..])).fine());
-}
-
 fn no_route_out() {
     let scenario = Scenario::new();
     let far: IpAddr = [203, 0, 113, 9].into();
     let found = scenario.doctor(None, || sends(&scenario, far, SENT));
-    expect(&found, &[("way_out", SENT, "no route")]);
+    found.is("way_out", SENT, "no route");
     found.has_counted("Ip.OutNoRoutes");
-    ip(&scenario, "ip route add default via 192.168.254.30");
+    scenario.command("ip route add default via 192.168.254.30");
     silent(&scenario.doctor(None, || sends(&scenario, far, SENT)));
 }
 
@@ -58,7 +53,7 @@ fn a_neighbour_that_is_silent() {
         // The kernel asks three times, a second apart.
         thread::sleep(Duration::from_millis(4500));
     });
-    expect(&found, &[("way_out", 150, "192.168.254.77 on mpps-rx")]);
+    found.is("way_out", 150, "192.168.254.77 on mpps-rx");
     scenario.sender_has(there);
     // Its port has no socket.
     let found = scenario.doctor(None, || sends(&scenario, there, 150));
@@ -68,17 +63,11 @@ fn a_neighbour_that_is_silent() {
 fn a_queue_that_is_too_short() {
     let scenario = Scenario::new();
     let there: IpAddr = address::v4(30).into();
-    ip(
-        &scenario,
-        "tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000",
-    );
+    scenario.command("tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000");
     let found = scenario.doctor(None, || sends(&scenario, there, SENT));
     let lost = found.grown("Udp.SndbufErrors");
-    expect(
-        &found,
-        &[("way_out", lost, "queueing discipline of an interface")],
-    );
-    ip(&scenario, "tc qdisc del dev mpps-rx root");
+    found.is("way_out", lost, "queueing discipline of an interface");
+    scenario.command("tc qdisc del dev mpps-rx root");
     let found = scenario.doctor(None, || sends(&scenario, there, 100));
     silent_but_for(&found, "refused_sends");
 }
@@ -87,10 +76,7 @@ fn a_queue_that_is_too_short() {
 fn a_queue_too_short_all_the_time() {
     let scenario = Scenario::new();
     let there: IpAddr = address::v4(30).into();
-    ip(
-        &scenario,
-        "tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000",
-    );
+    scenario.command("tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000");
     let groups = ["route", "add", "239.0.0.0/8", "dev", "mpps-tx"];
     scenario.on_sender(|| run(Command::new("ip").args(groups)).fine());
     let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -169,7 +155,7 @@ fn answers_that_are_dropped() {
             "add table {family} t; add chain {chain}; add rule {family} t c udp sport {PORT} drop"
         ));
         let found = look();
-        expect(&found, &[("way_out", SENT, words)]);
+        found.is("way_out", SENT, words);
         scenario.nft(&format!("delete table {family} t"));
     }
 }
@@ -181,7 +167,7 @@ fn a_loopback_that_is_down() {
     let look =
         |datagrams| scenario.doctor(None, || sends(&scenario, [127, 0, 0, 1].into(), datagrams));
     silent(&look(100));
-    ip(&scenario, "ip link set lo down");
+    scenario.command("ip link set lo down");
     expect(&look(SENT), &[("way_out", SENT, "lo is down")]);
 }
 
@@ -191,8 +177,8 @@ const FAR: &str = "203.0.113.9:4321";
 /// The receiver forwards, and the sender sends by it.
 fn forwarding() -> Scenario {
     let scenario = Scenario::new();
-    ip(&scenario, "sysctl -qw net.ipv4.ip_forward=1");
-    ip(&scenario, "ip route add 203.0.113.0/24 via 192.168.254.30");
+    scenario.set("net/ipv4/ip_forward", "1");
+    scenario.command("ip route add 203.0.113.0/24 via 192.168.254.30");
     let route = ["route", "add", "203.0.113.0/24", "via", "192.168.254.1"];
     scenario.on_sender(|| run(Command::new("ip").args(route)).fine());
     scenario
@@ -219,10 +205,7 @@ fn a_hop_limit_that_is_used_up() {
     let found = scenario.doctor(None, || scenario.python(&probes(FAR, 1)));
     remarks(&found, "bad_header", 3);
     let found = look(1);
-    expect(
-        &found,
-        &[("bad_header", SENT, "hop limit (TTL) was used up")],
-    );
+    found.is("bad_header", SENT, "hop limit (TTL) was used up");
     found.has_counted("Ip.InHdrErrors");
     silent(&look(64));
 }
@@ -262,20 +245,17 @@ fn a_server_with_a_low_hop_limit() {
     assert!(found.grown("Icmp.InTimeExcds") > 0, "{found:#?}");
     remarks(&found, "refused_sends", 0);
     let found = look(1, SENT);
-    expect(&found, &[("refused_sends", 0, "sends with a limit of 1")]);
+    found.is("refused_sends", 0, "sends with a limit of 1");
 }
 
 fn a_route_that_drops() {
     let scenario = forwarding();
     let look = || scenario.doctor(None, || scenario.send(Traffic::to(FAR, SENT)));
-    ip(&scenario, "ip route replace blackhole 203.0.113.0/24");
+    scenario.command("ip route replace blackhole 203.0.113.0/24");
     let found = look();
-    expect(&found, &[("drop_reason", SENT, "blackhole")]);
+    found.is("drop_reason", SENT, "blackhole");
     found.balances();
-    ip(
-        &scenario,
-        "ip route replace 203.0.113.0/24 via 192.168.254.30",
-    );
+    scenario.command("ip route replace 203.0.113.0/24 via 192.168.254.30");
     silent(&look());
 }
 
@@ -283,16 +263,12 @@ fn a_policy_without_a_key() {
     let scenario = Scenario::new();
     let there: IpAddr = address::v4(30).into();
     let look = || scenario.doctor(None, || sends(&scenario, there, SENT));
-    ip(
-        &scenario,
+    scenario.command(
         "ip xfrm policy add dir out dst 192.168.254.30/32 proto udp tmpl proto esp mode transport",
     );
     let found = look();
-    expect(
-        &found,
-        &[("way_out", SENT, "there is no state (key) for it")],
-    );
-    ip(&scenario, "ip xfrm policy flush");
+    found.is("way_out", SENT, "there is no state (key) for it");
+    scenario.command("ip xfrm policy flush");
     silent_but_for(&look(), "refused_sends");
 }
 
@@ -316,16 +292,13 @@ fn a_queue_too_short_for_what_is_forwarded() {
         let traffic = Traffic::to(FAR, datagrams);
         scenario.doctor(None, || scenario.send(traffic))
     };
-    ip(
-        &scenario,
-        "tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000",
-    );
+    scenario.command("tc qdisc replace dev mpps-rx root tbf rate 100kbit burst 2kb limit 3000");
     let found = look(SENT);
     let lost = found.evidence();
     assert!(lost > SENT / 2 && lost < SENT, "{found:#?}");
-    expect(&found, &[("way_out", lost, "were forwarded")]);
+    found.is("way_out", lost, "were forwarded");
     found.came(0);
-    ip(&scenario, "tc qdisc del dev mpps-rx root");
+    scenario.command("tc qdisc del dev mpps-rx root");
     silent(&look(100));
 }
 
@@ -341,11 +314,11 @@ fn a_port_of_a_bridge_that_learns() {
         "ip link set bridge up",
         "ip link set port type bridge_slave state 2",
     ] {
-        ip(&scenario, command);
+        scenario.command(command);
     }
     let found = scenario.doctor(None, || ());
-    expect(&found, &[("bridge_port", 0, "its state is learning")]);
-    ip(&scenario, "ip link set port type bridge_slave state 3");
+    found.is("bridge_port", 0, "its state is learning");
+    scenario.command("ip link set port type bridge_slave state 3");
     silent(&scenario.doctor(None, || ()));
 }
 
@@ -376,11 +349,7 @@ fn a_group_that_nothing_comes_to() {
          s.recv(9)"
     ));
     let found = scenario.doctor(Some(PORT), || ());
-    expect(
-        &found,
-        &[("nothing_arrives", 0, "joined here: 239.1.1.1 at mpps-rx")],
-    );
-    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
-    assert!(remedy.contains("mcast_querier 1"), "{remedy}");
+    found.is("nothing_arrives", 0, "joined here: 239.1.1.1 at mpps-rx");
+    found.says("remedy", "mcast_querier 1");
     remarks(&scenario.doctor(None, || ()), "nothing_arrives", 0);
 }

@@ -97,7 +97,7 @@ fn a_rule_of(rule: EarlyDrop) {
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     let _rule = rule.install(&scenario.lab, PORT).expect("it was probed");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("firewall", SENT, "packet filter")]);
+    found.is("firewall", SENT, "packet filter");
 }
 
 /// A rule of the input chain, as a firewall of states has it.
@@ -108,7 +108,7 @@ fn a_rule(rule: &str) {
     scenario.nft("add chain inet t input { type filter hook input priority 0; }");
     scenario.nft(&format!("add rule inet t input {rule}"));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("firewall", SENT, "packet filter")]);
+    found.is("firewall", SENT, "packet filter");
 }
 
 /// Lost packets that this host sends are no loss of received packets, and are not reported as such.
@@ -140,9 +140,9 @@ fn a_rule_for_what_is_sent() {
 fn a_policy_of_ipsec() {
     let scenario = Scenario::new();
     let policy = "xfrm policy add dir in src 0.0.0.0/0 dst 0.0.0.0/0 proto udp action block";
-    scenario.on_receiver(|| run(Command::new("ip").args(policy.split(' '))).fine());
+    scenario.ip(policy);
     let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("udp_errors", SENT, "policy of IPsec blocks")]);
+    found.is("udp_errors", SENT, "policy of IPsec blocks");
     found.balances();
     found.came(SENT);
 }
@@ -165,7 +165,7 @@ fn a_program_at_the_driver(program: EarlyDrop) {
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     let _program = program.install(&scenario.lab, PORT).expect("it was probed");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("xdp_drop", SENT, "XDP program")]);
+    found.is("xdp_drop", SENT, "XDP program");
 }
 
 /// The receiver has no way back to the sender's other network.
@@ -176,7 +176,7 @@ fn an_asymmetric_route() {
     let found = scenario.doctor(None, || {
         scenario.send(Traffic::from_elsewhere(&at(1), SENT))
     });
-    expect(&found, &[("reverse_path", SENT, "reverse path filter")]);
+    found.is("reverse_path", SENT, "reverse path filter");
     found.balances();
 }
 
@@ -185,7 +185,7 @@ fn somebody_elses_address() {
     let own = scenario.hardware_address();
     scenario.neighbour(address::v4(99).into(), &own);
     let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(99), SENT)));
-    expect(&found, &[("address", SENT, "does not have")]);
+    found.is("address", SENT, "does not have");
     found.balances();
 }
 
@@ -196,7 +196,7 @@ fn somebody_elses_address_over_ipv6() {
     let found = scenario.doctor(None, || {
         scenario.send(Traffic::to(&format!("[fd00:254::63]:{PORT}"), SENT))
     });
-    expect(&found, &[("address", SENT, "does not have")]);
+    found.is("address", SENT, "does not have");
     found.balances();
 }
 
@@ -204,7 +204,7 @@ fn somebody_elses_hardware_address() {
     let scenario = Scenario::new();
     scenario.neighbour(address::v4(99).into(), &[2, 0, 0, 0, 0, 99]);
     let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(99), SENT)));
-    expect(&found, &[("drop_reason", SENT, "OTHERHOST")]);
+    found.is("drop_reason", SENT, "OTHERHOST");
 }
 
 /// A source that is the receiver's own address.
@@ -221,8 +221,8 @@ fn a_martian_source() {
     });
     // A kernel that has no such reason names none, and no counter.
     match knows_reason("IP_LOCAL_SOURCE") {
-        true => expect(&found, &[("drop_reason", SENT, "IP_LOCAL_SOURCE")]),
-        false => expect(&found, &[("unrouted", SENT, "cause is not known")]),
+        true => found.is("drop_reason", SENT, "IP_LOCAL_SOURCE"),
+        false => found.is("unrouted", SENT, "cause is not known"),
     }
 }
 
@@ -253,7 +253,7 @@ fn broadcasts_to_a_port_without_a_socket() {
     let found = scenario.doctor(Some(PORT), || {
         scenario.send(Traffic::to(&at(255), SENT));
     });
-    expect(&found, &[("no_listener", SENT, "to all hosts")]);
+    found.is("no_listener", SENT, "to all hosts");
     found.balances();
 }
 
@@ -341,11 +341,9 @@ fn an_ip_option_that_is_refused() {
 
 fn no_route_onward() {
     let scenario = Scenario::new();
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("it is this namespace's");
-    });
+    scenario.set("net/ipv4/ip_forward", "1");
     let found = crafted(&scenario, "172.29.0.9", &Crafted::default());
-    expect(&found, &[("ip_discards", SENT, "no route")]);
+    found.is("ip_discards", SENT, "no route");
     found.balances();
 }
 
@@ -357,7 +355,7 @@ fn fragments_without_memory() {
     let found = scenario.doctor(None, || scenario.send(large(&at(1))));
     let fails = found.grown("Ip.ReasmFails");
     assert!(fails >= SENT, "{fails}");
-    expect(&found, &[("fragments", fails, "fragments of datagrams")]);
+    found.is("fragments", fails, "fragments of datagrams");
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     healthy(
@@ -387,8 +385,8 @@ fn a_wrong_checksum_of(bytes: usize, has_rule: bool) {
         ));
     });
     match has_rule {
-        false => expect(&found, &[("checksum", SENT, "wrong checksum")]),
-        true => expect(&found, &[("firewall", SENT, "ct state invalid")]),
+        false => found.is("checksum", SENT, "wrong checksum"),
+        true => found.is("firewall", SENT, "ct state invalid"),
     }
     drop(group);
 }
@@ -407,7 +405,7 @@ fn a_checksum_of_zero_over_ipv6() {
         );
     });
     let found_zero = "their UDP checksum is zero, which IPv6 forbids";
-    expect(&found, &[("checksum", SENT, found_zero)]);
+    found.is("checksum", SENT, found_zero);
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(!remedy.contains("ethtool"), "{remedy}");
     found.balances();
@@ -428,10 +426,7 @@ fn an_ipv6_option_that_is_unknown() {
     };
     healthy(&look(0x1e), SENT);
     let found = look(0x5e);
-    expect(
-        &found,
-        &[("bad_header", SENT, "an option that it does not know")],
-    );
+    found.is("bad_header", SENT, "an option that it does not know");
     found.balances();
 }
 
@@ -447,25 +442,20 @@ fn an_interface_without_ipv6() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     scenario.neighbour(address::v6(1).into(), &scenario.hardware_address());
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("it is this namespace's");
-    });
+    scenario.set("net/ipv6/conf/all/disable_ipv6", "1");
     let found = scenario.doctor(None, || {
         scenario.python(OTHERS);
         scenario.send(Traffic::to(&at(1), SENT));
     });
     healthy(&found, SENT);
     let found = scenario.doctor(None, || scenario.python(UDP));
-    expect(&found, &[("ip_discards", SENT, "IPv6 is off")]);
+    found.is("ip_discards", SENT, "IPv6 is off");
 }
 
 fn nothing_at_all() {
     let scenario = Scenario::new();
     let found = scenario.doctor(Some(PORT), || {});
-    expect(
-        &found,
-        &[("nothing_arrives", 0, "no interface received any packet")],
-    );
+    found.is("nothing_arrives", 0, "no interface received any packet");
 }
 
 fn a_cable_that_is_out() {
@@ -473,7 +463,7 @@ fn a_cable_that_is_out() {
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     scenario.on_sender(|| run(Command::new("ip").args(["link", "set", "mpps-tx", "down"])).fine());
     let found = scenario.doctor(Some(PORT), || {});
-    expect(&found, &[("nothing_arrives", 0, "mpps-rx has no carrier")]);
+    found.is("nothing_arrives", 0, "mpps-rx has no carrier");
 }
 
 fn frames_of_another_protocol() {
@@ -488,21 +478,18 @@ fn frames_of_another_protocol() {
              for _ in range(100): s.send(b'\\xff' * 12 + b'\\x88\\xb5' + bytes(60))",
         );
     });
-    expect(&found, &[("nothing_arrives", 0, "none reached IP")]);
+    found.is("nothing_arrives", 0, "none reached IP");
 }
 
 fn connections_but_no_datagrams() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || scenario.connect(20));
-    expect(
-        &found,
-        &[("nothing_arrives", 0, "no UDP datagram was among them")],
-    );
+    found.is("nothing_arrives", 0, "no UDP datagram was among them");
 }
 
 fn a_link_that_bounces() {
     let scenario = Scenario::new();
     let found = scenario.doctor(None, || scenario.bounce());
-    expect(&found, &[("link_bounced", 0, "went and came: 2 changes")]);
+    found.is("link_bounced", 0, "went and came: 2 changes");
 }

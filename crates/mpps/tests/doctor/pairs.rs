@@ -54,7 +54,7 @@ fn a_limit_on_the_node_of_a_container() {
     let found = scenario.doctor(None, send);
     let dropped = found.evidence();
     assert!(dropped > SENT / 2, "{found:#?}");
-    expect(&found, &[("far_end", dropped, "node: ")]);
+    found.is("far_end", dropped, "node: ");
     found.came(SENT);
     // The remedy.
     tc("qdisc replace dev DEV root tbf rate 10gbit burst 1mb limit 10mb");
@@ -234,9 +234,7 @@ fn healthy_with_connections() {
 
 fn healthy_with_a_cookie_for_each_connection() {
     let scenario = Scenario::new();
-    scenario.on_receiver(|| {
-        fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2").expect("it is this namespace's");
-    });
+    scenario.set("net/ipv4/tcp_syncookies", "2");
     let found = scenario.doctor(None, || scenario.connect(20));
     assert!(found.grown("TcpExt.TCPReqQFullDoCookies") >= 20);
     healthy(&found, 0);

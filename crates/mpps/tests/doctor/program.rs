@@ -1,7 +1,7 @@
 //! A program that mpps did not start: this test program, started again, with sockets of its own.
 
 use super::scenario::{PORT, Scenario};
-use crate::common::{Running, kill};
+use crate::common::{Running, kill, words};
 use mpps_os::socket::UdpSocket;
 use std::env;
 use std::io::Write;
@@ -51,7 +51,7 @@ pub(crate) fn is_asked_for() -> bool {
 /// The program itself.
 pub(crate) fn run() -> ExitCode {
     let asked = env::var(ASKED).expect("somebody asked");
-    let words: Vec<&str> = asked.split(' ').collect();
+    let words = words(&asked);
     let [way, count, local] = words[..] else {
         panic!("{asked}");
     };

@@ -54,10 +54,7 @@ fn a_proxy_without_its_backend() {
     let look = |port| scenario.doctor(port, || scenario.send(Traffic::to(&at(1), 200)));
     let found = look(None);
     let missed = found.grown("Udp.NoPorts");
-    expect(
-        &found,
-        &[("no_listener", missed, "sends to 127.0.0.1:7777")],
-    );
+    found.is("no_listener", missed, "sends to 127.0.0.1:7777");
     let found = look(Some(PORT));
     let missed = found.grown("Udp.NoPorts");
     let words = "and no program has that port";
@@ -73,14 +70,11 @@ fn a_proxy_without_its_backend() {
 fn a_policy(policy: &str, remedy: &str, to: &str, words: &str) {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, to);
-    let set = |command: &str| {
-        let words = format!("xfrm policy {command}");
-        scenario.on_receiver(|| run(Command::new("ip").args(words.split(' '))).fine());
-    };
+    let set = |command: &str| scenario.ip(&format!("xfrm policy {command}"));
     let look = || scenario.doctor(None, || scenario.send(Traffic::to(to, SENT)));
     set(policy);
     let found = look();
-    expect(&found, &[("drop_reason", SENT, words)]);
+    found.is("drop_reason", SENT, words);
     let what = found.first()["what"].as_str().unwrap_or_default();
     assert!(
         !what.contains("buffer") && !what.contains("filter"),
@@ -194,7 +188,7 @@ fn a_cgroup_that_denies() {
     deny(8);
     let found = look();
     let words = format!("cgroup /mpps-{} (deny_all) dropped", std::process::id());
-    expect(&found, &[("drop_reason", SENT, &words)]);
+    found.is("drop_reason", SENT, &words);
     deny(9);
     healthy(&look(), SENT);
     drop(server);

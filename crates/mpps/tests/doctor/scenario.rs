@@ -2,7 +2,7 @@
 
 use super::gallery;
 use super::program::Group;
-use crate::common::{Ended, Running, mpps, run};
+use crate::common::{Ended, Running, mpps, run, words};
 use mpps_lab::{Delivery, Lab, LabConfig, address};
 use mpps_os::netlink::{address as addresses, link, neighbour};
 use mpps_trial::Need;
@@ -89,10 +89,7 @@ impl Scenario {
 
     /// Drops packets from addresses that the receiver would not answer by this link (RFC 3704).
     pub(crate) fn filter_strictly(&self) {
-        self.on_receiver(|| {
-            fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")
-                .expect("it is this namespace's");
-        });
+        self.set("net/ipv4/conf/all/rp_filter", "1");
         self.sender_has(ELSEWHERE.into());
     }
 
@@ -163,6 +160,22 @@ impl Scenario {
     pub(crate) fn server(&self, text: &str) -> Group {
         let mut command = Command::new("python3");
         Group::ready(self, command.args(["-c", text]), "ready")
+    }
+
+    /// Runs a command on the receiver.
+    pub(crate) fn command(&self, line: &str) {
+        let words = words(line);
+        self.on_receiver(|| run(Command::new(words[0]).args(&words[1..])).fine());
+    }
+
+    pub(crate) fn ip(&self, words: &str) {
+        self.command(&format!("ip {words}"));
+    }
+
+    /// Sets a sysctl of the receiver.
+    pub(crate) fn set(&self, name: &str, value: &str) {
+        let path = format!("/proc/sys/{name}");
+        self.on_receiver(|| fs::write(path, value).expect("it is this namespace's"));
     }
 
     pub(crate) fn nft(&self, command: &str) {
@@ -278,6 +291,19 @@ impl Found {
     /// The first finding in the output.
     pub(crate) fn first(&self) -> &Value {
         &self.value["findings"][0]
+    }
+
+    /// This finding and no other, with this count and these words.
+    #[track_caller]
+    pub(crate) fn is(&self, check: &str, count: u64, words: &str) {
+        expect(self, &[(check, count, words)]);
+    }
+
+    /// The first finding has these words in this field.
+    #[track_caller]
+    pub(crate) fn says(&self, field: &str, words: &str) {
+        let text = self.first()[field].as_str().unwrap_or_default();
+        assert!(text.contains(words), "{text}");
     }
 
     pub(crate) fn findings(&self) -> &Vec<Value> {

@@ -5,7 +5,7 @@ use super::gallery;
 use super::program::Group;
 use super::scenario::{Found, PORT, Scenario, healthy};
 use super::server_table::{SERVERS, Server, ZONE};
-use crate::common::{Running, mpps, run};
+use crate::common::{Running, mpps, run, words};
 use mpps_lab::address;
 use mpps_os::netlink::sock_diag;
 use mpps_os::sched;
@@ -191,8 +191,7 @@ fn is_fixed(server: &'static Server) {
         let service = &service;
         scope.spawn(move || service.bursts(&over));
         let _end = end;
-        let words = "fix --yes --port 4321 --duration 1 --run 300ms --repeat 3";
-        let words: Vec<&str> = words.split(' ').collect();
+        let words = words("fix --yes --port 4321 --duration 1 --run 300ms --repeat 3");
         scenario.on_receiver(|| run(&mut mpps(&words)))
     });
     let fixed = fixed.fine();

@@ -90,7 +90,7 @@ fn ports_that_are_used_up() {
         clients
     });
     let found = scenario.doctor(None, || ());
-    expect(&found, &[("ports_used_up", 0, "have 10 of the 10 ports")]);
+    found.is("ports_used_up", 0, "have 10 of the 10 ports");
     drop(clients);
 }
 
@@ -99,10 +99,7 @@ fn a_stopped_program() {
     let group = Group::start(&scenario, Way::Slow, 1, &at(1));
     group.signal("STOP");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
-    expect(
-        &found,
-        &[("socket_buffer", found.kernels_drops(&group), "stopped")],
-    );
+    found.is("socket_buffer", found.kernels_drops(&group), "stopped");
     assert!(
         found.first()["what"]
             .as_str()
@@ -125,7 +122,7 @@ fn one_process_of_two() {
     let all = found.kernels_drops(&group);
     let dropped = found.first()["count"].as_u64().unwrap_or(0);
     assert!(dropped < all, "{dropped} of {all}");
-    expect(&found, &[("socket_buffer", dropped, &at(1))]);
+    found.is("socket_buffer", dropped, &at(1));
 }
 
 /// Beside other work any thread may lack a CPU. That finding then replaces the expected one.
@@ -137,10 +134,7 @@ fn starved(way: Way, said: &str) {
         // For shares of its time to mean something.
         thread::sleep(Duration::from_millis(300));
     });
-    expect(
-        &found,
-        &[("socket_buffer", found.kernels_drops(&group), "was full")],
-    );
+    found.is("socket_buffer", found.kernels_drops(&group), "was full");
     let what = found.first()["what"].as_str().unwrap_or_default();
     assert!(what.contains(said) || what.contains(NO_CPU), "{what}");
 }
@@ -160,10 +154,7 @@ fn a_queue_that_no_program_reads() {
         });
         match way {
             Way::Read => healthy(&found, 150),
-            _ => expect(
-                &found,
-                &[("socket_buffer", 0, "does not read 192.168.254.1")],
-            ),
+            _ => found.is("socket_buffer", 0, "does not read 192.168.254.1"),
         }
     }
 }
@@ -201,12 +192,8 @@ fn a_server_in_python_that_sleeps() {
     scenario.lab.settle().expect("it comes to rest");
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), 5 * SENT)));
     let said = "does not read it";
-    expect(
-        &found,
-        &[("socket_buffer", found.kernels_drops(&server), said)],
-    );
-    let what = found.first()["what"].as_str().unwrap_or_default();
-    assert!(what.contains("python3"), "{what}");
+    found.is("socket_buffer", found.kernels_drops(&server), said);
+    found.says("what", "python3");
 }
 
 /// One question at a time. It answers each.
@@ -249,7 +236,7 @@ fn stuck(begin: &str, faulty: &str, sound: &str, words: &str) {
     let (found, server) = look(faulty, 2 * SENT, 5 * SENT);
     let lost = found.evidence();
     assert!(lost > SENT && lost <= server.drops(), "{found:#?}");
-    expect(&found, &[("socket_buffer", lost, words)]);
+    found.is("socket_buffer", lost, words);
 }
 
 /// With EPOLLET the kernel reports only new datagrams, and none comes into a full buffer.
@@ -313,7 +300,7 @@ fn a_reader_that_sleeps_between_two_reads() {
     let found = scenario.doctor(Some(PORT), || bursts(&scenario, 50, 300, 10));
     let said = "sleeps or waits while datagrams wait";
     let lost = found.kernels_drops(&server) - before_look(&found);
-    expect(&found, &[("socket_buffer", lost, said)]);
+    found.is("socket_buffer", lost, said);
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(!remedy.contains("SO_RCVBUF"), "{remedy}");
 }
@@ -329,10 +316,7 @@ fn bursts_that_a_larger_buffer_holds() {
     let scenario = Scenario::new();
     let server = sleeper(&scenario, 0.3, "");
     let found = scenario.doctor(Some(PORT), || bursts(&scenario, 400, 4, 600));
-    expect(
-        &found,
-        &[("socket_buffer", found.kernels_drops(&server), "was full")],
-    );
+    found.is("socket_buffer", found.kernels_drops(&server), "was full");
     let what = found.first()["what"].as_str().unwrap_or_default();
     assert!(!what.contains("stayed full"), "{what}");
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
@@ -359,9 +343,8 @@ fn a_service_that_does_not_run() {
     let found = look();
     let dropped = found.kernels_drops(&activator);
     let words = "the service does not run";
-    expect(&found, &[("socket_buffer", dropped, words)]);
-    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
-    assert!(remedy.contains("systemctl list-sockets"), "{remedy}");
+    found.is("socket_buffer", dropped, words);
+    found.says("remedy", "systemctl list-sockets");
     drop(activator);
     let _service = Group::start(&scenario, Way::Read, 1, &at(1));
     healthy(&look(), SENT);
@@ -400,7 +383,7 @@ fn one_of_several(scenario: &Scenario, server: &Group, traffic: Traffic, words: 
         }
     });
     let dropped = found.kernels_drops(server) - before_look(&found);
-    expect(&found, &[("socket_buffer", dropped, words)]);
+    found.is("socket_buffer", dropped, words);
 }
 
 /// The server opened its socket anew, and a helper still has the old one.
@@ -484,10 +467,7 @@ fn a_frozen_program() {
         fs::write(&procs, &pid).expect("it lives");
         fs::remove_dir(&folder).expect("it is empty");
         let dropped = found.kernels_drops(&group);
-        expect(
-            &found,
-            &[("socket_buffer", dropped, "the program is frozen")],
-        );
+        found.is("socket_buffer", dropped, "the program is frozen");
         let remedy = found.first()["remedy"].as_str().unwrap_or_default();
         assert!(
             remedy.ends_with(&format!("echo {thaw} > {file}")),
@@ -510,7 +490,7 @@ fn a_wrapper_and_a_port_elsewhere() {
         scenario.send(Traffic::to(&at(1), 5 * SENT));
     });
     let dropped = found.kernels_drops(&server);
-    expect(&found, &[("socket_buffer", dropped, "does not read it")]);
+    found.is("socket_buffer", dropped, "does not read it");
     assert!(
         found
             .notes()
@@ -537,7 +517,7 @@ fn a_socket_filter() {
          while True: s.recv(2048)"
     ));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("drop_reason", SENT, "SOCKET_FILTER")]);
+    found.is("drop_reason", SENT, "SOCKET_FILTER");
 }
 
 fn one_flow_for_four_sockets() {
@@ -558,7 +538,7 @@ fn a_server_that_ends_unread() {
     for port in [None, Some(PORT)] {
         let scenario = Scenario::new();
         let found = scenario.doctor(port, || scenario.end_unread(150));
-        expect(&found, &[("closed_unread", 150, "no program had read")]);
+        found.is("closed_unread", 150, "no program had read");
         found.balances();
         found.came(150);
     }
@@ -571,7 +551,7 @@ fn nobody_listens() {
         // Another port is another story.
         scenario.send(Traffic::to("192.168.254.1:9", 7));
     });
-    expect(&found, &[("no_listener", SENT, "no socket has it")]);
+    found.is("no_listener", SENT, "no socket has it");
 }
 
 fn nobody_listens_over_ipv6() {
@@ -579,7 +559,7 @@ fn nobody_listens_over_ipv6() {
     let found = scenario.doctor(None, || {
         scenario.send(Traffic::to(&format!("[fd00:254::1]:{PORT}"), SENT))
     });
-    expect(&found, &[("no_listener", SENT, "no socket took them")]);
+    found.is("no_listener", SENT, "no socket took them");
     found.balances();
 }
 
@@ -587,7 +567,7 @@ fn a_listener_at_another_address() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Read, 1, &at(2));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("listener_elsewhere", SENT, &at(2))]);
+    found.is("listener_elsewhere", SENT, &at(2));
 }
 
 fn a_listener_of_the_other_family() {
@@ -596,14 +576,14 @@ fn a_listener_of_the_other_family() {
     let found = scenario.doctor(Some(PORT), || {
         scenario.send(Traffic::to(&format!("[fd00:254::1]:{PORT}"), SENT))
     });
-    expect(&found, &[("listener_elsewhere", SENT, "0.0.0.0")]);
+    found.is("listener_elsewhere", SENT, "0.0.0.0");
 }
 
 fn a_connected_listener() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Connected, 1, &at(1));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("listener_elsewhere", SENT, "only from")]);
+    found.is("listener_elsewhere", SENT, "only from");
     let remedy = found.first()["remedy"].as_str().unwrap_or_default();
     assert!(
         remedy.contains("not connected") && !remedy.contains("bind"),
@@ -615,10 +595,7 @@ fn a_connected_listener_of_any_port() {
     let scenario = Scenario::new();
     let _group = Group::start(&scenario, Way::Connected, 1, &at(1));
     let found = scenario.doctor(None, || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(
-        &found,
-        &[("no_listener", SENT, &format!("some: {}", at(1)))],
-    );
+    found.is("no_listener", SENT, &format!("some: {}", at(1)));
 }
 
 fn a_listener_on_loopback_alone() {
@@ -626,7 +603,7 @@ fn a_listener_on_loopback_alone() {
     scenario.wake_loopback();
     let _group = Group::start(&scenario, Way::Read, 1, &format!("127.0.0.1:{PORT}"));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(&found, &[("listener_elsewhere", SENT, "127.0.0.1")]);
+    found.is("listener_elsewhere", SENT, "127.0.0.1");
 }
 
 fn a_socket_bound_to_an_interface() {
@@ -638,8 +615,5 @@ fn a_socket_bound_to_an_interface() {
          while True: s.recv(2048)"
     ));
     let found = scenario.doctor(Some(PORT), || scenario.send(Traffic::to(&at(1), SENT)));
-    expect(
-        &found,
-        &[("listener_elsewhere", SENT, "0.0.0.0:4321 (only at lo)")],
-    );
+    found.is("listener_elsewhere", SENT, "0.0.0.0:4321 (only at lo)");
 }

@@ -2,7 +2,6 @@
 
 use super::program::{Group, Way};
 use super::scenario::{Found, IP, PYTHON, SENT, Scenario, expect, silent};
-use crate::common::run;
 use mpps_os::namespace::NetNamespace;
 use mpps_trial::{Need, Trial, trials};
 use std::process::Command;
@@ -38,7 +37,7 @@ fn tunnel(scenario: &Scenario, options: &str) {
         "link set vx0 address 02:00:00:00:00:aa up",
         "addr add 10.99.0.1/24 dev vx0",
     ] {
-        scenario.on_receiver(|| run(Command::new("ip").args(command.split(' '))).fine());
+        scenario.ip(command);
     }
 }
 
@@ -81,9 +80,8 @@ fn a_vxlan_with_other_flags() {
             "vx0: VXLAN dropped packets with header bits",
         )],
     );
-    let remedy = found.first()["remedy"].as_str().unwrap_or_default();
-    assert!(remedy.contains("ip -d link show dev vx0"), "{remedy}");
-    scenario.on_receiver(|| run(Command::new("ip").args(["link", "del", "vx0"])).fine());
+    found.says("remedy", "ip -d link show dev vx0");
+    scenario.ip("link del vx0");
     tunnel(&scenario, " gbp");
     silent(&sent(&scenario, "0x88000000", 0, 48));
 }
@@ -92,17 +90,14 @@ fn a_vxlan_that_was_congested() {
     let scenario = Scenario::new();
     tunnel(&scenario, "");
     let found = sent(&scenario, "0x08000000", 3, 48);
-    expect(&found, &[("virtual_device", SENT, "ECN")]);
+    found.is("virtual_device", SENT, "ECN");
 }
 
 fn a_vxlan_cut_short() {
     let scenario = Scenario::new();
     tunnel(&scenario, "");
     let found = sent(&scenario, "0x08000000", 0, 10);
-    expect(
-        &found,
-        &[("virtual_device", SENT, "shorter than an IP header")],
-    );
+    found.is("virtual_device", SENT, "shorter than an IP header");
 }
 
 fn a_vxlan_that_is_fine() {

@@ -1,7 +1,7 @@
 //! Runs that are granted, and runs that are refused with a remedy before anything is opened.
 
 use super::{Lab, PORT, address, lab, link, on, receiver};
-use crate::common::{Ended, Entered, run};
+use crate::common::{Ended, Entered, run, words};
 use mpps::udp::traffic::RecvTotal;
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
@@ -225,14 +225,7 @@ fn a_root_is_told_which_right_it_lacks() {
         ended.refused(&[&format!("root without {lacks} "), "--cap-add"]);
     }
     let locked = "-ipc_lock,-sys_resource";
-    let send = [
-        "send",
-        "127.0.0.1:9",
-        "--backend",
-        "io_uring",
-        "--copy",
-        "zero",
-    ];
+    let send = words("send 127.0.0.1:9 --backend io_uring --copy zero");
     let recv = ["recv", at.as_str(), "--backend", "af_xdp"];
     for arguments in [&send[..], &recv[..]] {
         let ended = within(locked, arguments);

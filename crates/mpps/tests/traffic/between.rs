@@ -1,7 +1,7 @@
 //! Losses before and behind the sender's interface, where no socket sees them.
 
 use super::{Told, join};
-use crate::common::{self, Entered, Running, mpps, run};
+use crate::common::{self, Entered, Running, mpps, run, words};
 use mpps_lab::Lab;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link, neighbour, qdisc};
@@ -80,14 +80,7 @@ pub(crate) fn a_silent_host_keeps_no_sender_from_ending() {
         let all = road.sender.within(neighbour::unanswered).expect("a list");
         all.iter().any(|((_, address), _)| *address == silent)
     };
-    let words = [
-        "send",
-        "10.9.0.77:4321",
-        "--backend",
-        "packet_mmap",
-        "--count",
-        "10",
-    ];
+    let words = words("send 10.9.0.77:4321 --backend packet_mmap --count 10");
     let sending = road.sender.within(|| Running::start(&mut mpps(&words)));
     for _ in 0..2000 {
         if asks() {

@@ -1,7 +1,7 @@
 //! `mpps tune prove`: its counts with and without each stage. The host is afterwards as it was.
 
 use super::Place;
-use crate::common::{self, Ended, Entered, Running, mpps, run};
+use crate::common::{self, Ended, Entered, Running, mpps, run, words};
 use mpps::command::tune::Proofs;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// The result of the command, run in this folder on the near host.
 fn proved(place: &Place, folder: &Path, command: &str) -> Ended {
-    let words: Vec<&str> = command.split(' ').collect();
+    let words = words(command);
     let prove = || run(mpps(&words).current_dir(folder));
     place.near.within(prove).fine()
 }
@@ -68,8 +68,7 @@ fn each_stage_is_measured_with_and_without() {
         }
     }
     let portless = place.tune(&["prove", "near"]);
-    assert_eq!(portless.code(), 2, "{portless:#?}");
-    assert!(portless.err.contains("--port"), "{portless:#?}");
+    portless.fails(&["--port"]);
 }
 
 /// It has the port. Its twin that reads is in `each_stage_is_measured_with_and_without`.
@@ -81,8 +80,7 @@ fn a_program_that_does_not_read_is_named() {
     let send = || UdpSocket::bind("10.9.0.2:0")?.send_to(b"hello", "10.9.0.1:4321");
     place.far.run(send).expect("entered").expect("it is sent");
     let before = place.state();
-    let words = "prove near --port 4321 --only napi-defer --seconds 50ms --json";
-    let words: Vec<&str> = words.split(' ').collect();
+    let words = words("prove near --port 4321 --only napi-defer --seconds 50ms --json");
     let ended = place.tune(&words);
     let said = ended.err.contains("datagrams wait at port 4321 of near");
     assert_eq!((ended.code(), said), (2, true), "{ended:#?}");
@@ -110,14 +108,7 @@ fn what_helps_is_kept() {
     place
         .tune(&["apply", "near", "--only", "napi-defer"])
         .fine();
-    let sending = [
-        "send",
-        "10.9.0.1:4321",
-        "--rate",
-        "2000",
-        "--duration",
-        "600s",
-    ];
+    let sending = words("send 10.9.0.1:4321 --rate 2000 --duration 600s");
     let _sending = place.far.within(|| Running::start(&mut mpps(&sending)));
     let folder = tempfile::tempdir().expect("a directory");
     let words = "tune prove near --port 4321 --only notrack --seconds 200ms --repeat 5";
@@ -163,8 +154,9 @@ fn connections_are_counted_with_and_without() {
     const SERVER: &str = "10.9.0.1:8080";
     let place = Place::new();
     place.meet();
-    let words = "tune prove near --for tcp --port 8080 --only napi-defer,rps --seconds 50ms --repeat 3 --put-back";
-    let words: Vec<&str> = words.split(' ').collect();
+    let words = words(
+        "tune prove near --for tcp --port 8080 --only napi-defer,rps --seconds 50ms --repeat 3 --put-back",
+    );
     let folder = tempfile::tempdir().expect("a directory");
     let prove = || {
         let prove = || run(mpps(&words).current_dir(folder.path()));
@@ -172,8 +164,7 @@ fn connections_are_counted_with_and_without() {
     };
     let before = place.state();
     let lonely = prove();
-    assert_eq!(lonely.code(), 2, "{lonely:#?}");
-    assert!(lonely.err.contains("`mpps serve"), "{lonely:#?}");
+    lonely.fails(&["`mpps serve"]);
     let serve = || Running::start(&mut mpps(&["serve", SERVER, "--json"]));
     let mut serving = place.near.within(serve);
     serving.line("serving at ");
@@ -228,8 +219,9 @@ fn connections_that_find_no_room_are_counted_as_lost() {
             }
         }
     };
-    let words = "tune prove near --for tcp --port 8080 --only napi-defer --seconds 200ms --repeat 3 --put-back";
-    let words: Vec<&str> = words.split(' ').collect();
+    let words = words(
+        "tune prove near --for tcp --port 8080 --only napi-defer --seconds 200ms --repeat 3 --put-back",
+    );
     let folder = tempfile::tempdir().expect("a directory");
     let dropped = || {
         let told = place
