@@ -1,45 +1,39 @@
 //! Clients that take a reply slowly and steadily. No close by the server may discard its rest.
 
 use super::client::Client;
-use super::scenario::{Running, Scenario, check, ended};
+use super::scenario::{Running, Scenario, check, scenario};
 use mpps_http::{Close, Ending, ServeConfig, ServedContent, Switch};
 use mpps_trial::Failed;
 use std::time::Duration;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "a_slow_reader_is_idle_only_with_all_of_its_reply",
-        switches: &[Switch::Fds],
-        configure: |config| configure(config, Close::Rst),
-        act: |running| {
+    scenario("a_slow_reader_is_idle_only_with_all_of_its_reply")
+        .switches(&[Switch::Fds])
+        .configure(|config| configure(config, Close::Rst))
+        .act(|running| {
             let mut client = read_slowly(running, GET, |_, _| Ok(()))?;
             running.until_ended(Ending::IdleTimeout, 1)?;
             check(client.sees_end().is_err(), "no reset")
-        },
-        expect: |counters| ended(counters, Ending::IdleTimeout, 1),
-    },
-    Scenario {
-        name: "a_client_that_takes_nothing_of_its_reply_is_late_and_not_idle",
-        switches: &[Switch::Fds],
-        configure: |config| {
+        })
+        .ends(Ending::IdleTimeout, 1),
+    scenario("a_client_that_takes_nothing_of_its_reply_is_late_and_not_idle")
+        .switches(&[Switch::Fds])
+        .configure(|config| {
             configure(config, Close::Rst);
             config.limits.send_time = Duration::from_millis(100);
-        },
-        act: |running| {
-            let mut client = running.connect()?;
-            client.send(GET)?;
+        })
+        .act(|running| {
+            let _client = running.asks(GET)?;
             running.until("all sent", |counters| {
                 counters.bytes_sent > BODY_BYTES as u64
             })?;
             running.until_ended(Ending::SendTimeout, 1)
-        },
-        expect: |counters| ended(counters, Ending::SendTimeout, 1),
-    },
-    Scenario {
-        name: "a_drain_lets_a_slow_reader_have_all",
-        switches: &[Switch::Fds],
-        configure: |config| configure(config, Close::Rst),
-        act: |running| {
+        })
+        .ends(Ending::SendTimeout, 1),
+    scenario("a_drain_lets_a_slow_reader_have_all")
+        .switches(&[Switch::Fds])
+        .configure(|config| configure(config, Close::Rst))
+        .act(|running| {
             read_slowly(running, GET, |_, step| {
                 if step == 3 {
                     running.server.drain();
@@ -47,43 +41,32 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
                 Ok(())
             })?;
             running.until_ended(Ending::Drained, 1)
-        },
-        expect: |counters| ended(counters, Ending::Drained, 1),
-    },
-    Scenario {
-        name: "a_slow_reader_may_end_its_side",
-        switches: &[Switch::Fds],
-        configure: |config| configure(config, Close::Rst),
-        act: |running| {
+        })
+        .ends(Ending::Drained, 1),
+    scenario("a_slow_reader_may_end_its_side")
+        .switches(&[Switch::Fds])
+        .configure(|config| configure(config, Close::Rst))
+        .act(|running| {
             read_slowly(running, GET, |client, step| match step {
                 3 => client.finish(),
                 _ => Ok(()),
             })?;
             running.until_ended(Ending::Client, 1)
-        },
-        expect: |counters| ended(counters, Ending::Client, 1),
-    },
-    Scenario {
-        name: "a_stray_line_costs_a_slow_reader_nothing",
-        switches: &[Switch::Events],
-        configure: |config| configure(config, Close::Server),
-        act: stray,
-        expect: |counters| ended(counters, Ending::Done, 1),
-    },
-    Scenario {
-        name: "a_client_that_is_to_close_has_all_first",
-        switches: &[],
-        configure: |config| configure(config, Close::Client),
-        act: stray,
-        expect: |counters| ended(counters, Ending::Done, 1),
-    },
-    Scenario {
-        name: "content_costs_a_slow_reader_nothing",
-        switches: &[],
-        configure: |config| configure(config, Close::Server),
-        act: content,
-        expect: |counters| ended(counters, Ending::Done, 1),
-    },
+        })
+        .ends(Ending::Client, 1),
+    scenario("a_stray_line_costs_a_slow_reader_nothing")
+        .switches(&[Switch::Events])
+        .configure(|config| configure(config, Close::Server))
+        .act(stray)
+        .ends(Ending::Done, 1),
+    scenario("a_client_that_is_to_close_has_all_first")
+        .configure(|config| configure(config, Close::Client))
+        .act(stray)
+        .ends(Ending::Done, 1),
+    scenario("content_costs_a_slow_reader_nothing")
+        .configure(|config| configure(config, Close::Server))
+        .act(content)
+        .ends(Ending::Done, 1),
 ];
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -107,8 +90,7 @@ fn read_slowly(
     request: &[u8],
     mut meanwhile: impl FnMut(&mut Client, usize) -> std::io::Result<()>,
 ) -> Result<Client, Failed> {
-    let mut client = running.connect()?;
-    client.send(request)?;
+    let mut client = running.asks(request)?;
     let mut got = 0;
     for step in 0.. {
         std::thread::sleep(Duration::from_millis(100));

@@ -1,117 +1,83 @@
 //! The service that a well-behaved client may expect.
 
 use super::client::Client;
-use super::scenario::{BODY_BYTES, Running, Scenario, check, ended};
-use mpps_http::{Close, Ending, ServedContent, Switch};
+use super::scenario::{BODY_BYTES, Running, Scenario, check, ended, scenario};
+use mpps_http::{Close, Ending, Switch};
 use mpps_trial::Failed;
 use std::io;
 use std::time::Duration;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "a_connection_has_many_requests",
-        switches: &[Switch::Buffers, Switch::Events],
-        configure: |_| {},
-        act: many_requests,
-        expect: |counters| {
+    scenario("a_connection_has_many_requests")
+        .switches(&[Switch::Buffers, Switch::Events])
+        .act(many_requests)
+        .ends(Ending::Refused, 1)
+        .expect(|counters| {
             check(counters.requests == 5, "5 requests")?;
-            check(counters.statuses == [0, 3, 0, 2, 0], "status classes")?;
-            ended(counters, Ending::Refused, 1)
-        },
-    },
-    Scenario {
-        name: "requests_may_come_in_any_pieces",
-        switches: &[Switch::Buffers],
-        configure: |_| {},
-        act: pieces,
-        expect: |counters| check(counters.requests == 101, "101 requests"),
-    },
-    Scenario {
-        name: "an_old_client_is_served_and_closed",
-        switches: &[Switch::Events],
-        configure: |_| {},
-        act: old_client,
-        expect: |counters| ended(counters, Ending::Done, 1),
-    },
-    Scenario {
-        name: "a_large_body_comes_whole",
-        switches: &[Switch::Fds],
-        configure: |config| config.content = ServedContent::Size(LARGE_BYTES),
-        act: large_body,
-        expect: |counters| ended(counters, Ending::Done, 2),
-    },
-    Scenario {
-        name: "a_large_body_comes_whole_before_a_reset",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.content = ServedContent::Size(LARGE_BYTES);
-            config.close = Close::Rst;
-        },
-        act: large_body_then_reset,
-        expect: |counters| ended(counters, Ending::Done, 1),
-    },
-    Scenario {
-        name: "the_server_closes_with_a_fin",
-        switches: &[Switch::Fds, Switch::Events],
-        configure: |_| {},
-        act: |running| {
+            check(counters.statuses == [0, 3, 0, 2, 0], "status classes")
+        }),
+    scenario("requests_may_come_in_any_pieces")
+        .switches(&[Switch::Buffers])
+        .act(pieces)
+        .expect(|counters| check(counters.requests == 101, "101 requests")),
+    scenario("an_old_client_is_served_and_closed")
+        .switches(&[Switch::Events])
+        .act(old_client)
+        .ends(Ending::Done, 1),
+    scenario("a_large_body_comes_whole")
+        .switches(&[Switch::Fds])
+        .content(LARGE_BYTES)
+        .act(large_body)
+        .ends(Ending::Done, 2),
+    scenario("a_large_body_comes_whole_before_a_reset")
+        .switches(&[Switch::Fds])
+        .content(LARGE_BYTES)
+        .closes(Close::Rst)
+        .act(large_body_then_reset)
+        .ends(Ending::Done, 1),
+    scenario("the_server_closes_with_a_fin")
+        .switches(&[Switch::Fds, Switch::Events])
+        .act(|running| {
             let mut client = running.connect()?;
             last_request(&mut client)?;
             check(client.sees_end()?, "no end")
-        },
-        expect: |counters| ended(counters, Ending::Done, 1),
-    },
-    Scenario {
-        name: "the_client_closes_first",
-        switches: &[Switch::Fds],
-        configure: |config| config.close = Close::Client,
-        act: client_closes,
-        expect: |counters| ended(counters, Ending::Done, 2),
-    },
-    Scenario {
-        name: "a_client_that_does_not_close_is_not_waited_for_without_end",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.close = Close::Client;
-            config.limits.idle_time = Duration::from_millis(200);
-        },
-        act: |running| {
+        })
+        .ends(Ending::Done, 1),
+    scenario("the_client_closes_first")
+        .switches(&[Switch::Fds])
+        .closes(Close::Client)
+        .act(client_closes)
+        .ends(Ending::Done, 2),
+    scenario("a_client_that_does_not_close_is_not_waited_for_without_end")
+        .switches(&[Switch::Fds])
+        .configure(|config| config.limits.idle_time = Duration::from_millis(200))
+        .closes(Close::Client)
+        .act(|running| {
             let mut client = running.connect()?;
             last_request(&mut client)?;
             check(client.sees_end()?, "no end")
-        },
-        expect: |counters| ended(counters, Ending::IdleTimeout, 1),
-    },
-    Scenario {
-        name: "the_server_closes_with_a_reset",
-        switches: &[Switch::Fds, Switch::Events],
-        configure: |config| config.close = Close::Rst,
-        act: |running| {
+        })
+        .ends(Ending::IdleTimeout, 1),
+    scenario("the_server_closes_with_a_reset")
+        .switches(&[Switch::Fds, Switch::Events])
+        .closes(Close::Rst)
+        .act(|running| {
             let mut client = running.connect()?;
             last_request(&mut client)?;
             let error = client.sees_end().err().ok_or("an end, and no reset")?;
             let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
             check(is_reset, error.to_string())
-        },
-        expect: |counters| ended(counters, Ending::Done, 1),
-    },
-    Scenario {
-        name: "a_client_may_end_its_side_first",
-        switches: &[Switch::Events],
-        configure: |_| {},
-        act: half_close,
-        expect: |counters| check(counters.requests == 2, "2 requests"),
-    },
-    Scenario {
-        name: "content_may_come_after_the_last_reply",
-        switches: &[Switch::Events],
-        configure: |_| {},
-        act: late_content,
-        expect: |counters| {
-            ended(counters, Ending::Refused, 1)?;
-            ended(counters, Ending::Done, 1)
-        },
-    },
+        })
+        .ends(Ending::Done, 1),
+    scenario("a_client_may_end_its_side_first")
+        .switches(&[Switch::Events])
+        .act(half_close)
+        .expect(|counters| check(counters.requests == 2, "2 requests")),
+    scenario("content_may_come_after_the_last_reply")
+        .switches(&[Switch::Events])
+        .act(late_content)
+        .ends(Ending::Refused, 1)
+        .expect(|counters| ended(counters, Ending::Done, 1)),
 ];
 
 /// More than the send buffer of a socket holds (`net.ipv4.tcp_wmem`: 4 MiB at most).
@@ -150,8 +116,7 @@ fn pieces(running: &Running) -> Result<(), Failed> {
 }
 
 fn old_client(running: &Running) -> Result<(), Failed> {
-    let mut client = running.connect()?;
-    client.send(b"GET / HTTP/1.0\r\n\r\n")?;
+    let mut client = running.asks(b"GET / HTTP/1.0\r\n\r\n")?;
     check(client.reply()?.body.len() == BODY_BYTES, "another body")?;
     check(client.sees_end()?, "no end")
 }
@@ -167,8 +132,7 @@ fn late_content(running: &Running) -> Result<(), Failed> {
     ];
     let mut received = 0;
     for (head, status) in heads {
-        let mut client = running.connect()?;
-        client.send(head)?;
+        let mut client = running.asks(head)?;
         check(client.reply()?.status == status, "another status")?;
         check(client.sees_end()?, "no end")?;
         client.send(CONTENT)?;
@@ -214,8 +178,8 @@ fn client_closes(running: &Running) -> Result<(), Failed> {
 }
 
 fn half_close(running: &Running) -> Result<(), Failed> {
-    let mut client = running.connect()?;
-    client.send(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut client =
+        running.asks(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\n\r\n")?;
     client.finish()?;
     check(client.reply()?.body.len() == BODY_BYTES, "no first reply")?;
     check(client.reply()?.body.len() == BODY_BYTES, "no second reply")?;

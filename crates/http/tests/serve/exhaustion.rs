@@ -1,7 +1,7 @@
 //! A server whose descriptors run out, in a process of its own that may have few.
 
 use super::client::Client;
-use super::scenario::{Running, Scenario, anything, check, usual};
+use super::scenario::{Running, Scenario, check, scenario, usual};
 use mpps_http::{Ending, Engine, Server, Switch, Switches};
 use mpps_os::limit::forbid_descriptors;
 use mpps_trial::Failed;
@@ -9,13 +9,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Command, ExitCode, Stdio};
 
-pub(crate) const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "without_descriptors_connections_are_shed",
-    switches: &[Switch::Fds, Switch::Events],
-    configure: |_| {},
-    act: exhaust,
-    expect: anything,
-}];
+pub(crate) const SCENARIOS: &[Scenario] = &[scenario("without_descriptors_connections_are_shed")
+    .switches(&[Switch::Fds, Switch::Events])
+    .act(exhaust)];
 
 /// Names the engine and the switches to the child.
 const CHILD: &str = "MPPS_TEST_SERVE_FEW_DESCRIPTORS";

@@ -1,8 +1,8 @@
 //! Clients that are slow, wrong, greedy or malicious. Others are served meanwhile.
 
 use super::client::Client;
-use super::scenario::{BODY_BYTES, Running, Scenario, anything, check, ended};
-use mpps_http::{Close, Ending, ServedContent, Switch};
+use super::scenario::{BODY_BYTES, Running, Scenario, check, scenario};
+use mpps_http::{Close, Ending, Switch};
 use mpps_os::limit::allow_descriptors;
 use mpps_os::tcp::TcpStream as Raw;
 use mpps_trial::Failed;
@@ -10,203 +10,129 @@ use std::io;
 use std::time::{Duration, Instant};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "slow_heads_are_told_and_closed",
-        switches: &[Switch::Events],
-        configure: |config| config.limits.head_time = SOON,
-        act: slow_heads,
-        expect: |counters| {
-            check(counters.statuses[3] == SOME, "408 each")?;
-            ended(counters, Ending::HeadTimeout, SOME)
-        },
-    },
-    Scenario {
-        name: "who_says_nothing_is_closed",
-        switches: &[Switch::Events],
+    scenario("slow_heads_are_told_and_closed")
+        .switches(&[Switch::Events])
+        .configure(|config| config.limits.head_time = SOON)
+        .act(slow_heads)
+        .ends(Ending::HeadTimeout, SOME)
+        .expect(|counters| check(counters.statuses[3] == SOME, "408 each")),
+    scenario("who_says_nothing_is_closed")
+        .switches(&[Switch::Events])
         // With TCP_DEFER_ACCEPT the kernel counts in retransmissions, the first after a second.
-        configure: |config| config.limits.head_time = SOON,
-        act: silent,
-        expect: anything,
-    },
-    Scenario {
-        name: "an_idle_connection_is_closed",
-        switches: &[Switch::Events],
-        configure: |config| config.limits.idle_time = SOON,
-        act: idle,
-        expect: |counters| ended(counters, Ending::IdleTimeout, 1),
-    },
-    Scenario {
-        name: "who_takes_nothing_is_reset",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            // Its kernel answers, so that it has twenty times as long. Another client has to take
-            // all of it meanwhile, on a machine with other work.
-            config.limits.send_time = 2 * SOON;
-            config.content = ServedContent::Size(LARGE_BYTES);
-        },
-        act: never_reads,
-        expect: |counters| ended(counters, Ending::SendTimeout, 3),
-    },
-    Scenario {
-        name: "who_reads_slowly_and_steadily_gets_all",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.limits.send_time = 3 * SOON;
-            config.content = ServedContent::Size(LARGE_BYTES);
-        },
-        act: slow_reader,
-        expect: |counters| {
-            ended(counters, Ending::SendTimeout, 0)?;
-            check(counters.system_calls < 5_000, "it asks all the time")
-        },
-    },
-    Scenario {
-        name: "a_full_window_that_is_answered_for_is_waited_for",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.limits.send_time = 5 * SOON;
-            config.content = ServedContent::Size(LARGE_BYTES);
-        },
-        act: |running| reads_late(running, LARGE_BYTES),
-        expect: |counters| ended(counters, Ending::SendTimeout, 0),
-    },
-    Scenario {
-        name: "a_full_window_is_waited_for_before_a_reset",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.limits.send_time = 5 * SOON;
-            config.content = ServedContent::Size(QUEUED_BYTES);
-            config.close = Close::Rst;
-        },
-        act: |running| reads_late(running, QUEUED_BYTES),
-        expect: |counters| ended(counters, Ending::SendTimeout, 0),
-    },
-    Scenario {
-        name: "who_reads_slowly_and_steadily_gets_all_before_a_reset",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.limits.send_time = 5 * SOON;
-            config.content = ServedContent::Size(LARGE_BYTES);
-            config.close = Close::Rst;
-        },
-        act: |running| {
+        .configure(|config| config.limits.head_time = SOON)
+        .act(silent),
+    scenario("an_idle_connection_is_closed")
+        .switches(&[Switch::Events])
+        .configure(|config| config.limits.idle_time = SOON)
+        .act(idle)
+        .ends(Ending::IdleTimeout, 1),
+    scenario("who_takes_nothing_is_reset")
+        .switches(&[Switch::Fds])
+        // Its kernel answers, so that it has twenty times as long. Another client has to take
+        // all of it meanwhile, on a machine with other work.
+        .configure(|config| config.limits.send_time = 2 * SOON)
+        .content(LARGE_BYTES)
+        .act(never_reads)
+        .ends(Ending::SendTimeout, 3),
+    scenario("who_reads_slowly_and_steadily_gets_all")
+        .switches(&[Switch::Fds])
+        .configure(|config| config.limits.send_time = 3 * SOON)
+        .content(LARGE_BYTES)
+        .act(slow_reader)
+        .ends(Ending::SendTimeout, 0)
+        .expect(|counters| check(counters.system_calls < 5_000, "it asks all the time")),
+    scenario("a_full_window_that_is_answered_for_is_waited_for")
+        .switches(&[Switch::Fds])
+        .configure(|config| config.limits.send_time = 5 * SOON)
+        .content(LARGE_BYTES)
+        .act(|running| reads_late(running, LARGE_BYTES))
+        .ends(Ending::SendTimeout, 0),
+    scenario("a_full_window_is_waited_for_before_a_reset")
+        .switches(&[Switch::Fds])
+        .configure(|config| config.limits.send_time = 5 * SOON)
+        .content(QUEUED_BYTES)
+        .closes(Close::Rst)
+        .act(|running| reads_late(running, QUEUED_BYTES))
+        .ends(Ending::SendTimeout, 0),
+    scenario("who_reads_slowly_and_steadily_gets_all_before_a_reset")
+        .switches(&[Switch::Fds])
+        .configure(|config| config.limits.send_time = 5 * SOON)
+        .content(LARGE_BYTES)
+        .closes(Close::Rst)
+        .act(|running| {
             slow_readers(running)?;
-            running.until_ended(Ending::Done, READERS as u64)
-        },
-        expect: |counters| ended(counters, Ending::Done, READERS as u64),
-    },
-    Scenario {
-        name: "who_acknowledges_nothing_is_reset",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.limits.send_time = SOON;
-            config.content = ServedContent::Size(QUEUED_BYTES);
-            config.close = Close::Rst;
-        },
-        act: |running| {
+            running.until_ended(Ending::Done, READERS)
+        })
+        .ends(Ending::Done, READERS),
+    scenario("who_acknowledges_nothing_is_reset")
+        .switches(&[Switch::Fds])
+        .configure(|config| config.limits.send_time = SOON)
+        .content(QUEUED_BYTES)
+        .closes(Close::Rst)
+        .act(|running| {
             let _client = queue_reply(running)?;
             running.serves_others()?;
             running.until_ended(Ending::SendTimeout, 1)
-        },
-        expect: |counters| ended(counters, Ending::SendTimeout, 1),
-    },
-    Scenario {
-        name: "a_slow_client_gets_all_before_a_reset",
-        switches: &[],
+        })
+        .ends(Ending::SendTimeout, 1),
+    scenario("a_slow_client_gets_all_before_a_reset")
         // It has its head sent in time, and takes longer for the reply.
-        configure: |config| {
-            config.limits.head_time = SOON;
-            config.content = ServedContent::Size(QUEUED_BYTES);
-            config.close = Close::Rst;
-        },
-        act: |running| {
+        .configure(|config| config.limits.head_time = SOON)
+        .content(QUEUED_BYTES)
+        .closes(Close::Rst)
+        .act(|running| {
             let mut client = queue_reply(running)?;
             std::thread::sleep(2 * SOON);
             check(client.reply()?.body.len() == QUEUED_BYTES, "a part is lost")?;
             running.until_ended(Ending::Done, 1)
-        },
-        expect: |counters| {
-            ended(counters, Ending::Done, 1)?;
-            check(counters.system_calls < 1_000, "it asks all the time")
-        },
-    },
-    Scenario {
-        name: "a_reset_is_seen_while_an_acknowledgement_is_waited_for",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.content = ServedContent::Size(QUEUED_BYTES);
-            config.close = Close::Rst;
-        },
-        act: |running| {
+        })
+        .ends(Ending::Done, 1)
+        .expect(|counters| check(counters.system_calls < 1_000, "it asks all the time")),
+    scenario("a_reset_is_seen_while_an_acknowledgement_is_waited_for")
+        .switches(&[Switch::Fds])
+        .content(QUEUED_BYTES)
+        .closes(Close::Rst)
+        .act(|running| {
             queue_reply(running)?.reset();
             running.until_ended(Ending::Reset, 1)
-        },
-        expect: |counters| {
-            ended(counters, Ending::Reset, 1)?;
-            check(counters.system_calls < 1_000, "it asks all the time")
-        },
-    },
-    Scenario {
-        name: "garbage_is_answered_and_closed",
-        switches: &[],
-        configure: |_| {},
-        act: garbage,
-        expect: |counters| ended(counters, Ending::Refused, GARBAGE.len() as u64),
-    },
-    Scenario {
-        name: "an_oversize_head_is_answered_and_closed",
-        switches: &[Switch::Buffers],
-        configure: |_| {},
-        act: oversize,
-        expect: |counters| ended(counters, Ending::Refused, 2),
-    },
-    Scenario {
-        name: "a_flood_of_pipelined_requests_is_answered",
-        switches: &[Switch::Buffers],
-        configure: |_| {},
-        act: flood,
-        expect: |counters| check(counters.requests >= FLOOD, "all of them"),
-    },
-    Scenario {
-        name: "a_flood_that_reads_nothing_harms_nobody",
-        switches: &[],
-        configure: |config| config.limits.send_time = SOON,
-        act: flood_unread,
-        expect: |counters| ended(counters, Ending::SendTimeout, 1),
-    },
-    Scenario {
-        name: "a_reset_at_any_step_frees_everything",
-        switches: &[Switch::Fds, Switch::Events, Switch::Buffers],
-        configure: |config| config.content = ServedContent::Size(LARGE_BYTES),
-        act: resets,
-        expect: anything,
-    },
-    Scenario {
-        name: "resets_are_met_by_resets",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.content = ServedContent::Size(LARGE_BYTES);
-            config.close = Close::Rst;
-        },
-        act: resets,
-        expect: anything,
-    },
-    Scenario {
-        name: "many_connects_without_data_stop_nobody",
-        switches: &[Switch::Fds],
+        })
+        .ends(Ending::Reset, 1)
+        .expect(|counters| check(counters.system_calls < 1_000, "it asks all the time")),
+    scenario("garbage_is_answered_and_closed")
+        .act(garbage)
+        .ends(Ending::Refused, GARBAGE.len() as u64),
+    scenario("an_oversize_head_is_answered_and_closed")
+        .switches(&[Switch::Buffers])
+        .act(oversize)
+        .ends(Ending::Refused, 2),
+    scenario("a_flood_of_pipelined_requests_is_answered")
+        .switches(&[Switch::Buffers])
+        .act(flood)
+        .expect(|counters| check(counters.requests >= FLOOD, "all of them")),
+    scenario("a_flood_that_reads_nothing_harms_nobody")
+        .configure(|config| config.limits.send_time = SOON)
+        .act(flood_unread)
+        .ends(Ending::SendTimeout, 1),
+    scenario("a_reset_at_any_step_frees_everything")
+        .switches(&[Switch::Fds, Switch::Events, Switch::Buffers])
+        .content(LARGE_BYTES)
+        .act(resets),
+    scenario("resets_are_met_by_resets")
+        .switches(&[Switch::Fds])
+        .content(LARGE_BYTES)
+        .closes(Close::Rst)
+        .act(resets),
+    scenario("many_connects_without_data_stop_nobody")
+        .switches(&[Switch::Fds])
         // With this number of closed sockets the kernel silently forgets some
         // (`net.ipv4.tcp_max_orphans`). The other end then learns of it by its own time-out.
-        configure: |config| config.limits.head_time = Duration::from_secs(4),
-        act: many_connects,
-        expect: anything,
-    },
-    Scenario {
-        name: "who_is_too_many_is_closed",
-        switches: &[Switch::Fds, Switch::Events],
-        configure: |config| config.limits.connections = SOME as usize,
-        act: too_many,
-        expect: |counters| ended(counters, Ending::OverLimit, 3),
-    },
+        .configure(|config| config.limits.head_time = Duration::from_secs(4))
+        .act(many_connects),
+    scenario("who_is_too_many_is_closed")
+        .switches(&[Switch::Fds, Switch::Events])
+        .configure(|config| config.limits.connections = SOME as usize)
+        .act(too_many)
+        .ends(Ending::OverLimit, 3),
 ];
 
 /// Short enough for a test, and longer than a request takes.
@@ -216,7 +142,7 @@ const SOON: Duration = Duration::from_millis(300);
 const SOME: u64 = 20;
 
 /// Slow readers at a time.
-const READERS: usize = 4;
+const READERS: u64 = 4;
 
 /// Requests of a flood.
 const FLOOD: u64 = 5_000;
@@ -240,12 +166,7 @@ const GARBAGE: &[&[u8]] = &[
 ];
 
 fn slow_heads(running: &Running) -> Result<(), Failed> {
-    let mut clients = Vec::new();
-    for _ in 0..SOME {
-        let mut client = running.connect()?;
-        client.send(b"GET / HTTP/1.1\r\nHo")?;
-        clients.push(client);
-    }
+    let mut clients = running.many(SOME, b"GET / HTTP/1.1\r\nHo")?;
     running.serves_others()?;
     for client in &mut clients {
         check(client.reply()?.status == 408, "another status")?;
@@ -274,12 +195,7 @@ fn idle(running: &Running) -> Result<(), Failed> {
 }
 
 fn never_reads(running: &Running) -> Result<(), Failed> {
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        let mut client = running.connect()?;
-        client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
-        clients.push(client);
-    }
+    let _clients = running.many(3, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
     running.serves_others()?;
     running.until_ended(Ending::SendTimeout, 3)
 }
@@ -287,8 +203,7 @@ fn never_reads(running: &Running) -> Result<(), Failed> {
 /// For twice the time that a reply has without progress, a client takes less than what makes room in the
 /// server's socket. That time is long beside a step, on a machine with other work.
 fn slow_reader(running: &Running) -> Result<(), Failed> {
-    let mut client = running.connect()?;
-    client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut client = running.asks(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
     let began = Instant::now();
     let mut got = 0;
     while began.elapsed() < 6 * SOON {
@@ -306,12 +221,11 @@ fn slow_reader(running: &Running) -> Result<(), Failed> {
 /// Clients that pause longer than it is from one look at them to the next, so that a look is due when
 /// the last part of a reply goes.
 fn slow_readers(running: &Running) -> Result<(), Failed> {
-    let mut clients = Vec::new();
-    for _ in 0..READERS {
-        let mut client = running.connect()?;
-        client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-        clients.push((client, 0));
-    }
+    let clients = running.many(
+        READERS,
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    )?;
+    let mut clients: Vec<_> = clients.into_iter().map(|client| (client, 0)).collect();
     while clients.iter().any(|(_, got)| *got < LARGE_BYTES) {
         std::thread::sleep(SOON / 2);
         for (client, got) in clients.iter_mut().filter(|(_, got)| *got < LARGE_BYTES) {
@@ -331,16 +245,14 @@ fn slow_readers(running: &Running) -> Result<(), Failed> {
 /// with the probes that its kernel leaves unanswered: of two probes in half a second the later one
 /// (`tcp_invalid_ratelimit`).
 fn reads_late(running: &Running, bytes: usize) -> Result<(), Failed> {
-    let mut client = running.connect()?;
-    client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut client = running.asks(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
     std::thread::sleep(8 * SOON);
     check(client.reply()?.body.len() == bytes, "a part is lost")
 }
 
 fn garbage(running: &Running) -> Result<(), Failed> {
     for bytes in GARBAGE {
-        let mut client = running.connect()?;
-        client.send(bytes)?;
+        let mut client = running.asks(bytes)?;
         let reply = client.reply()?;
         check(reply.status >= 400, "taken for a request")?;
         check(client.sees_end()?, "no end")?;
@@ -351,8 +263,7 @@ fn garbage(running: &Running) -> Result<(), Failed> {
 
 /// A client whose whole reply the server's kernel has, and that reads nothing.
 fn queue_reply(running: &Running) -> Result<Client, Failed> {
-    let mut client = running.connect()?;
-    client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let client = running.asks(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
     running.until("all sent", |counters| {
         counters.bytes_sent > QUEUED_BYTES as u64
     })?;

@@ -1,6 +1,6 @@
 //! How a server ends, and what happens to files while they are being sent.
 
-use super::scenario::{Running, Scenario, anything, check, ended};
+use super::scenario::{Running, Scenario, check, scenario};
 use mpps_http::{Ending, ServedContent, Switch};
 use mpps_trial::Failed;
 use std::fs;
@@ -9,62 +9,38 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "a_drain_finishes_what_was_begun",
-        switches: &[Switch::Events],
-        configure: |config| config.content = ServedContent::Size(LARGE_BYTES),
-        act: drain,
-        expect: |counters| {
+    scenario("a_drain_finishes_what_was_begun")
+        .switches(&[Switch::Events])
+        .content(LARGE_BYTES)
+        .act(drain)
+        .expect(|counters| {
             // Finished connections may be counted either way.
             let finished = counters.ended(Ending::Drained) + counters.ended(Ending::Done);
             check(finished == 2, "both")
-        },
-    },
-    Scenario {
-        name: "a_drain_ends_with_its_time",
-        switches: &[Switch::Fds],
-        configure: |config| {
-            config.content = ServedContent::Size(LARGE_BYTES);
-            config.drain_time = Duration::from_millis(200);
-        },
-        act: drain_stuck,
-        expect: |counters| ended(counters, Ending::Drained, 2),
-    },
-    Scenario {
-        name: "a_stop_resets_at_once",
-        switches: &[Switch::Fds],
-        configure: |_| {},
-        act: stop,
-        expect: |counters| ended(counters, Ending::Drained, 1),
-    },
-    Scenario {
-        name: "an_address_is_not_shared_without_a_word",
-        switches: &[],
-        configure: |_| {},
-        act: address_taken,
-        expect: anything,
-    },
-    Scenario {
-        name: "files_are_served_whole",
-        switches: &[Switch::Buffers],
-        configure: |config| config.content = ServedContent::Root(directory()),
-        act: files,
-        expect: |counters| check(counters.statuses == [0, 3, 0, 1, 0], "statuses"),
-    },
-    Scenario {
-        name: "a_file_that_vanishes_is_still_sent",
-        switches: &[],
-        configure: |config| config.content = ServedContent::Root(directory()),
-        act: vanishing,
-        expect: anything,
-    },
-    Scenario {
-        name: "a_file_that_shrinks_ends_its_connection",
-        switches: &[],
-        configure: |config| config.content = ServedContent::Root(directory()),
-        act: shrinking,
-        expect: |counters| ended(counters, Ending::Error, 1),
-    },
+        }),
+    scenario("a_drain_ends_with_its_time")
+        .switches(&[Switch::Fds])
+        .configure(|config| config.drain_time = Duration::from_millis(200))
+        .content(LARGE_BYTES)
+        .act(drain_stuck)
+        .ends(Ending::Drained, 2),
+    scenario("a_stop_resets_at_once")
+        .switches(&[Switch::Fds])
+        .act(stop)
+        .ends(Ending::Drained, 1),
+    scenario("an_address_is_not_shared_without_a_word").act(address_taken),
+    scenario("files_are_served_whole")
+        .switches(&[Switch::Buffers])
+        .configure(|config| config.content = ServedContent::Root(directory()))
+        .act(files)
+        .expect(|counters| check(counters.statuses == [0, 3, 0, 1, 0], "statuses")),
+    scenario("a_file_that_vanishes_is_still_sent")
+        .configure(|config| config.content = ServedContent::Root(directory()))
+        .act(vanishing),
+    scenario("a_file_that_shrinks_ends_its_connection")
+        .configure(|config| config.content = ServedContent::Root(directory()))
+        .act(shrinking)
+        .ends(Ending::Error, 1),
 ];
 
 /// More than both sockets' buffers hold (`net.ipv4.tcp_wmem`, `tcp_rmem`).
@@ -89,12 +65,7 @@ fn drain(running: &Running) -> Result<(), Failed> {
 }
 
 fn drain_stuck(running: &Running) -> Result<(), Failed> {
-    let mut clients = Vec::new();
-    for _ in 0..2 {
-        let mut client = running.connect()?;
-        client.send(REQUEST)?;
-        clients.push(client);
-    }
+    let _clients = running.many(2, REQUEST)?;
     running.until("two requests", |counters| counters.requests == 2)?;
     running.server.drain();
     running.until("all gone", |counters| counters.open == 0)
@@ -170,8 +141,7 @@ fn files(running: &Running) -> Result<(), Failed> {
 fn vanishing(running: &Running) -> Result<(), Failed> {
     let content = pattern(LARGE_BYTES);
     let files = Files::new("large", &content)?;
-    let mut client = running.connect()?;
-    client.send(b"GET /large HTTP/1.0\r\n\r\n")?;
+    let mut client = running.asks(b"GET /large HTTP/1.0\r\n\r\n")?;
     running.until("a part", |counters| counters.bytes_sent > 0)?;
     drop(files);
     check(client.reply()?.body == content, "another body")?;
@@ -183,8 +153,7 @@ fn vanishing(running: &Running) -> Result<(), Failed> {
 fn shrinking(running: &Running) -> Result<(), Failed> {
     let content = pattern(LARGE_BYTES);
     let files = Files::new("large", &content)?;
-    let mut client = running.connect()?;
-    client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut client = running.asks(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")?;
     running.until("a part", |counters| counters.bytes_sent > 0)?;
     fs::OpenOptions::new()
         .write(true)

@@ -22,12 +22,16 @@ pub(crate) struct Scenario {
     /// The switches that change how an engine does it. It is run with none, with all, and once with
     /// each choice of these that the sets between have.
     pub(crate) switches: &'static [Switch],
-    /// The difference from the usual server.
-    pub(crate) configure: fn(&mut ServeConfig),
+    body_bytes: usize,
+    close: Close,
+    /// The other differences from the usual server.
+    configure: fn(&mut ServeConfig),
     /// The actions of clients while the server runs.
-    pub(crate) act: fn(&Running) -> Result<(), Failed>,
+    act: fn(&Running) -> Result<(), Failed>,
+    /// A way in which connections have ended, and how many.
+    ending: Option<(Ending, u64)>,
     /// The counts when the server has ended, beside the balance.
-    pub(crate) expect: fn(&ServeCounters) -> Result<(), Failed>,
+    expect: fn(&ServeCounters) -> Result<(), Failed>,
 }
 
 /// A server that runs.
@@ -37,11 +41,59 @@ pub(crate) struct Running {
     pub(crate) config: ServeConfig,
 }
 
+/// A scenario with the usual server, no switch that matters, and any counts.
+pub(crate) const fn scenario(name: &'static str) -> Scenario {
+    Scenario {
+        name,
+        switches: &[],
+        body_bytes: BODY_BYTES,
+        close: Close::Server,
+        configure: |_| {},
+        act: |_| Ok(()),
+        ending: None,
+        expect: |_| Ok(()),
+    }
+}
+
 impl Scenario {
+    pub(crate) const fn switches(self, switches: &'static [Switch]) -> Self {
+        Self { switches, ..self }
+    }
+
+    pub(crate) const fn configure(self, configure: fn(&mut ServeConfig)) -> Self {
+        Self { configure, ..self }
+    }
+
+    /// The size of the body.
+    pub(crate) const fn content(self, bytes: usize) -> Self {
+        let body_bytes = bytes;
+        Self { body_bytes, ..self }
+    }
+
+    pub(crate) const fn closes(self, close: Close) -> Self {
+        Self { close, ..self }
+    }
+
+    pub(crate) const fn act(self, act: fn(&Running) -> Result<(), Failed>) -> Self {
+        Self { act, ..self }
+    }
+
+    /// This many connections have ended in this way.
+    pub(crate) const fn ends(self, ending: Ending, count: u64) -> Self {
+        let ending = Some((ending, count));
+        Self { ending, ..self }
+    }
+
+    pub(crate) const fn expect(self, expect: fn(&ServeCounters) -> Result<(), Failed>) -> Self {
+        Self { expect, ..self }
+    }
+
     /// Runs it, drains the server, and looks at what is left.
     pub(crate) fn run(&self, engine: &'static Engine, switches: Switches) -> Result<(), Failed> {
         let before = descriptors()?;
         let mut config = usual(engine, switches);
+        config.content = ServedContent::Size(self.body_bytes);
+        config.close = self.close;
         (self.configure)(&mut config);
         let server = Server::start(&config)?;
         let running = Running {
@@ -56,10 +108,16 @@ impl Scenario {
         let counters = server.wait()?;
         check_balance(&counters)?;
         check(counters.open == 0, format!("open at the end: {counters:?}"))?;
-        (self.expect)(&counters).map_err(|failed| {
-            let why = failed.message().unwrap_or_default().to_owned();
-            Failed::from(format!("{why}: {counters:?}"))
-        })?;
+        let ended = match self.ending {
+            Some((ending, count)) => ended(&counters, ending, count),
+            None => Ok(()),
+        };
+        ended
+            .and_then(|()| (self.expect)(&counters))
+            .map_err(|failed| {
+                let why = failed.message().unwrap_or_default().to_owned();
+                Failed::from(format!("{why}: {counters:?}"))
+            })?;
         let after = descriptors()?;
         check(
             after == before,
@@ -74,10 +132,21 @@ impl Running {
         Ok(Client::connect(self.address)?)
     }
 
+    /// A new connection that sends these bytes.
+    pub(crate) fn asks(&self, bytes: &[u8]) -> Result<Client, Failed> {
+        let mut client = self.connect()?;
+        client.send(bytes)?;
+        Ok(client)
+    }
+
+    /// The same many times.
+    pub(crate) fn many(&self, count: u64, bytes: &[u8]) -> Result<Vec<Client>, Failed> {
+        (0..count).map(|_| self.asks(bytes)).collect()
+    }
+
     /// The server answers another, correct client.
     pub(crate) fn serves_others(&self) -> Result<(), Failed> {
-        let mut client = self.connect()?;
-        client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut client = self.asks(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let reply = client.reply()?;
         check(reply.status == 200, format!("status {}", reply.status))
     }
@@ -145,11 +214,6 @@ pub(crate) fn check(is_so: bool, otherwise: impl Into<String>) -> Result<(), Fai
     } else {
         Err(Failed::from(otherwise.into()))
     }
-}
-
-/// Whatever was counted.
-pub(crate) fn anything(_: &ServeCounters) -> Result<(), Failed> {
-    Ok(())
 }
 
 /// Checks that `count` connections ended in one way.
