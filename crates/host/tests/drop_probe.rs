@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use mpps_host::counters::drop_probe::UNKNOWN_NAMESPACE;
 use mpps_host::{DropFilter, DropProbe, LockProbe};
+use mpps_os::messages::Extras;
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
 use mpps_os::{ethtool, socket, sysfs::Sysfs};

@@ -464,7 +464,10 @@ mod tests {
         let parts: Vec<&[u8]> = batch.packets().map(|packet| packet.data).collect();
         assert_eq!(parts, [&[0, 1, 2, 3][..], &[4, 5, 6, 7], &[8, 9]]);
         let trains: Vec<_> = batch.trains().collect();
-        assert_eq!((trains.len(), trains[0].data.len(), trains[0].segment_bytes), (1, 10, 4));
+        assert_eq!(
+            (trains.len(), trains[0].data.len(), trains[0].segment_bytes),
+            (1, 10, 4)
+        );
     }
 
     #[test]
