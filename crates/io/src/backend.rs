@@ -108,7 +108,7 @@ pub static BACKENDS: &[Backend] = &[
     dpdk::BACKEND,
 ];
 
-/// The name by which [`find`] chooses.
+/// The name that lets [`find`] choose.
 pub const BEST: &str = "best";
 
 /// The backend of that name. [`BEST`] is the fastest here that receives as an ordinary socket does,

@@ -5,7 +5,7 @@
     reason = "packets live in memory that the kernel also writes"
 )]
 
-use crate::{Details, Layer, WantedDetails, wire};
+use crate::{DatagramDetails, Layer, WantedDetails, wire};
 use std::marker::PhantomData;
 use std::mem;
 use std::net::SocketAddr;
@@ -79,7 +79,7 @@ pub struct Batch<'a> {
     memory_bytes: usize,
     descriptors: &'a [PacketDescriptor],
     layer: Layer,
-    details: &'a [Details],
+    details: &'a [DatagramDetails],
     lent: PhantomData<&'a [u8]>,
 }
 
@@ -97,13 +97,13 @@ pub struct Packet<'a> {
     pub wire_bytes: usize,
     /// Bytes of each datagram but the last, of a train ([`Batch::trains`]); 0 of one datagram.
     pub segment_bytes: u16,
-    /// What [`crate::RxConfig::details`] asks for; none if that is nothing.
-    pub details: Option<&'a Details>,
+    /// Those that [`crate::RxConfig::details`] asks for; none if that is nothing.
+    pub details: Option<&'a DatagramDetails>,
     layer: Layer,
 }
 
 impl<'a> Packet<'a> {
-    /// What the sender's program sent, by whatever backend it came. None if the bytes are a frame and no
+    /// The UDP payload, by every backend. None if the bytes are a frame and no
     /// whole datagram is in it ([`wire::datagram`]).
     #[inline]
     pub fn payload(&self) -> Option<&'a [u8]> {
@@ -158,7 +158,7 @@ impl<'a> Batch<'a> {
 
     /// Adds the details, one per descriptor, or none.
     #[must_use]
-    pub(crate) fn with_details(mut self, details: &'a [Details]) -> Self {
+    pub(crate) fn with_details(mut self, details: &'a [DatagramDetails]) -> Self {
         self.details = details;
         self
     }
@@ -390,7 +390,7 @@ pub(crate) struct FrameDetails {
     pub(crate) interface: Option<u32>,
     /// When they came, as far as their ring says so.
     pub(crate) times: Vec<SystemTime>,
-    came: Vec<Details>,
+    came: Vec<DatagramDetails>,
 }
 
 impl FrameDetails {
@@ -403,12 +403,12 @@ impl FrameDetails {
         }
     }
 
-    fn of(&self, frame: &[u8], at: usize) -> Details {
+    fn of(&self, frame: &[u8], at: usize) -> DatagramDetails {
         let Some(details) = wire::details(frame) else {
-            return Details::default();
+            return DatagramDetails::default();
         };
         let wanted = self.wanted;
-        Details {
+        DatagramDetails {
             source: details.source.filter(|_| wanted.source),
             local: details.local.filter(|_| wanted.local),
             interface: self.interface.filter(|_| wanted.local),

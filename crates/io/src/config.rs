@@ -65,7 +65,7 @@ pub struct RxConfig {
     pub busy_poll_us: Option<u32>,
     /// Multicast groups to join.
     pub groups: Vec<MulticastGroup>,
-    /// What to report of each datagram ([`crate::Packet::details`]).
+    /// The details to report of each datagram ([`crate::Packet::details`]).
     pub details: WantedDetails,
     /// Keep what the kernel learns of datagrams that were sent ([`crate::Rx::errors`]).
     pub errors: bool,

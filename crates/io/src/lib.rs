@@ -71,8 +71,8 @@ pub use flow::{FlowDecision, FlowKey, FlowReport, FlowTable};
 pub use frames::Frames;
 /// The layer of packets, and how a receiver or sender works, as far as it was granted.
 pub use mode::{Layer, Mode, Property};
-/// What comes with a datagram beside its bytes, what goes with one, and what became of it.
-pub use mpps_os::messages::{Details, SendError, Transmit, WantedDetails};
+/// Details of a received datagram, a datagram to send, and its error.
+pub use mpps_os::messages::{DatagramDetails, SendError, Transmit, WantedDetails};
 /// Received packets that may be answered where they lie.
 pub use requests::{Request, Requests};
 /// Options of rings over an interface.

@@ -164,8 +164,8 @@ pub trait Rx: Send + fmt::Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// What the kernel has learnt of datagrams that were sent from here: a port without a socket, a path
-    /// for shorter packets, a host that is not there. It keeps them with [`crate::RxConfig::errors`], each
+    /// Errors of datagrams that were sent from here: a port without a socket, a path
+    /// for shorter packets, a host that is not there. The kernel keeps them with [`crate::RxConfig::errors`], each
     /// until it is asked for.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Frames as they are on the wire: reading the datagram in one, and building one around a payload.
 
-use crate::Details;
+use crate::DatagramDetails;
 use std::net::{IpAddr, SocketAddr};
 
 mod template;
@@ -67,8 +67,8 @@ pub fn datagram(frame: &[u8]) -> Option<Datagram<'_>> {
     })
 }
 
-/// What the headers of a frame with a UDP datagram say of it.
-pub(crate) fn details(frame: &[u8]) -> Option<Details> {
+/// Details that the headers of a frame with a UDP datagram hold.
+pub(crate) fn details(frame: &[u8]) -> Option<DatagramDetails> {
     let datagram = datagram(frame)?;
     let packet = &frame[ETHERNET_BYTES..];
     let (traffic_class, hop_limit) = match datagram.source {
@@ -76,12 +76,12 @@ pub(crate) fn details(frame: &[u8]) -> Option<Details> {
         // It lies across two bytes, after the version.
         SocketAddr::V6(_) => (packet[0] << 4 | packet[1] >> 4, packet[7]),
     };
-    Some(Details {
+    Some(DatagramDetails {
         source: Some(datagram.source),
         local: Some(datagram.destination.ip()),
         traffic_class: Some(traffic_class),
         hop_limit: Some(hop_limit),
-        ..Details::default()
+        ..DatagramDetails::default()
     })
 }
 

@@ -9,8 +9,9 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
 use crate::error::On;
+use crate::option::UDP_GRO;
 use crate::option::{set_option, words};
-use crate::socket::{SO_ATTACH_REUSEPORT_CBPF, UDP_GRO};
+use crate::socket::SO_ATTACH_REUSEPORT_CBPF;
 
 /// A socket of another process, for as long as this copy of its descriptor is held. The socket stays
 /// open for that time, also if its process ends.

@@ -1,11 +1,10 @@
-//! Control messages: what the kernel says of a datagram beside its bytes (cmsg(3), ip(7), ipv6(7),
-//! socket(7)), and what a sender says of one.
+//! Control messages: details that the kernel or a sender gives of a datagram (cmsg(3), ip(7), ipv6(7),
+//! socket(7)).
 
 use crate::CallResult;
 use crate::error::On;
 use crate::native::{double_word, half_word, word};
-use crate::option::set_option;
-use crate::socket::{UDP_GRO, UDP_SEGMENT};
+use crate::option::{UDP_GRO, UDP_SEGMENT, set_option};
 use libc::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsFd;
@@ -17,12 +16,12 @@ const SO_TIMESTAMPNS_NEW: c_int = 64;
 /// `sizeof(struct cmsghdr)` on 64-bit Linux: a length of 64 bits, the level, the type.
 const HEADER_BYTES: usize = 16;
 
-/// What is known of a datagram beside its bytes, as far as it was asked for.
+/// Details of a datagram, as far as they were asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Details {
+pub struct DatagramDetails {
     /// The sender.
     pub source: Option<SocketAddr>,
-    /// The address that it was sent to, which a wildcard or a group does not tell.
+    /// The destination in its header. A receiver on a wildcard needs it to answer.
     pub local: Option<IpAddr>,
     /// The index of the interface that it came by.
     pub interface: Option<u32>,
@@ -35,7 +34,7 @@ pub struct Details {
     pub time: Option<SystemTime>,
 }
 
-impl Details {
+impl DatagramDetails {
     /// The two bits of congestion notification (RFC 3168).
     pub fn ecn(&self) -> Option<u8> {
         self.traffic_class.map(|class| class & 3)
@@ -50,15 +49,15 @@ impl Details {
 /// The details that are asked for. Those that are not cost nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WantedDetails {
-    /// [`Details::source`].
+    /// [`DatagramDetails::source`].
     pub source: bool,
-    /// [`Details::local`] and [`Details::interface`].
+    /// [`DatagramDetails::local`] and [`DatagramDetails::interface`].
     pub local: bool,
-    /// [`Details::traffic_class`].
+    /// [`DatagramDetails::traffic_class`].
     pub traffic_class: bool,
-    /// [`Details::hop_limit`].
+    /// [`DatagramDetails::hop_limit`].
     pub hop_limit: bool,
-    /// [`Details::time`].
+    /// [`DatagramDetails::time`].
     pub time: bool,
 }
 
@@ -69,12 +68,12 @@ impl WantedDetails {
     }
 }
 
-/// What a receive should bring besides the payload.
+/// Extra information that a receive brings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extras {
     /// The segment size of GRO trains.
     pub segments: bool,
-    /// What is asked for of each datagram.
+    /// Details of each datagram.
     pub details: WantedDetails,
 }
 
@@ -184,7 +183,7 @@ pub(crate) fn segment_bytes(control: &[u8]) -> u16 {
     bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
 }
 
-/// What became of a datagram that was sent (`IP_RECVERR`, ip(7)).
+/// The error of a datagram that was sent (`IP_RECVERR`, ip(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendError {
     /// Where it was sent to.
@@ -250,8 +249,8 @@ pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
 }
 
 /// The details that control messages hold.
-pub(crate) fn details(control: &[u8]) -> Details {
-    let mut details = Details::default();
+pub(crate) fn details(control: &[u8]) -> DatagramDetails {
+    let mut details = DatagramDetails::default();
     for (level, kind, value) in messages(control) {
         match (level, kind) {
             // struct in_pktinfo: index, address of the route back, address in the header.
@@ -290,8 +289,8 @@ pub(crate) fn details(control: &[u8]) -> Details {
 /// Room for [`source_address`], in bytes.
 pub(crate) const SOURCE_BYTES: usize = 40;
 
-/// Writes the control message by which a datagram leaves from an address of this host
-/// (`IP_PKTINFO`, `IPV6_PKTINFO`), and returns its bytes. The route decides on the interface.
+/// Writes the control message that sets the source address (`IP_PKTINFO`, `IPV6_PKTINFO`), and returns
+/// its bytes. The route decides on the interface.
 pub(crate) fn source_address(control: &mut [u8], address: IpAddr) -> usize {
     let mut info = [0; 20];
     match address {
@@ -325,7 +324,7 @@ fn write(control: &mut [u8], level: c_int, kind: c_int, value: &[u8]) -> usize {
 pub struct Transmit<'a> {
     /// Where to.
     pub destination: SocketAddr,
-    /// What.
+    /// Its bytes.
     pub payload: &'a [u8],
     /// Bytes of each datagram of a train but the last (`UDP_SEGMENT`, Linux 4.18); none for one datagram.
     pub segment_bytes: Option<u16>,
@@ -453,7 +452,7 @@ mod tests {
             prop_assert!(control.len() <= ALL.control_bytes());
             prop_assert_eq!(segment_bytes(&control), segment);
             let since = Duration::new(seconds, nanoseconds as u32);
-            prop_assert_eq!(details(&control), Details {
+            prop_assert_eq!(details(&control), DatagramDetails {
                 source: None,
                 local: Some(local),
                 interface: Some(index),

@@ -1,7 +1,7 @@
 //! Many datagrams in one system call: `recvmmsg(2)` and `sendmmsg(2)` with their arrays.
 
 use crate::control::{self, SOURCE_BYTES, TRANSMIT_BYTES};
-pub use crate::control::{Details, Extras, SendError, Transmit, WantedDetails};
+pub use crate::control::{DatagramDetails, Extras, SendError, Transmit, WantedDetails};
 use std::fmt;
 use std::io;
 use std::mem;
@@ -202,9 +202,9 @@ impl ReceiveMessages {
         }
     }
 
-    /// What was asked for of message `at`, as far as the kernel says it.
-    pub fn details(&self, at: usize) -> Details {
-        Details {
+    /// The details of message `at` that were asked for.
+    pub fn details(&self, at: usize) -> DatagramDetails {
+        DatagramDetails {
             source: self.sources.get(at).and_then(socket_address),
             ..control::details(self.control(at))
         }
@@ -669,15 +669,15 @@ mod tests {
             let mut into = ReceiveMessages::new(4, 100, extras);
             into.receive(receiver.as_fd(), ReceiveWait::ForOne).unwrap();
             let said = |at| (into.received(at).segment_bytes, into.details(at));
-            let details = Details {
+            let details = DatagramDetails {
                 local: Some(target.ip()),
                 interface: Some(1),
                 traffic_class: Some(0),
                 hop_limit: Some(64),
-                ..Details::default()
+                ..DatagramDetails::default()
             };
             assert_eq!(said(0), (0, details));
-            let details = Details {
+            let details = DatagramDetails {
                 traffic_class: Some(0xb9),
                 hop_limit: Some(7),
                 ..details

@@ -7,6 +7,10 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+/// Numbers of include/uapi/linux/udp.h.
+pub(crate) const UDP_SEGMENT: libc::c_int = 103;
+pub(crate) const UDP_GRO: libc::c_int = 104;
+
 /// The kernel doubles the size of a buffer and keeps it in an int.
 pub(crate) const BUFFER_BYTES_MAX: usize = i32::MAX as usize / 2;
 

@@ -4,7 +4,9 @@ use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
 use crate::control::{self, Extras};
 use crate::error::On;
-use crate::option::{BUFFER_BYTES_MAX, send_buffer, set_option, set_send_buffer, words};
+use crate::option::{
+    BUFFER_BYTES_MAX, UDP_SEGMENT, send_buffer, set_option, set_send_buffer, words,
+};
 use rustix::net::sockopt::{self, Timeout};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,8 +18,6 @@ use std::time::Duration;
 const SO_BUSY_POLL: libc::c_int = 46;
 pub(crate) const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 const SO_MEMINFO: libc::c_int = 55;
-pub(crate) const UDP_SEGMENT: libc::c_int = 103;
-pub(crate) const UDP_GRO: libc::c_int = 104;
 
 /// A UDP socket over IPv4 or IPv6; closed when dropped.
 #[derive(Debug)]

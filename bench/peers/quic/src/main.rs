@@ -1,4 +1,4 @@
-//! What a QUIC transfer costs, by the socket of its receiver:
+//! Measures a QUIC transfer, by the socket of its receiver:
 //!
 //!     peer-quic server SOCKET ADDRESS CERTIFICATE    serves until it is killed; a line for each connection
 //!     peer-quic client ADDRESS CERTIFICATE BYTES     sends by quinn-udp, and then pings
@@ -99,7 +99,7 @@ async fn connect(address: SocketAddr, certificate: &[u8]) -> Answer<(Endpoint, C
     Ok((endpoint, connection))
 }
 
-/// Sends so many bytes in a stream of its own, and answers how many the server says have come.
+/// Sends N bytes in a stream of its own, and answers how many the server says have come.
 async fn send(connection: &Connection, bytes: u64) -> Answer<u64> {
     let (mut stream, mut answer) = connection.open_bi().await?;
     let chunk = [7; 1 << 16];

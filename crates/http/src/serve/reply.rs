@@ -58,7 +58,7 @@ pub(crate) struct FilePart {
 /// The connection's future, as a reply states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// It goes on, which HTTP/1.1 takes for granted.
+    /// It goes on: the default of HTTP/1.1.
     Implied,
     /// It goes on, and the head says so for a client of HTTP/1.0.
     Told,

@@ -28,7 +28,7 @@ pub(crate) struct Scenario {
     configure: fn(&mut ServeConfig),
     /// The actions of clients while the server runs.
     act: fn(&Running) -> Result<(), Failed>,
-    /// A way in which connections have ended, and how many.
+    /// How connections have ended, and how many.
     ending: Option<(Ending, u64)>,
     /// The counts when the server has ended, beside the balance.
     expect: fn(&ServeCounters) -> Result<(), Failed>,

@@ -4,7 +4,7 @@ use super::held_port::ListenedInterface;
 use super::socket::SEND_TIMEOUT;
 use crate::requests::{PacketSlot, Requests};
 use crate::wire::ETHERNET_BYTES;
-use crate::{Batch, Details, Error, Layer, PacketDescriptor, RxCaps, Served, Wait};
+use crate::{Batch, DatagramDetails, Error, Layer, PacketDescriptor, RxCaps, Served, Wait};
 use mpps_os::messages::SendMessages;
 use mpps_os::netlink::link;
 use mpps_os::packet_socket::{PacketSocket, Protocol};
@@ -42,7 +42,7 @@ impl Answers {
         socket: BorrowedFd<'_>,
         lying: &Batch<'_>,
         slots: &[PacketSlot],
-        details: Option<&[Details]>,
+        details: Option<&[DatagramDetails]>,
         wait: Wait,
     ) -> io::Result<Served> {
         let mut served = Served {

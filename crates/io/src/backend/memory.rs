@@ -9,8 +9,8 @@ use super::{Backend, Layer, Support};
 use crate::requests::Requests;
 use crate::rx::not_opened_to_answer;
 use crate::{
-    Batch, Details, Error, Frames, Mode, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters,
-    RxDrop, Sent, Served, Tx, TxCaps, TxConfig, TxCounters, Wait,
+    Batch, DatagramDetails, Error, Frames, Mode, PacketDescriptor, Rx, RxCaps, RxConfig,
+    RxCounters, RxDrop, Sent, Served, Tx, TxCaps, TxConfig, TxCounters, Wait,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -63,7 +63,7 @@ struct Wire {
 struct Arena {
     bytes: Vec<u8>,
     descriptors: Vec<PacketDescriptor>,
-    details: Vec<Details>,
+    details: Vec<DatagramDetails>,
     dropped: u64,
 }
 
@@ -92,9 +92,9 @@ impl Arena {
             segment_bytes: 0,
         });
         if wire.sources {
-            self.details.push(Details {
+            self.details.push(DatagramDetails {
                 source,
-                ..Details::default()
+                ..DatagramDetails::default()
             });
         }
     }

@@ -12,8 +12,8 @@ use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Details, Error, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop, SendError,
-    Sent, Served, Transmit, Wait,
+    Batch, DatagramDetails, Error, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
+    SendError, Sent, Served, Transmit, Wait,
 };
 use mpps_os::messages::{self, Extras, ReceiveMessages};
 use mpps_os::poll::Waiter;
@@ -70,7 +70,7 @@ pub(super) struct SocketRx {
     received: usize,
     descriptors: Vec<PacketDescriptor>,
     /// Those of the last call, if any are asked for.
-    details: Vec<Details>,
+    details: Vec<DatagramDetails>,
     answers: Option<Answers>,
     slots: Vec<PacketSlot>,
     counters: RxCounters,

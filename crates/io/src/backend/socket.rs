@@ -34,8 +34,8 @@ pub(super) const SOCKET_TX_FIELDS: &[&str] = &[
     "flows",
 ];
 
-/// What the kernel is to bring besides payloads. An answer goes to the sender, and leaves from the
-/// address that was asked, which a wildcard does not tell.
+/// The extras to ask the kernel for. An answer needs the sender, and at a wildcard the address that was
+/// asked.
 pub(super) fn extras(config: &RxConfig) -> Extras {
     let mut details = config.details;
     if config.answers {
@@ -157,7 +157,7 @@ pub(super) fn receive(mut call: impl FnMut() -> io::Result<usize>) -> io::Result
             io::ErrorKind::ConnectionRefused
             | io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkUnreachable => {}
-            // The same of one that was too long for its path.
+            // The same error for a datagram that was too long for its path.
             _ if error.raw_os_error() == Some(EMSGSIZE) => {}
             _ => return Err(error),
         }
@@ -191,7 +191,7 @@ pub(super) fn transmit(socket: BorrowedFd<'_>, transmits: &[Transmit<'_>]) -> io
     Ok(sent)
 }
 
-/// What a receiver's socket kept; [`Rx::errors`](crate::Rx::errors).
+/// The errors that a receiver's socket kept; [`Rx::errors`](crate::Rx::errors).
 pub(super) fn errors(socket: BorrowedFd<'_>) -> io::Result<Vec<SendError>> {
     std::iter::from_fn(|| messages::next_error(socket).transpose()).collect()
 }

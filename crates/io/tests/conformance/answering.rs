@@ -219,7 +219,7 @@ fn more_answers_than_there_are_frames(pair: &Pair) {
     assert!(answers >= 20 * 32, "{answers} answers, {served:?}");
 }
 
-/// Of a server at the wildcard of a host with several addresses, of which the route chooses one. The
+/// Of a server at the wildcard of a host with several addresses. The route would choose another one. The
 /// client's socket takes answers from no other address than it asked.
 fn an_answer_leaves_from_the_address_that_was_asked(pair: &Pair) {
     let mut config = pair.rx_config();
@@ -268,7 +268,7 @@ fn what_became_of_a_datagram_comes_back(pair: &Pair) {
     assert_eq!(rx.errors().expect("it has a socket"), []);
     drop(client);
     rx.transmit(&[datagram]).expect("it has a socket");
-    // The error wakes whoever waits, and is no datagram.
+    // The error wakes a waiting receive, and is no datagram.
     let came = rx.recv(Wait::Block(Duration::from_millis(1)));
     assert_eq!(came.expect("no fault of its own").len(), 0);
     let errors = rx.errors().expect("it has a socket");

@@ -3,7 +3,7 @@
 use super::place::{Place, Version};
 use super::{frame, options};
 use crate::paced_tx::PacedTx;
-use mpps_io::{Backend, Batch, Details, Layer, Rx, RxConfig, Tx, TxConfig, Wait};
+use mpps_io::{Backend, Batch, DatagramDetails, Layer, Rx, RxConfig, Tx, TxConfig, Wait};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -226,7 +226,7 @@ pub(crate) struct Came<'a> {
     pub(crate) wire_bytes: usize,
     /// A frame always has it.
     pub(crate) source: Option<SocketAddr>,
-    pub(crate) details: Option<Details>,
+    pub(crate) details: Option<DatagramDetails>,
 }
 
 /// The datagrams of a batch, whatever their layer: a frame is opened.

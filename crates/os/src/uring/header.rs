@@ -3,7 +3,7 @@
 //! address, then room for control messages, then the payload. If none of these is wanted, a
 //! multishot `recv` does without the header.
 
-use crate::control::{self, Details, Extras, address};
+use crate::control::{self, DatagramDetails, Extras, address};
 use crate::native::word;
 
 /// `sizeof(struct io_uring_recvmsg_out)`: four 32-bit words.
@@ -82,15 +82,15 @@ impl BufferLayout {
         })
     }
 
-    /// What the header says of the datagram, if anything was asked for.
+    /// The details in the header, if any were asked for.
     #[inline]
-    pub(super) fn details(&self, buffer: &[u8]) -> Option<Details> {
+    pub(super) fn details(&self, buffer: &[u8]) -> Option<DatagramDetails> {
         if !self.has_details {
             return None;
         }
         let told = word(buffer, 0).map_or(0, |bytes| (bytes as usize).min(self.name_bytes));
         let name = buffer.get(LENGTHS_BYTES..LENGTHS_BYTES + told);
-        Some(Details {
+        Some(DatagramDetails {
             source: name.and_then(address),
             ..control::details(self.control(buffer))
         })
@@ -108,7 +108,7 @@ impl BufferLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::UDP_GRO;
+    use crate::option::UDP_GRO;
     use proptest::prelude::*;
     use std::net::{SocketAddr, SocketAddrV6};
 

@@ -9,7 +9,7 @@ use super::buffer_ring::{BufferRing, BufferRingShape};
 use super::header::BufferLayout;
 use crate::CallResult;
 use crate::error::On;
-use crate::messages::{Details, Extras, ReceivedMessage};
+use crate::messages::{DatagramDetails, Extras, ReceivedMessage};
 use io_uring::types::{CancelBuilder, Fixed, Napi, NapiTracking, SubmitArgs, Timespec};
 use io_uring::{cqueue, opcode};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -161,7 +161,7 @@ impl ReceiveRing {
         &mut self,
         most: usize,
         timeout: Option<Duration>,
-        mut each: impl FnMut(ReceivedMessage, Option<Details>),
+        mut each: impl FnMut(ReceivedMessage, Option<DatagramDetails>),
     ) -> io::Result<usize> {
         self.take_back();
         let timeout = timeout.map(|time| time.min(super::WAIT_MAX));
@@ -378,7 +378,7 @@ impl ReceiveRing {
     fn reap(
         &mut self,
         most: usize,
-        each: &mut impl FnMut(ReceivedMessage, Option<Details>),
+        each: &mut impl FnMut(ReceivedMessage, Option<DatagramDetails>),
     ) -> usize {
         let Self {
             ring,
@@ -543,7 +543,7 @@ fn describe(
     layout: &BufferLayout,
     id: Option<u16>,
     filled: usize,
-) -> Option<(ReceivedMessage, Option<Details>)> {
+) -> Option<(ReceivedMessage, Option<DatagramDetails>)> {
     let Some(id) = id else {
         return Some((ReceivedMessage::default(), None)).filter(|_| filled == 0);
     };

@@ -10,8 +10,8 @@ use crate::requests::{PacketSlot, Requests};
 use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
-    Batch, Details, Error, Layer, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
-    SendError, Sent, Served, Transmit, Wait,
+    Batch, DatagramDetails, Error, Layer, PacketDescriptor, Rx, RxCaps, RxConfig, RxCounters,
+    RxDrop, SendError, Sent, Served, Transmit, Wait,
 };
 use mpps_os::messages::Extras;
 use mpps_os::poll::Waiter;
@@ -39,7 +39,7 @@ pub(super) struct UringRx {
     descriptors: Vec<PacketDescriptor>,
     extras: Extras,
     /// Those of the last receive, if any are asked for.
-    details: Vec<Details>,
+    details: Vec<DatagramDetails>,
     answers: Option<Answers>,
     slots: Vec<PacketSlot>,
     counters: RxCounters,
