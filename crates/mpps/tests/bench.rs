@@ -476,7 +476,7 @@ fn a_sender_that_cannot_send_is_refused() {
         let directory = directory();
         let mut command = mpps(&["ndr", "recv", "--limit", "1s", "--sender", sender]);
         let ended = run(command.args(address).current_dir(&directory));
-        ended.fails(&["--sender: `", &why]);
+        ended.fails(&["--sender: `", why]);
         let left = fs::read_dir(&directory).expect("it is ours").count();
         assert_eq!(left, 0, "files of nothing");
     }

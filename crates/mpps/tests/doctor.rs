@@ -138,7 +138,7 @@ fn mistakes_are_told() {
         (&["--html", "/nowhere/a.html"], "/nowhere/a.html"),
     ] {
         let ended = run(mpps(&["doctor"]).args(arguments));
-        ended.fails(&[&said]);
+        ended.fails(&[said]);
         assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
     }
 }

@@ -478,7 +478,7 @@ fn what_is_refused_is_told() {
         "af_xdp",
     ];
     let ended = place.tune(&words);
-    ended.fails(&[&REFUSED]);
+    ended.fails(&[REFUSED]);
     ended.shows(&["put back: undone: gro_flush_timeout"]);
     assert_eq!(place.state(), before);
     let ended = place.tune(&[&words[..], &["--keep-going"]].concat());
@@ -552,7 +552,7 @@ fn a_journal_that_cannot_be_read_is_told() {
         );
         let mut command = Command::new("unshare");
         let ended = run(command.args(["--mount", "sh", "-c", &script]));
-        ended.fails(&[&why]);
+        ended.fails(&[why]);
         assert!(ended.out.contains("tune-1-1.json"), "{ended:#?}");
     }
 }
@@ -599,7 +599,7 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
         let ended = place.near.within(|| run(&mut command));
-        ended.fails(&[&said]);
+        ended.fails(&[said]);
         assert_eq!(place.state(), before, "{ended:#?}");
         assert_eq!(place.journals(), [""; 0]);
     }

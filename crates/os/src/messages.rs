@@ -213,7 +213,8 @@ impl ReceiveMessages {
     /// The control messages of message `at`, or none.
     #[inline]
     fn control(&self, at: usize) -> &[u8] {
-        let told = self.headers[at].msg_hdr.msg_controllen as usize;
+        // 32 bits of musl, 64 of glibc.
+        let told = self.headers[at].msg_hdr.msg_controllen as u64 as usize;
         let from = at * self.control_bytes;
         let bytes = told.min(self.control_bytes);
         self.controls.get(from..from + bytes).unwrap_or(&[])
@@ -526,7 +527,7 @@ pub fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<SendError>> {
             _ => Err(error),
         };
     }
-    let told = (header.msg_controllen as usize).min(control.len());
+    let told = (header.msg_controllen as u64 as usize).min(control.len());
     let destination = socket_address(&name);
     Ok(destination.and_then(|destination| control::send_error(&control[..told], destination)))
 }
