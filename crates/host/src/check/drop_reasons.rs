@@ -102,7 +102,7 @@ const PLACE: char = '@';
 /// Stands in front of what the packets have in common.
 pub(super) const MARK: char = '+';
 /// The marks of the probe, in the order of search.
-const MARKS: [(u32, &str); 7] = [
+pub(super) const MARKS: [(u32, &str); 7] = [
     (MARK_EGRESS, "egress"),
     (MARK_GROUP, "group"),
     (MARK_OPTIONS, "options"),

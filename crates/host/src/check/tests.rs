@@ -13,9 +13,11 @@ mod packet_filter;
 mod places;
 mod reads;
 mod refusals;
+mod scene;
 mod sockets;
 mod ways;
 
+use self::scene::{Scene, finds, mentions, tells};
 use self::sockets::starved;
 use super::*;
 use crate::counters::drop_probe::DropCount;
@@ -227,20 +229,10 @@ fn is(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 
 #[test]
 fn a_host_that_loses_nothing_is_healthy() {
-    let names = [
-        "Udp.InDatagrams",
-        "Udp.NoPorts",
-        "Ip.InReceives",
-        "TcpExt.ListenOverflows",
-    ];
-    let before = host(&names.map(|name| (name, 7)));
-    assert_eq!(found(&before, &later(before.clone())), is(&[]));
-    let after = later(host(&[
-        ("Udp.InDatagrams", 9),
-        ("Udp.NoPorts", 7),
-        ("Ip.InReceives", 9),
-    ]));
-    assert_eq!(found(&before, &after), is(&[]));
+    let counters = "Udp.InDatagrams 7, Udp.NoPorts 7, Ip.InReceives 7, TcpExt.ListenOverflows 7";
+    let seven = Scene::grown(counters).after;
+    Scene::of((seven.clone(), later(seven))).finds("");
+    Scene::grown("Udp.InDatagrams 2, Udp.NoPorts 0, Ip.InReceives 2").finds("");
 }
 
 #[test]
@@ -264,11 +256,12 @@ fn each_counter_has_its_check() {
         assert_eq!(found(&before, &after), is(&[(check, 10)]), "{counter}");
         let seen = Observed::new(&before, &after, None, asked(None));
         let finding = &findings(&seen)[0];
-        let evidence = &finding.evidence[0];
-        assert_eq!(
-            (&*evidence.source, evidence.before, evidence.after),
-            (counter, 5, 15)
-        );
+        let Evidence {
+            source,
+            before: from,
+            after: to,
+        } = &finding.evidence[0];
+        assert_eq!((&**source, from, to), (counter, &5, &15));
         assert_eq!((finding.rate_pps, &*finding.verify), (10.0, "look again"));
         assert!(!finding.what.is_empty() && !finding.remedy.is_empty());
         // A counter that went back was reset, and lost nothing that is known.
@@ -278,22 +271,9 @@ fn each_counter_has_its_check() {
 
 #[test]
 fn what_costs_most_is_told_first() {
-    let before = host(&[
-        ("Udp.NoPorts", 0),
-        ("Ip.InAddrErrors", 0),
-        ("Udp.InCsumErrors", 0),
-    ]);
-    let after = later(host(&[
-        ("Udp.NoPorts", 3),
-        ("Ip.InAddrErrors", 3),
-        ("Udp.InCsumErrors", 4),
-    ]));
-    let expected = is(&[("checksum", 4), ("address", 3), ("no_listener", 3)]);
-    assert_eq!(
-        found(&before, &after),
-        expected,
-        "among equals the way of a packet"
-    );
+    // Among equals the order is the way of a packet.
+    Scene::grown("Udp.NoPorts 3, Ip.InAddrErrors 3, Udp.InCsumErrors 4")
+        .finds("checksum 4, address 3, no_listener 3");
 }
 
 #[test]
@@ -303,26 +283,14 @@ fn a_backlog_wraps_and_names_its_cpus() {
         facts.snapshot.softnet = Softnet::parse(text).expect("rows of a test");
         facts
     };
-    let (before, after) = (
-        softnet("1 fffffff0 0\n1 0 0"),
-        later(softnet("1 5 0\n1 0 0")),
-    );
-    let found = findings(&Observed::new(&before, &after, None, asked(None)));
-    assert_eq!(told(&found), is(&[("backlog", 21)]));
-    let what = &found[0].what;
-    assert!(what.contains("CPU 0 was full"), "{what}");
-    for (elsewhere, expected) in [(11, &[("backlog", 10)][..]), (21, &[])] {
-        let theirs = [DropCount {
-            netns: 2,
-            ..dropped("CPU_BACKLOG", elsewhere)
-        }];
-        let drops = Some((&[][..], &theirs[..], 1));
-        let found = findings(&Observed::new(&before, &after, drops, asked(None)));
-        assert_eq!(
-            told(&found),
-            is(expected),
-            "{elsewhere} of another namespace"
-        );
+    let after = later(softnet("1 5 0\n1 0 0"));
+    let scene = Scene::of((softnet("1 fffffff0 0\n1 0 0"), after));
+    scene.finds("backlog 21").tells("backlog: CPU 0 was full");
+    for (drops, expected) in [
+        ("CPU_BACKLOG 11 elsewhere", "backlog 10"),
+        ("CPU_BACKLOG 21 elsewhere", ""),
+    ] {
+        scene.clone().drops(drops).finds(expected);
     }
 }
 
@@ -337,18 +305,14 @@ fn a_full_table_of_connections_is_told() {
         }),
         ..host(&[])
     };
-    assert_eq!(found(&table(3), &later(table(8))), is(&[("conntrack", 5)]));
-    assert_eq!(found(&table(8), &later(table(8))), is(&[]));
+    let scene = Scene::of((table(3), later(table(8))));
+    scene.finds("conntrack 5");
+    Scene::of((table(8), later(table(8)))).finds("");
     // The same packets are the packet filter's for the probe.
-    let (before, after) = (table(3), later(table(8)));
-    for (filtered, expected) in [
-        (5, &[("conntrack", 5)][..]),
-        (7, &[("conntrack", 5), ("firewall", 2)]),
-    ] {
-        let drops = [dropped("NETFILTER_DROP", filtered)];
-        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
-        assert_eq!(told(&findings(&seen)), is(expected), "{filtered}");
-    }
+    scene.clone().drops("NETFILTER_DROP 5").finds("conntrack 5");
+    scene
+        .drops("NETFILTER_DROP 7")
+        .finds("conntrack 5, firewall 2");
 }
 
 #[test]
@@ -356,102 +320,70 @@ fn reasons_without_a_check_are_told_as_they_are() {
     let ask = |reason: &str| {
         let (before, after) = (host(&[]), later(host(&[])));
         let (then, now) = ([dropped(reason, 2)], [dropped(reason, 12)]);
-        findings(&Observed::new(
-            &before,
-            &after,
-            Some((&then, &now, 1)),
-            asked(None),
-        ))
+        let drops = Some((&then[..], &now[..], 1));
+        findings(&Observed::new(&before, &after, drops, asked(None)))
     };
-    assert_eq!(told(&ask("NETFILTER_DROP")), is(&[("firewall", 10)]));
+    finds(&ask("NETFILTER_DROP"), "firewall 10");
     for explained in ["SOCKET_RCVBUFF", "NO_SOCKET", "QUEUE_PURGE"] {
-        assert_eq!(told(&ask(explained)), is(&[]), "{explained}");
+        finds(&ask(explained), "");
     }
     for (reason, confidence) in [
-        ("VXLAN_VNI_NOT_FOUND", Confidence::Likely),
-        ("SOCKET_FILTER", Confidence::Possible),
-        ("OTHERHOST", Confidence::Possible),
-        ("IP_LOCALNET", Confidence::Possible),
-        ("NEVER_HEARD_OF", Confidence::Possible),
+        ("VXLAN_VNI_NOT_FOUND", "likely"),
+        ("SOCKET_FILTER", "possible"),
+        ("OTHERHOST", "possible"),
+        ("IP_LOCALNET", "possible"),
+        ("NEVER_HEARD_OF", "possible"),
     ] {
-        let findings = ask(reason);
-        assert_eq!(told(&findings), is(&[("drop_reason", 10)]));
-        assert!(findings[0].what.contains(reason));
-        assert_eq!(findings[0].confidence, confidence);
-        assert!(!findings[0].what.contains("VLAN"), "{reason}");
+        let expected = format!("drop_reason 10 {confidence} alone");
+        tells(&ask(reason), &expected);
+        mentions(&ask(reason)[0].what, &format!("{reason} | !VLAN"));
     }
 }
 
 #[test]
 fn what_has_no_reason_is_what_other_counters_say() {
-    let at = |unrouted: u64, fails| {
-        host(&[
-            ("Ip.InReceives", unrouted + fails),
-            ("Ip.InDelivers", 0),
-            ("Ip.ReasmFails", fails),
-            ("Ip.ReasmReqds", fails),
-        ])
+    let at = |unrouted, fails| {
+        let came = unrouted + fails;
+        Scene::grown(&format!(
+            "Ip.InReceives {came}, Ip.InDelivers 0, Ip.ReasmFails {fails}, Ip.ReasmReqds {fails}"
+        ))
     };
     for (unrouted, fails, expected) in [
-        (0, 0, &[("drop_reason", 10)][..]),
-        (4, 0, &[("drop_reason", 6), ("unrouted", 4)]),
-        (40, 0, &[("unrouted", 10), ("unaccounted", 0)]),
-        (0, 9, &[("fragments", 9), ("drop_reason", 1)]),
-        (
-            2,
-            7,
-            &[("fragments", 7), ("unrouted", 2), ("drop_reason", 1)],
-        ),
-        (3, 12, &[("fragments", 12), ("unaccounted", 0)]),
+        (0, 0, "drop_reason 10"),
+        (4, 0, "drop_reason 6, unrouted 4"),
+        (40, 0, "unrouted 10, unaccounted 0"),
+        (0, 9, "fragments 9, drop_reason 1"),
+        (2, 7, "fragments 7, unrouted 2, drop_reason 1"),
+        (3, 12, "fragments 12, unaccounted 0"),
     ] {
-        let (before, after) = (at(0, 0), later(at(unrouted, fails)));
-        let drops = [dropped("NOT_SPECIFIED", 10)];
-        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
-        assert_eq!(told(&findings(&seen)), is(expected), "{unrouted} {fails}");
+        at(unrouted, fails)
+            .drops("NOT_SPECIFIED 10")
+            .finds(expected);
     }
     // Without a reason the fate of these packets is unknown.
-    let unknown = is(&[("unaccounted", 0)]);
-    assert_eq!(found(&at(0, 0), &later(at(50, 0))), unknown);
+    at(50, 0).finds("unaccounted 0");
     // Datagrams for all hosts that have no listener are no problem.
-    let at = |ignored| host(&[("Udp.IgnoredMulti", ignored), ("Ip.InReceives", ignored)]);
-    let (before, after) = (at(0), later(at(10)));
-    let drops = [dropped("NOT_SPECIFIED", 10)];
-    let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
-    let ignored = findings(&seen);
-    assert_eq!(told(&ignored), is(&[("no_listener", 10)]));
-    assert!(ignored[0].is_remark);
+    let ignored = Scene::grown("Udp.IgnoredMulti 10, Ip.InReceives 10");
+    ignored
+        .drops("NOT_SPECIFIED 10")
+        .tells("no_listener 10 remark alone");
     // Packets that a firewall dropped are no gap of IP's.
-    let (before, after) = (
-        host(&[("Ip.InReceives", 0)]),
-        later(host(&[("Ip.InReceives", 30)])),
-    );
-    let drops = [dropped("NOT_SPECIFIED", 10), dropped("NETFILTER_DROP", 30)];
-    let drops = drops.map(|one| DropCount {
-        reason: one.datagrams as u32,
-        ..one
-    });
-    let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
-    let expected = is(&[("drop_reason", 10), ("firewall", 30)]);
-    assert_eq!(told(&findings(&seen)), expected);
+    let filtered = Scene::grown("Ip.InReceives 30").drops("NOT_SPECIFIED 10, NETFILTER_DROP 30");
+    filtered.finds("drop_reason 10, firewall 30");
 }
 
 #[test]
 fn little_that_may_be_meant_is_a_remark() {
-    let at = |came, missed| host(&[("Ip.InReceives", came), ("Udp.NoPorts", missed)]);
-    for (came, missed, is_remark) in [(10, 1, false), (1000, 1, false), (1001, 1, true)] {
-        let (before, after) = (at(0, 0), later(at(came, missed)));
-        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
-        let told = (findings[0].count, findings[0].is_remark);
-        assert_eq!(told, (1, is_remark), "{came}");
-    }
+    let at = |came| Scene::grown(&format!("Ip.InReceives {came}, Udp.NoPorts 1"));
+    at(10).tells("no_listener 1");
+    at(1000).tells("no_listener 1");
+    at(1001).tells("no_listener 1 remark");
     // Half a packet a second.
-    let (before, after) = (at(0, 0), later(later(at(10, 1))));
-    assert!(findings(&Observed::new(&before, &after, None, asked(None)))[0].is_remark);
+    let slow = at(10).now(|after| *after = later(after.clone()));
+    slow.tells("no_listener 1 remark");
     // A loss at a socket is never on purpose.
-    let (mut before, mut after) = starved(4, 0);
-    before.snapshot.snmp = at(0, 0).snapshot.snmp;
-    after.snapshot.snmp = at(10_000_000, 0).snapshot.snmp;
-    assert!(!findings(&Observed::new(&before, &after, None, asked(None)))[0].is_remark);
+    let lost = Scene::of(starved(4, 0)).counting("Ip.InReceives 10000000, Udp.NoPorts 0");
+    lost.tells("socket_buffer");
 }
 
 #[test]
@@ -459,49 +391,34 @@ fn stolen_time_is_told_where_packets_were_lost() {
     let stat = |idle: u64, steal: u64| {
         ProcStat::parse(&format!("cpu0 0 0 0 {idle} 0 0 0 {steal} 0 0")).expect("a line of a test")
     };
-    let (before, mut after) = starved(900, 0);
-    let before = Observation {
-        cpus: stat(0, 0),
-        ..before
-    };
-    after.cpus = stat(90, 10);
-    assert_eq!(
-        found(&before, &after),
-        is(&[("socket_buffer", 500), ("steal", 0)])
-    );
-    after.cpus = stat(91, 9);
-    assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
-    let idle = Observation {
-        cpus: stat(0, 0),
-        ..host(&[])
-    };
-    let stolen = later(Observation {
-        cpus: stat(50, 50),
-        ..host(&[])
-    });
-    assert_eq!(found(&idle, &stolen), is(&[]), "nothing was lost");
+    let lossy = Scene::of(starved(900, 0));
+    let idle = Scene::grown("");
+    for (scene, [free, stolen], expected) in [
+        (&lossy, [90, 10], "socket_buffer 500, steal 0"),
+        (&lossy, [91, 9], "socket_buffer 500"),
+        // Nothing was lost.
+        (&idle, [50, 50], ""),
+    ] {
+        let mut scene = scene.clone();
+        (scene.before.cpus, scene.after.cpus) = (stat(0, 0), stat(free, stolen));
+        scene.finds(expected);
+    }
 }
 
 #[test]
 fn where_nothing_arrives_the_first_silent_station_is_named() {
     let at = |packets, ip, udp| {
-        let mut facts = host(&[("Ip.InReceives", ip), ("Udp.InDatagrams", udp)]);
-        let counters = LinkCounters {
-            rx_packets: packets,
+        let counters = format!("Ip.InReceives {ip}, Udp.InDatagrams {udp}");
+        let rx_packets = |rx_packets| LinkCounters {
+            rx_packets,
             ..LinkCounters::default()
         };
-        facts
-            .snapshot
-            .links
-            .insert("eth0".to_owned(), link(&[], counters));
-        facts
+        let mut scene = Scene::grown(&counters);
+        scene.before.snapshot.links = [("eth0".to_owned(), link(&[], rx_packets(0)))].into();
+        scene.after.snapshot.links = [("eth0".to_owned(), link(&[], rx_packets(packets)))].into();
+        scene
     };
-    let ask = |after: Observation, port| {
-        let before = at(0, 0, 0);
-        let findings = findings(&Observed::new(&before, &later(after), None, asked(port)));
-        findings.first().map(|one| (one.station, one.what.clone()))
-    };
-    for (after, station, words) in [
+    for (scene, station, words) in [
         (
             at(0, 0, 0),
             Station::Wire,
@@ -510,28 +427,20 @@ fn where_nothing_arrives_the_first_silent_station_is_named() {
         (at(5, 0, 0), Station::Ip, "none reached IP"),
         (at(5, 5, 0), Station::Udp, "no UDP datagram was among them"),
     ] {
-        let (found, what) = ask(after.clone(), Some(53)).expect("something is wrong");
-        assert_eq!(found, station, "{what}");
-        assert!(
-            what.contains(words) && what.contains("no socket has UDP port 53"),
-            "{what}"
-        );
-        assert_eq!(
-            ask(after, None),
-            None,
-            "without a port nobody misses anything"
+        // Without a port none is missed.
+        scene.finds("");
+        let found = scene.port(53).found();
+        assert_eq!(found[0].station, station, "{found:#?}");
+        mentions(
+            &found[0].what,
+            &format!("{words} | no socket has UDP port 53"),
         );
     }
-    let (station, what) = ask(at(5, 5, 5), Some(53)).expect("nobody has it");
-    assert_eq!(
-        (station, &*what),
-        (Station::Udp, "no socket of this namespace has UDP port 53")
-    );
-    let counters = host(&[("Ip.InReceives", 0), ("Udp.InDatagrams", 0)]);
-    let after = later(counters.clone());
-    let alone = findings(&Observed::new(&counters, &after, None, asked(Some(53))));
-    let what = &alone[0].what;
-    assert!(what.contains("no interface here but loopback"), "{what}");
+    let found = at(5, 5, 5).port(53).found();
+    let what = "no socket of this namespace has UDP port 53";
+    assert_eq!((found[0].station, &*found[0].what), (Station::Udp, what));
+    let scene = Scene::grown("Ip.InReceives 0, Udp.InDatagrams 0").port(53);
+    scene.tells("nothing_arrives: no interface here but loopback");
     // Loopback that was asked for is an interface like any other.
     let link_of = |name: &str| NetlinkLink {
         name: name.to_owned(),
@@ -540,171 +449,66 @@ fn where_nothing_arrives_the_first_silent_station_is_named() {
         carrier: true,
         ..NetlinkLink::default()
     };
-    let mut before = counters.clone();
-    before.links = vec![link_of("lo"), link_of("eth0")];
-    let loopback = link(&[], LinkCounters::default());
-    before.snapshot.links.insert("lo".to_owned(), loopback);
-    let after = later(before.clone());
-    let silent = findings(&Observed::new(&before, &after, None, asked(Some(53))));
-    let what = &silent[0].what;
-    assert!(what.contains("no interface received any packet"), "{what}");
+    let scene = scene.both(|facts| {
+        facts.links = vec![link_of("lo"), link_of("eth0")];
+        let loopback = link(&[], LinkCounters::default());
+        facts.snapshot.links.insert("lo".to_owned(), loopback);
+    });
+    scene.tells("nothing_arrives: no interface received any packet");
 }
 
 #[test]
 fn the_ledger_takes_each_loss_once() {
-    let names = [
-        ("Ip.InReceives", 1000),
-        ("Tcp.InSegs", 100),
-        ("Icmp.InMsgs", 10),
-        ("Udp.InDatagrams", 500),
-        ("Udp.NoPorts", 90),
-        ("Udp.RcvbufErrors", 180),
-        ("Udp.InCsumErrors", 20),
-        ("TcpExt.IPReversePathFilter", 60),
-        ("Ip.InAddrErrors", 30),
-    ];
-    let mut before = host(&names.map(|(name, _)| (name, 0)));
-    let mut after = later(host(&names));
     let missed = |rx_missed_errors| LinkCounters {
         rx_missed_errors,
         ..LinkCounters::default()
     };
-    before
-        .snapshot
-        .links
-        .insert("eth0".to_owned(), link(&[], missed(0)));
-    after
-        .snapshot
-        .links
-        .insert("eth0".to_owned(), link(&[], missed(7)));
-    let drops = [dropped("NETFILTER_DROP", 10)];
-    let of = |port| {
-        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(port));
-        ledger(&seen)
-    };
-    let all = of(None);
-    assert_eq!(
-        (all.offered, all.delivered, all.unaccounted),
-        (897, 500, 0),
-        "{all}"
+    let mut scene = Scene::grown(
+        "Ip.InReceives 1000, Tcp.InSegs 100, Icmp.InMsgs 10, Udp.InDatagrams 500, Udp.NoPorts 90, \
+         Udp.RcvbufErrors 180, Udp.InCsumErrors 20, TcpExt.IPReversePathFilter 60, Ip.InAddrErrors 30",
     );
-    assert_eq!(all.lost(), 397);
+    scene.before.snapshot.links = [("eth0".to_owned(), link(&[], missed(0)))].into();
+    scene.after.snapshot.links = [("eth0".to_owned(), link(&[], missed(7)))].into();
+    let filtered = scene.clone().drops("NETFILTER_DROP 10");
+    filtered.sums([897, 397, 0]);
+    assert_eq!(filtered.ledger().delivered, 500);
     // A rule before IP drops what IP never received.
-    let drops = [dropped("NETFILTER_DROP", 1010)];
-    let beside = ledger(&Observed::new(
-        &before,
-        &after,
-        Some((&[], &drops, 1)),
-        asked(None),
-    ));
+    let beside = scene.drops("NETFILTER_DROP 1010").ledger();
     assert_eq!((beside.offered, beside.unaccounted), (1897, 0), "{beside}");
-    assert!(
-        beside
-            .notes
-            .iter()
-            .any(|note| note.contains("1000 packets more")),
-        "{beside}"
-    );
+    mentions(&beside.notes.join("\n"), "1000 packets more");
     // The probe counts only this port: the ledger and the finding agree.
-    assert_eq!((of(Some(53)).lost(), of(Some(53)).unaccounted), (397, 0));
-}
-
-/// The ledger of a host whose counters grew by this, and that dropped these.
-fn ledger_of(grown: &[(&str, u64)], drops: &[DropCount]) -> Ledger {
-    let names = [
-        "Ip.InReceives",
-        "Ip.InDelivers",
-        "IpExt.InMcastPkts",
-        "Ip6.InReceives",
-        "Ip6.InDelivers",
-        "Ip6.InMcastPkts",
-        "Icmp6.InMsgs",
-        "Udp.InDatagrams",
-        "Udp6.InDatagrams",
-    ];
-    let before = host(&names.map(|name| (name, 0)));
-    let value = |name| grown.iter().find(|(known, _)| *known == name);
-    let after = names.map(|name| (name, value(name).map_or(0, |(_, value)| *value)));
-    let after = later(host(&after));
-    ledger(&Observed::new(
-        &before,
-        &after,
-        Some((&[], drops, 1)),
-        asked(None),
-    ))
+    filtered.port(53).sums([897, 397, 0]);
 }
 
 #[test]
 fn listener_reports_of_other_hosts_are_no_datagrams() {
-    let of = |grown: &[(&str, u64)]| ledger_of(grown, &[]);
-    let said = |found: &Ledger, words: &str| found.notes.iter().any(|note| note.contains(words));
+    let of = |grown: &str, drops: &str, sums: [i64; 3], notes: &str| {
+        let all = "Ip.InReceives 0, Ip.InDelivers 0, IpExt.InMcastPkts 0, Ip6.InReceives 0, Ip6.InDelivers 0, \
+                   Ip6.InMcastPkts 0, Icmp6.InMsgs 0, Udp.InDatagrams 0, Udp6.InDatagrams 0, ";
+        let scene = Scene::grown(&format!("{all}{grown}")).drops(drops);
+        mentions(&scene.sums(sums).ledger().notes.join("\n"), notes);
+    };
     // Ten datagrams, and three reports to a group of routers. This host is no router.
-    let reports = of(&[
-        ("Ip6.InReceives", 13),
-        ("Ip6.InDelivers", 10),
-        ("Ip6.InMcastPkts", 3),
-        ("Udp6.InDatagrams", 10),
-    ]);
-    assert_eq!((reports.offered, reports.unaccounted), (10, 0), "{reports}");
-    assert!(said(&reports, "3 packets came to groups"), "{reports}");
+    let reports = "Ip6.InReceives 13, Ip6.InDelivers 10, Ip6.InMcastPkts 3, Udp6.InDatagrams 10";
+    of(reports, "", [10, 0, 0], "3 packets came to groups");
     // To a joined group they are ICMP; what is not multicast stays unaccounted for.
-    let asked_for = of(&[
-        ("Ip6.InReceives", 14),
-        ("Ip6.InDelivers", 12),
-        ("Ip6.InMcastPkts", 2),
-        ("Icmp6.InMsgs", 2),
-        ("Udp6.InDatagrams", 10),
-    ]);
-    assert_eq!(
-        (asked_for.offered, asked_for.unaccounted),
-        (10, 0),
-        "{asked_for}"
-    );
-    let lost = of(&[
-        ("Ip6.InReceives", 15),
-        ("Ip6.InDelivers", 10),
-        ("Udp6.InDatagrams", 10),
-    ]);
-    assert_eq!((lost.offered, lost.unaccounted), (15, 5), "{lost}");
-    assert!(!said(&lost, "groups"), "{lost}");
+    let asked_for = "Ip6.InReceives 14, Ip6.InDelivers 12, Ip6.InMcastPkts 2, Icmp6.InMsgs 2, Udp6.InDatagrams 10";
+    of(asked_for, "", [10, 0, 0], "");
+    let lost = "Ip6.InReceives 15, Ip6.InDelivers 10, Udp6.InDatagrams 10";
+    of(lost, "", [15, 0, 5], "!groups");
     // Packets that a firewall dropped, to a group that a program did join, are no reports.
-    let filtered = ledger_of(
-        &[
-            ("Ip6.InReceives", 15),
-            ("Ip6.InDelivers", 10),
-            ("Ip6.InMcastPkts", 15),
-            ("Udp6.InDatagrams", 10),
-        ],
-        &[dropped("NETFILTER_DROP", 5)],
-    );
-    assert_eq!((filtered.offered, filtered.lost()), (15, 5), "{filtered}");
-    assert!(!said(&filtered, "groups that no"), "{filtered}");
+    let filtered = "Ip6.InReceives 15, Ip6.InDelivers 10, Ip6.InMcastPkts 15, Udp6.InDatagrams 10";
+    of(filtered, "NETFILTER_DROP 5", [15, 5, 0], "!groups that no");
     // Reports beside what a firewall dropped of IPv4 are still reports; where its drops are not seen,
     // nothing is left out.
-    let names = [
-        ("Ip.InReceives", 5),
-        ("Ip6.InReceives", 13),
-        ("Ip6.InDelivers", 10),
-        ("Ip6.InMcastPkts", 3),
-        ("Udp6.InDatagrams", 10),
-    ];
-    let beside = ledger_of(&names, &[dropped("NETFILTER_DROP", 5)]);
-    assert_eq!((beside.lost(), beside.unaccounted), (5, 0), "{beside}");
+    let beside = format!("Ip.InReceives 5, {reports}");
+    of(&beside, "NETFILTER_DROP 5", [15, 5, 0], "");
     // Of IGMP there is no counter, and that is said.
-    let igmp = of(&[
-        ("Ip.InReceives", 12),
-        ("Ip.InDelivers", 11),
-        ("IpExt.InMcastPkts", 1),
-        ("Udp.InDatagrams", 10),
-    ]);
-    assert_eq!((igmp.offered, igmp.unaccounted), (12, 2), "{igmp}");
-    assert!(said(&igmp, "IGMP may be in UNACCOUNTED"), "{igmp}");
-    assert!(said(&igmp, "1 packets are in UNACCOUNTED"), "{igmp}");
-    let quiet = of(&[
-        ("Ip.InReceives", 10),
-        ("Ip.InDelivers", 10),
-        ("Udp.InDatagrams", 10),
-    ]);
+    let igmp = "Ip.InReceives 12, Ip.InDelivers 11, IpExt.InMcastPkts 1, Udp.InDatagrams 10";
+    let notes = "IGMP may be in UNACCOUNTED | 1 packets are in UNACCOUNTED";
+    of(igmp, "", [12, 0, 2], notes);
+    let quiet = Scene::grown("Ip.InReceives 10, Ip.InDelivers 10, Udp.InDatagrams 10").drops("");
+    let quiet = quiet.ledger();
     assert!(quiet.unaccounted == 0 && quiet.notes.is_empty(), "{quiet}");
 }
 
