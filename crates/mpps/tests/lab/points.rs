@@ -129,9 +129,5 @@ pub(crate) fn kept_ladders_show_the_points_of_several_queues() {
         assert_eq!(several_are_used(&result), expected, "machine {machine}");
         read += 1;
     }
-    assert!(
-        read > 0,
-        "{}: no ladder of these machines",
-        newest.display()
-    );
+    assert!(read >= 4, "{}: {read} ladders", newest.display());
 }
