@@ -4,7 +4,7 @@ mod guard;
 mod prove;
 mod tracking;
 
-use crate::common::{Ended, Entered, Running, mpps, run};
+use crate::common::{Ended, Entered, Running, mpps, run, words};
 use mpps_host::setting::tune::{Tunables, TuneGoal, TunePlan};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::{address, link};
@@ -63,6 +63,8 @@ fn of_plans() -> Vec<Trial> {
 struct Place {
     near: NetNamespace,
     far: NetNamespace,
+    /// The first state.
+    before: Tunables,
 }
 
 impl Place {
@@ -78,7 +80,14 @@ impl Place {
             link::set_up(link::index("near")?)
         };
         near.within(create).expect("a pair");
-        Self { near, far }
+        let before = state(&near);
+        Self { near, far, before }
+    }
+
+    /// Everything is as it was at first.
+    #[track_caller]
+    fn is_as_before(&self) {
+        assert_eq!(self.state(), self.before);
     }
 
     /// Gives both ends an address.
@@ -93,27 +102,25 @@ impl Place {
         }
     }
 
-    /// All that `mpps tune` might change.
     fn state(&self) -> Tunables {
-        self.near
-            .within(|| Tunables::read("near", None))
-            .expect("it can be read")
+        state(&self.near)
     }
 
-    fn tune(&self, words: &[&str]) -> Ended {
-        let command = [&["tune"], words].concat();
+    fn tune(&self, line: &str) -> Ended {
+        let command = format!("tune {line}");
+        let command = command.split_whitespace().collect::<Vec<_>>();
         self.near.within(|| run(&mut mpps(&command)))
     }
 
     /// The result if it is killed before the call number `which` of this kind.
-    fn killed(&self, words: &[&str], call: &str, which: usize) -> Ended {
+    fn killed(&self, line: &str, call: &str, which: usize) -> Ended {
         let mut command = Command::new("strace");
         command.args(["-f", "--quiet=all", "-o", "/dev/null"]);
         command.arg(format!("--trace={call}"));
         command.arg(format!("--inject={call}:signal=KILL:when={which}"));
         command
             .args([env!("CARGO_BIN_EXE_mpps"), "tune"])
-            .args(words);
+            .args(line.split(' '));
         self.near.within(|| run(&mut command))
     }
 
@@ -125,9 +132,15 @@ impl Place {
         names.filter(|name| name.contains(&inode)).collect()
     }
 
-    fn start(&self, words: &[&str]) -> Running {
-        let command = [&["tune"], words].concat();
+    fn start(&self, line: &str) -> Running {
+        let command = format!("tune {line}");
+        let command = words(&command);
         self.near.within(|| Running::start(&mut mpps(&command)))
+    }
+
+    fn ip(&self, line: &str) {
+        let set = || run(Command::new("ip").args(line.split(' ')));
+        self.near.within(set).fine();
     }
 
     fn set(&self, name: &str, value: &str) {
@@ -139,10 +152,18 @@ impl Place {
     }
 }
 
+/// Applies one stage.
+const DEFER: &str = "apply near --only napi-defer --for af_xdp";
+
+/// All that `mpps tune` might change.
+fn state(near: &NetNamespace) -> Tunables {
+    let read = near.within(|| Tunables::read("near", None));
+    read.expect("it can be read")
+}
+
 fn a_plan_is_told_and_changes_nothing() {
     let place = Place::new();
-    let before = place.state();
-    let told = place.tune(&["plan", "near"]).fine();
+    let told = place.tune("plan near").fine();
     for words in [
         "near (veth) for UDP: ",
         "source: ",
@@ -152,9 +173,7 @@ fn a_plan_is_told_and_changes_nothing() {
     ] {
         assert!(told.out.contains(words), "{words}: {told:#?}");
     }
-    let told = place
-        .tune(&["plan", "near", "--for", "af_xdp", "--json"])
-        .fine();
+    let told = place.tune("plan near --for af_xdp --json").fine();
     let plan: Value = serde_json::from_str(&told.out).expect("it is JSON");
     assert_eq!(plan["schema"], "mpps.tune.v1");
     let steps = plan["steps"].as_array().expect("a list");
@@ -165,10 +184,10 @@ fn a_plan_is_told_and_changes_nothing() {
         deferred["edits"][0]["command"],
         "echo 200000 > /sys/class/net/near/gro_flush_timeout"
     );
-    assert_eq!(place.state(), before);
+    place.is_as_before();
     let facts = serde_json::from_value(plan["facts"].clone());
     let facts: Tunables = facts.expect("they are what was read");
-    assert_eq!(facts, before);
+    assert_eq!(facts, place.before);
     let again = TunePlan::new(&facts, TuneGoal::AfXdp, &[]);
     let again = again.steps.iter().map(|step| step.why.as_str());
     assert!(again.eq(steps.iter().filter_map(|step| step["why"].as_str())));
@@ -176,8 +195,7 @@ fn a_plan_is_told_and_changes_nothing() {
 
 fn what_is_applied_is_kept_and_put_back() {
     let place = Place::new();
-    let before = place.state();
-    let applied = place.tune(&["apply", "near", "--for", "af_xdp"]).fine();
+    let applied = place.tune("apply near --for af_xdp").fine();
     assert!(
         applied
             .out
@@ -185,32 +203,31 @@ fn what_is_applied_is_kept_and_put_back() {
         "{applied:#?}"
     );
     let after = place.state();
-    assert_ne!(after, before);
+    assert_ne!(after, place.before);
     // A plan finds nothing to do, and one more run is refused.
-    let plan = place.tune(&["plan", "near", "--for", "af_xdp"]).fine();
+    let plan = place.tune("plan near --for af_xdp").fine();
     assert!(plan.out.contains("nothing to change"), "{plan:#?}");
-    let again = place.tune(&["apply", "near", "--for", "af_xdp"]).fine();
+    let again = place.tune("apply near --for af_xdp").fine();
     assert!(again.out.contains("nothing to change"), "{again:#?}");
-    let other = place.tune(&["apply", "near"]);
+    let other = place.tune("apply near");
     other.fails(&["`mpps tune undo`"]);
     assert_eq!(place.state(), after);
     // An undo of leftovers does not touch this.
     let undo = || run(&mut mpps(&["undo"]));
     let left = place.near.within(undo).fine();
     assert!(left.out.contains("to stay"), "{left:#?}");
-    let status = place.tune(&["status"]).fine();
+    let status = place.tune("status").fine();
     status.shows(&["near, tuned for AF_XDP: stays"]);
-    let undone = place.tune(&["undo", "near"]).fine();
+    let undone = place.tune("undo near").fine();
     undone.shows(&["undone: gro_flush_timeout"]);
-    assert_eq!(place.state(), before);
-    let status = place.tune(&["status", "near"]).fine();
+    place.is_as_before();
+    let status = place.tune("status near").fine();
     assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 
 fn what_is_not_confirmed_is_put_back() {
     let place = Place::new();
-    let before = place.state();
-    let ended = place.tune(&["apply", "near", "--confirm-within", "1s"]);
+    let ended = place.tune("apply near --confirm-within 1s");
     assert_eq!(ended.code(), 130, "{ended:#?}");
     for words in [
         "changed: rx-gro off -> on",
@@ -219,29 +236,28 @@ fn what_is_not_confirmed_is_put_back() {
     ] {
         assert!(ended.out.contains(words), "{words}: {ended:#?}");
     }
-    assert_eq!(place.state(), before);
+    place.is_as_before();
     // A change is also undone if a signal ends the wait.
-    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    let mut waiting = place.start("apply near --confirm-within 60m");
     waiting.line("put back in");
-    assert_ne!(place.state(), before);
+    assert_ne!(place.state(), place.before);
     waiting.signal("HUP");
     let ended = waiting.end();
     assert_eq!(ended.code(), 130, "{ended:#?}");
-    assert_eq!(place.state(), before);
+    place.is_as_before();
 }
 
 fn what_is_confirmed_is_kept() {
     let place = Place::new();
-    let before = place.state();
-    let nothing = place.tune(&["confirm"]);
+    let nothing = place.tune("confirm");
     assert_eq!(nothing.code(), 2, "{nothing:#?}");
-    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    let mut waiting = place.start("apply near --confirm-within 60m");
     waiting.line("put back in");
-    let confirmed = place.tune(&["confirm", "near"]).fine();
+    let confirmed = place.tune("confirm near").fine();
     assert!(confirmed.out.contains("kept"), "{confirmed:#?}");
     let kept = waiting.end().fine();
     assert!(kept.out.contains("kept until"), "{kept:#?}");
-    assert_ne!(place.state(), before);
+    assert_ne!(place.state(), place.before);
     // Where the list of changes is lost, all are undone.
     let mut undo = Command::new("sh");
     undo.args(["-c", "exec \"$0\" tune undo >/dev/full"]);
@@ -249,7 +265,7 @@ fn what_is_confirmed_is_kept() {
     let undone = place.near.run(|| run(&mut undo)).expect("entered");
     let said = undone.err.contains("cannot write standard output");
     assert_eq!((undone.code(), said), (2, true), "{undone:#?}");
-    assert_eq!(place.state(), before);
+    place.is_as_before();
 }
 
 /// A queue goes away after its file was changed. Undo must still finish.
@@ -260,14 +276,14 @@ fn a_queue_that_has_gone_is_not_waited_for() {
     let place = Place::with_queues(last + 1);
     let file = format!("queues/rx-{last}/rps_cpus");
     place.set(&file, "1");
-    let applied = place.tune(&["apply", "near", "--only", "rps"]).fine();
+    let applied = place.tune("apply near --only rps").fine();
     assert!(applied.out.contains(&file), "{applied:#?}");
     let mut fewer = Command::new("ethtool");
     fewer.args(["-L", "near", "rx", "1", "tx", "1"]);
     place.near.run(|| run(&mut fewer)).expect("entered").fine();
-    let undone = place.tune(&["undo", "near"]).fine();
+    let undone = place.tune("undo near").fine();
     assert!(undone.out.contains("nothing to undo"), "{undone:#?}");
-    let status = place.tune(&["status", "near"]).fine();
+    let status = place.tune("status near").fine();
     assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 
@@ -275,14 +291,13 @@ fn a_queue_that_has_gone_is_not_waited_for() {
 /// ioctl(2). Their changes are then undone, and none of their files is left.
 fn a_run_killed_before_any_of_its_calls_is_undone() {
     const SIGKILL: i32 = 9;
-    const APPLY: [&str; 2] = ["apply", "near"];
-    const UNDO: [&str; 2] = ["undo", "near"];
+    const APPLY: &str = "apply near";
+    const UNDO: &str = "undo near";
     const WRITES: [&str; 5] = ["write", "fsync", "sendto", "renameat2", "unlinkat"];
     let place = Place::new();
-    let before = place.state();
-    place.tune(&APPLY).fine();
+    place.tune(APPLY).fine();
     let after = place.state();
-    place.tune(&UNDO).fine();
+    place.tune(UNDO).fine();
     // By ioctl(2) a feature is set; an apply also asks by it, several hundred times.
     let ways = [(APPLY, &WRITES[..]), (UNDO, &WRITES), (UNDO, &["ioctl"])];
     for (words, calls) in ways {
@@ -290,16 +305,16 @@ fn a_run_killed_before_any_of_its_calls_is_undone() {
         for call in calls {
             for which in 1.. {
                 if words == UNDO {
-                    place.tune(&APPLY).fine();
+                    place.tune(APPLY).fine();
                 }
-                let ended = place.killed(&words, call, which);
+                let ended = place.killed(words, call, which);
                 let left = place.state();
                 let undo = || run(&mut mpps(&["undo"]));
                 let undone = place.near.within(undo).fine();
-                place.tune(&UNDO);
+                place.tune(UNDO);
                 assert_eq!(
                     place.state(),
-                    before,
+                    place.before,
                     "{words:?}, {call} {which}: {undone:#?}"
                 );
                 assert_eq!(place.journals(), [""; 0], "{words:?}, {call} {which}");
@@ -308,7 +323,7 @@ fn a_run_killed_before_any_of_its_calls_is_undone() {
                 }
                 assert_eq!(ended.status.signal(), Some(SIGKILL), "{ended:#?}");
                 killed += 1;
-                halfway += usize::from(left != before && left != after);
+                halfway += usize::from(left != place.before && left != after);
             }
         }
         assert!(
@@ -320,14 +335,12 @@ fn a_run_killed_before_any_of_its_calls_is_undone() {
 
 fn what_somebody_changed_is_left() {
     let place = Place::new();
-    place
-        .tune(&["apply", "near", "--only", "napi-defer", "--for", "af_xdp"])
-        .fine();
+    place.tune(DEFER).fine();
     place.set("gro_flush_timeout", "1234");
-    let status = place.tune(&["status", "near"]);
+    let status = place.tune("status near");
     assert_eq!(status.code(), 1, "{status:#?}");
     status.shows(&["not any more, it is 1234"]);
-    let undone = place.tune(&["undo", "near"]);
+    let undone = place.tune("undo near");
     assert_eq!(undone.code(), 1, "{undone:#?}");
     let files = place.state().values;
     let value = |name: &str| {
@@ -342,57 +355,45 @@ fn what_somebody_changed_is_left() {
 
 fn an_interface_with_another_name_stays_tuned() {
     let place = Place::new();
-    let before = place.state();
-    let apply = ["apply", "near", "--only", "napi-defer", "--for", "af_xdp"];
-    place.tune(&apply).fine();
-    let rename = |old: &str, new: &str| {
-        let link = ["link", "set", old, "down", "name", new];
-        place
-            .near
-            .within(|| run(Command::new("ip").args(link)).fine());
-    };
-    rename("near", "other");
-    let status = place.tune(&["status", "other"]).fine();
+    place.tune(DEFER).fine();
+    place.ip("link set near down name other");
+    let status = place.tune("status other").fine();
     status.shows(&["gro_flush_timeout 0 -> 200000"]);
     assert!(!status.out.contains("not any more"), "{status:#?}");
-    let undone = place.tune(&["undo", "other"]).fine();
+    let undone = place.tune("undo other").fine();
     undone.shows(&["undone: gro_flush_timeout"]);
-    rename("other", "near");
-    assert_eq!(place.state(), before);
+    place.ip("link set other down name near");
+    place.is_as_before();
 }
 
 fn what_somebody_changed_is_put_back_if_that_is_told() {
     let place = Place::new();
-    let before = place.state();
-    place
-        .tune(&["apply", "near", "--only", "napi-defer", "--for", "af_xdp"])
-        .fine();
+    place.tune(DEFER).fine();
     place.set("gro_flush_timeout", "1234");
     // What is left stays on record.
-    let left = place.tune(&["undo", "near"]);
+    let left = place.tune("undo near");
     assert!(left.out.contains("left as it is: gro_flush"), "{left:#?}");
-    let undone = place.tune(&["undo", "near", "--force"]).fine();
+    let undone = place.tune("undo near --force").fine();
     undone.shows(&["undone: gro_flush_timeout"]);
-    assert_eq!(place.state(), before);
-    let status = place.tune(&["status", "near"]).fine();
+    place.is_as_before();
+    let status = place.tune("status near").fine();
     assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 
 /// While one apply runs, no other begins, and no undo touches its changes.
 fn two_lock_each_other_out() {
     let place = Place::new();
-    let before = place.state();
-    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    let mut waiting = place.start("apply near --confirm-within 60m");
     waiting.line("put back in");
     let during = place.state();
-    assert_ne!(during, before);
+    assert_ne!(during, place.before);
     for words in [
         // There is nothing left to change, and yet it may all go again.
-        &["apply", "near"][..],
-        &["apply", "near", "--only", "threaded-napi"],
-        &["prove", "near", "--port", "4321", "--only", "threaded-napi"],
-        &["undo", "near"],
-        &["undo", "near", "--force"],
+        "apply near",
+        "apply near --only threaded-napi",
+        "prove near --port 4321 --only threaded-napi",
+        "undo near",
+        "undo near --force",
     ] {
         let refused = place.tune(words);
         assert_eq!(refused.code(), 2, "{words:?}: {refused:#?}");
@@ -400,7 +401,7 @@ fn two_lock_each_other_out() {
     }
     waiting.signal("HUP");
     waiting.end();
-    assert_eq!(place.state(), before);
+    place.is_as_before();
 }
 
 /// A user without rights gets the same plan as root.
@@ -440,8 +441,7 @@ fn a_plan_needs_no_rights() {
 
 fn what_may_help_is_changed_by_its_name() {
     let place = Place::new();
-    let before = place.state();
-    let plan = place.tune(&["plan", "near", "--port", "53"]).fine();
+    let plan = place.tune("plan near --port 53").fine();
     for words in [
         "may help or harm",
         "threaded 0 -> 1",
@@ -450,17 +450,17 @@ fn what_may_help_is_changed_by_its_name() {
     ] {
         assert!(plan.out.contains(words), "{words}: {plan:#?}");
     }
-    let applied = place.tune(&["apply", "near"]).fine();
+    let applied = place.tune("apply near").fine();
     assert!(!applied.out.contains("threaded"), "{applied:#?}");
-    place.tune(&["undo"]).fine();
+    place.tune("undo").fine();
     // The driver has queues that could have threads once it merges packets.
-    let named = place.tune(&["apply", "near", "--only", "offloads,threaded-napi"]);
+    let named = place.tune("apply near --only offloads,threaded-napi");
     assert!(
         named.fine().out.contains("changed: threaded 0 -> 1"),
         "it was named"
     );
-    place.tune(&["undo"]).fine();
-    assert_eq!(place.state(), before);
+    place.tune("undo").fine();
+    place.is_as_before();
 }
 
 /// Without GRO a veth has no work for a thread, and the kernel refuses one. Then all is undone; on
@@ -468,20 +468,12 @@ fn what_may_help_is_changed_by_its_name() {
 fn what_is_refused_is_told() {
     const REFUSED: &str = "write /sys/class/net/near/threaded: Operation not supported";
     let place = Place::new();
-    let before = place.state();
-    let words = [
-        "apply",
-        "near",
-        "--only",
-        "napi-defer,threaded-napi",
-        "--for",
-        "af_xdp",
-    ];
-    let ended = place.tune(&words);
-    ended.fails(&[REFUSED]);
+    let apply = "apply near --only napi-defer,threaded-napi --for af_xdp";
+    let ended = place.tune(apply);
+    ended.fails(&[&REFUSED]);
     ended.shows(&["put back: undone: gro_flush_timeout"]);
-    assert_eq!(place.state(), before);
-    let ended = place.tune(&[&words[..], &["--keep-going"]].concat());
+    place.is_as_before();
+    let ended = place.tune(&format!("{apply} --keep-going"));
     assert_eq!(ended.code(), 1, "{ended:#?}");
     assert!(
         ended
@@ -490,14 +482,13 @@ fn what_is_refused_is_told() {
         "{ended:#?}"
     );
     ended.shows(&["changed: gro_flush_timeout 0 -> 200000"]);
-    assert_ne!(place.state(), before);
-    place.tune(&["undo", "near"]).fine();
-    assert_eq!(place.state(), before);
+    assert_ne!(place.state(), place.before);
+    place.tune("undo near").fine();
+    place.is_as_before();
 }
 
 fn what_nobody_reads_is_put_back() {
     let place = Place::new();
-    let before = place.state();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let apply = || {
@@ -506,32 +497,25 @@ fn what_nobody_reads_is_put_back() {
     };
     let ended = place.near.within(apply);
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
-    assert_eq!(place.state(), before);
+    place.is_as_before();
 }
 
 fn bad_input_changes_nothing() {
     let place = Place::new();
-    let before = place.state();
     for (words, said) in [
-        (&["apply", "nosuch0"][..], "nosuch0"),
-        (&["plan", "lo"], "name another interface"),
-        (&["plan"], "name one"),
-        (
-            &["apply", "near", "--only", "ring"],
-            "there are channels, rings",
-        ),
-        (&["apply", "near", "--for", "quic"], "--for"),
-        (
-            &["apply", "near", "--confirm-within", "soon"],
-            "--confirm-within",
-        ),
-        (&[], "Usage"),
+        ("apply nosuch0", "nosuch0"),
+        ("plan lo", "name another interface"),
+        ("plan", "name one"),
+        ("apply near --only ring", "there are channels, rings"),
+        ("apply near --for quic", "--for"),
+        ("apply near --confirm-within soon", "--confirm-within"),
+        ("", "Usage"),
     ] {
         let ended = place.tune(words);
         assert_eq!(ended.code(), 2, "{words:?}: {ended:#?}");
         assert!(ended.err.contains(said), "{words:?}: {ended:#?}");
     }
-    assert_eq!(place.state(), before);
+    place.is_as_before();
 }
 
 /// The change of such a journal is not undone. Other tests that look for journals meanwhile do not
@@ -560,7 +544,6 @@ fn a_journal_that_cannot_be_read_is_told() {
 /// Where the journal finds no room nothing is changed, and no half of it stays.
 fn a_full_run_changes_nothing() {
     let place = Place::new();
-    let before = place.state();
     let mpps = env!("CARGO_BIN_EXE_mpps");
     let script = format!(
         "mount -t tmpfs -o size=16k none /run && mkdir -m 700 /run/mpps || exit 9
@@ -572,7 +555,7 @@ fn a_full_run_changes_nothing() {
     let ended = place.near.run(|| run(&mut command)).expect("entered");
     ended.fails(&["No space left on device"]);
     assert_eq!(ended.out, "", "{ended:#?}");
-    assert_eq!(place.state(), before);
+    place.is_as_before();
 }
 
 /// `apply` is refused to the user `nobody`. It is also refused if no journal can be written, or if
@@ -584,7 +567,6 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
         mount --bind $at $at && mount -o remount,ro,bind $at || exit 9; done; exec";
     const READ_ONLY: &str = "mount -t sysfs none /mnt && mount -o remount,ro /mnt || exit 9; exec";
     let place = Place::new();
-    let before = place.state();
     // The user `nobody` may not read the folder of the build.
     let program = tempfile::tempdir_in("/tmp").expect("a directory");
     fs::set_permissions(program.path(), Permissions::from_mode(0o755)).expect("it is ours");
@@ -600,7 +582,7 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
         command.args(["--mount", "sh", "-c", &script]);
         let ended = place.near.within(|| run(&mut command));
         ended.fails(&[said]);
-        assert_eq!(place.state(), before, "{ended:#?}");
+        place.is_as_before();
         assert_eq!(place.journals(), [""; 0]);
     }
 }
@@ -609,12 +591,7 @@ fn what_cannot_be_written_is_told_and_changes_nothing() {
 /// By an IPv6 default route beside an IPv4 one elsewhere, and by the session's address, likewise.
 fn the_link_of_the_session_and_of_ipv6_is_not_cut() {
     let place = Place::new();
-    let ip = |words: &str| {
-        let mut command = Command::new("ip");
-        let set = || run(command.args(words.split(' ')));
-        place.near.within(set).fine();
-    };
-    ip("address add 10.9.0.2/24 dev near");
+    place.ip("address add 10.9.0.2/24 dev near");
     let refused = |session: Option<&str>| {
         let mut command = mpps(&["tune", "apply", "near"]);
         command.env_remove("SSH_CONNECTION");
@@ -626,13 +603,13 @@ fn the_link_of_the_session_and_of_ipv6_is_not_cut() {
     let before = place.state();
     let said = refused(Some("10.9.0.77 40000 10.9.0.2 22"));
     assert!(said.contains("the ssh session came"), "{said}");
-    ip("link add other type veth peer name another");
-    ip("link set another up");
-    ip("address add 10.8.0.2/24 dev other");
-    ip("link set other up");
-    ip("route add default via 10.8.0.1");
-    ip("-6 address add 2001:db8:9::2/64 dev near nodad");
-    ip("-6 route add default via 2001:db8:9::1 dev near");
+    place.ip("link add other type veth peer name another");
+    place.ip("link set another up");
+    place.ip("address add 10.8.0.2/24 dev other");
+    place.ip("link set other up");
+    place.ip("route add default via 10.8.0.1");
+    place.ip("-6 address add 2001:db8:9::2/64 dev near nodad");
+    place.ip("-6 route add default via 2001:db8:9::1 dev near");
     let said = refused(None);
     assert!(said.contains("the default route goes"), "{said}");
     assert_eq!(place.state(), before);
@@ -640,16 +617,9 @@ fn the_link_of_the_session_and_of_ipv6_is_not_cut() {
 
 fn the_link_of_the_default_route_is_not_cut() {
     let place = Place::new();
-    let before = place.state();
-    for words in [
-        &["address", "add", "10.9.0.2/24", "dev", "near"][..],
-        &["route", "add", "default", "via", "10.9.0.1"],
-    ] {
-        let mut command = std::process::Command::new("ip");
-        let set = || run(command.args(words));
-        place.near.within(set).fine();
-    }
-    let refused = place.tune(&["apply"]);
+    place.ip("address add 10.9.0.2/24 dev near");
+    place.ip("route add default via 10.9.0.1");
+    let refused = place.tune("apply");
     assert_eq!(refused.code(), 2, "{refused:#?}");
     for words in [
         "the default route goes",
@@ -658,8 +628,8 @@ fn the_link_of_the_default_route_is_not_cut() {
     ] {
         assert!(refused.err.contains(words), "{refused:#?}");
     }
-    assert_eq!(place.state(), before);
-    place.tune(&["apply", "--allow-link-bounce"]).fine();
-    place.tune(&["undo", "near"]).fine();
-    assert_eq!(place.state(), before);
+    place.is_as_before();
+    place.tune("apply --allow-link-bounce").fine();
+    place.tune("undo near").fine();
+    place.is_as_before();
 }

@@ -31,7 +31,6 @@ fn guard_of(running: &Running) -> String {
 /// A signal for its whole process group, as the keyboard's are, does not reach the guard.
 fn whatever_ends_an_unconfirmed_run_puts_it_back() {
     let place = Place::new();
-    let before = place.state();
     for (signal, status) in [("QUIT", Some(130)), ("TERM", Some(130)), ("KILL", None)] {
         let words = ["tune", "apply", "near", "--confirm-within", "60m"];
         let mut command = mpps(&words);
@@ -39,13 +38,13 @@ fn whatever_ends_an_unconfirmed_run_puts_it_back() {
         let start = || Running::start(&mut command);
         let mut waiting = place.near.within(start);
         waiting.line("put back in");
-        assert_ne!(place.state(), before, "{signal}");
+        assert_ne!(place.state(), place.before, "{signal}");
         let guard = guard_of(&waiting);
         kill(signal, &format!("-{}", waiting.id()));
         // This waits for the guard, too, which has the same standard error.
         let ended = waiting.end();
         assert_eq!(ended.status.code(), status, "{signal}: {ended:#?}");
-        assert_eq!(place.state(), before, "{signal}: {ended:#?}");
+        place.is_as_before();
         assert_eq!(place.journals(), [""; 0], "{signal}");
         let said = [&ended.out, &ended.err].map(|text| text.matches("undone: rx-gro").count());
         let expected = if status.is_some() { [1, 0] } else { [0, 1] };
@@ -59,56 +58,53 @@ fn whatever_ends_an_unconfirmed_run_puts_it_back() {
 /// As after Ctrl-Z, or with a terminal that takes no output. A confirmed change is not touched.
 fn a_stopped_run_is_not_waited_for() {
     let place = Place::new();
-    let before = place.state();
     let stopped = |time: &str| {
-        let mut waiting = place.start(&["apply", "near", "--confirm-within", time]);
+        let mut waiting = place.start(&format!("apply near --confirm-within {time}"));
         waiting.line("put back in");
         waiting.signal("STOP");
-        assert_ne!(place.state(), before);
+        assert_ne!(place.state(), place.before);
         waiting
     };
     let ended = stopped("2s").end();
     assert_eq!(ended.status.signal(), Some(9), "{ended:#?}");
     assert!(ended.err.contains("was stuck, and was ended"), "{ended:#?}");
-    assert_eq!(place.state(), before);
+    place.is_as_before();
     assert_eq!(place.journals(), [""; 0]);
     let waiting = stopped("60m");
-    place.tune(&["confirm", "near"]).fine();
+    place.tune("confirm near").fine();
     waiting.signal("CONT");
     waiting.end().fine();
-    assert_ne!(place.state(), before);
-    place.tune(&["undo"]).fine();
-    assert_eq!(place.state(), before);
+    assert_ne!(place.state(), place.before);
+    place.tune("undo").fine();
+    place.is_as_before();
 }
 
 /// With the process that guards it, in this case.
 fn a_killed_run_is_undone() {
     let place = Place::new();
-    let before = place.state();
-    let mut waiting = place.start(&["apply", "near", "--confirm-within", "60m"]);
+    let mut waiting = place.start("apply near --confirm-within 60m");
     waiting.line("put back in");
     kill("KILL", &format!("{} {}", guard_of(&waiting), waiting.id()));
     waiting.end();
-    assert_ne!(place.state(), before);
-    let status = place.tune(&["status"]).fine();
+    assert_ne!(place.state(), place.before);
+    let status = place.tune("status").fine();
     assert!(status.out.contains("left behind"), "{status:#?}");
     let undo = || run(&mut mpps(&["undo"]));
     place.near.within(undo).fine();
-    assert_eq!(place.state(), before);
+    place.is_as_before();
 }
 
 /// Its standard error takes nothing, as a terminal after Ctrl-S. All is undone before a line is
 /// written.
 fn an_undo_waits_for_no_reader() {
     let place = Place::new();
-    let before = place.state();
     let (reader, writer) = full_pipe();
     let mut command = mpps(&["tune", "apply", "near", "--confirm-within", "60m"]);
     command.stdout(Stdio::piped()).stderr(writer);
     let mut child = place.near.within(|| command.spawn()).expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let is_there = lines.any(|line| line.expect("text").contains("put back in"));
-    assert!(is_there && place.state() != before);
+    assert!(is_there && place.state() != place.before);
     assert!(place.journals().len() > 2, "{:?}", place.journals());
     child.kill().expect("it lives");
     child.wait().expect("it has ended");
@@ -119,7 +115,7 @@ fn an_undo_waits_for_no_reader() {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(place.journals(), [""; 0]);
-    assert_eq!(place.state(), before);
+    place.is_as_before();
     // Its output has no reader then, and it ends.
     drop(reader);
 }
@@ -127,7 +123,6 @@ fn an_undo_waits_for_no_reader() {
 /// Its standard output takes nothing from the first change on: that is no time to make changes in.
 fn an_apply_that_cannot_say_what_it_changed_is_put_back() {
     let place = Place::new();
-    let before = place.state();
     let (reader, writer) = full_pipe();
     let mut command = mpps(&["tune", "apply", "near", "--confirm-within", "1s"]);
     command.stdout(writer).stderr(Stdio::piped());
@@ -136,7 +131,7 @@ fn an_apply_that_cannot_say_what_it_changed_is_put_back() {
     let ended = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(said.contains("was stuck, and was ended"), "{said}");
-    assert_eq!(place.state(), before, "{said}");
+    place.is_as_before();
     assert_eq!(place.journals(), [""; 0], "{said}");
     drop(reader);
 }

@@ -67,7 +67,7 @@ fn each_stage_is_measured_with_and_without() {
             taken.join().expect("no panic");
         }
     }
-    let portless = place.tune(&["prove", "near"]);
+    let portless = place.tune("prove near");
     portless.fails(&["--port"]);
 }
 
@@ -80,8 +80,8 @@ fn a_program_that_does_not_read_is_named() {
     let send = || UdpSocket::bind("10.9.0.2:0")?.send_to(b"hello", "10.9.0.1:4321");
     place.far.run(send).expect("entered").expect("it is sent");
     let before = place.state();
-    let words = words("prove near --port 4321 --only napi-defer --seconds 50ms --json");
-    let ended = place.tune(&words);
+    let line = "prove near --port 4321 --only napi-defer --seconds 50ms --json";
+    let ended = place.tune(line);
     let said = ended.err.contains("datagrams wait at port 4321 of near");
     assert_eq!((ended.code(), said), (2, true), "{ended:#?}");
     assert!(!ended.err.contains("does a program send"), "{ended:#?}");
@@ -105,9 +105,7 @@ fn what_helps_is_kept() {
     nft(&[FIREWALL]);
     let before = (nft(&["list", "ruleset"]), place.state().values);
     // The proof comes on top of an applied change, and goes with it.
-    place
-        .tune(&["apply", "near", "--only", "napi-defer"])
-        .fine();
+    place.tune("apply near --only napi-defer").fine();
     let sending = words("send 10.9.0.1:4321 --rate 2000 --duration 600s");
     let _sending = place.far.within(|| Running::start(&mut mpps(&sending)));
     let folder = tempfile::tempdir().expect("a directory");
@@ -117,7 +115,7 @@ fn what_helps_is_kept() {
     assert!(proved.out.contains("is kept until"), "{proved:#?}");
     let rules = nft(&["list", "ruleset"]);
     assert!(rules.contains("udp dport 4321 notrack"), "{rules}");
-    place.tune(&["undo", "near"]).fine();
+    place.tune("undo near").fine();
     assert_eq!((nft(&["list", "ruleset"]), place.state().values), before);
 }
 
@@ -128,7 +126,7 @@ fn what_is_proved_after_an_apply_is_put_back_with_it() {
     place.meet();
     let before = place.state();
     place
-        .tune(&["apply", "near", "--only", "napi-defer", "--for", "af_xdp"])
+        .tune("apply near --only napi-defer --for af_xdp")
         .fine();
     let applied = place.state();
     assert_ne!(applied, before);
@@ -143,9 +141,9 @@ fn what_is_proved_after_an_apply_is_put_back_with_it() {
     assert_eq!(place.state(), applied, "the apply stays");
     // Whether it helps here or not.
     prove(&[]);
-    place.tune(&["undo", "near"]).fine();
+    place.tune("undo near").fine();
     assert_eq!(place.state(), before);
-    let status = place.tune(&["status", "near"]).fine();
+    let status = place.tune("status near").fine();
     assert!(status.out.contains("not tuned"), "{status:#?}");
 }
 

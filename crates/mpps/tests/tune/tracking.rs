@@ -67,7 +67,7 @@ impl Tracking {
     }
 }
 
-const APPLY: [&str; 6] = ["apply", "near", "--only", "notrack", "--port", "4321"];
+const APPLY: &str = "apply near --only notrack --port 4321";
 
 /// With the rules in place, no flow to the port makes an entry in the table of connections. After
 /// undo each does. By nft, the host is then what it was.
@@ -77,15 +77,15 @@ fn a_port_is_left_out_of_tracking() {
     tracking.send(20_000);
     let (tracked, before) = (tracking.entries(), tracking.rules());
     assert!(tracked >= u64::from(FLOWS), "{tracked}");
-    let applied = place.tune(&APPLY);
+    let applied = place.tune(APPLY);
     assert!(applied.fine().out.contains("off -> on"));
     let rules = tracking.rules();
     assert!(rules.contains("udp dport 4321 notrack"), "{rules}");
-    let status = place.tune(&["status", "near"]).fine();
+    let status = place.tune("status near").fine();
     assert!(!status.out.contains("not any more"), "{status:#?}");
     tracking.send(21_000);
     assert_eq!(tracking.entries(), tracked);
-    place.tune(&["undo", "near"]).fine();
+    place.tune("undo near").fine();
     assert_eq!(tracking.rules(), before);
     tracking.send(22_000);
     assert_eq!(tracking.entries(), tracked + u64::from(FLOWS));
@@ -99,19 +99,19 @@ fn a_table_that_another_program_changed_is_left() {
     tracking.send(20_000);
     let before = tracking.rules();
     tracking.nft(&format!("add {TABLE}"));
-    let applied = place.tune(&APPLY).fine();
+    let applied = place.tune(APPLY).fine();
     let said = applied.out.contains("impossible: another program made");
     assert!(said && !applied.out.contains("fine"), "{applied:#?}");
     tracking.nft(&format!("delete {TABLE}"));
-    place.tune(&APPLY).fine();
+    place.tune(APPLY).fine();
     tracking.nft(&format!("{TABLE} {{ chain foreign {{ counter; }}; }}"));
     let changed = tracking.rules();
-    for words in [&["status", "near"], &["undo", "near"]] {
-        let ended = place.tune(words);
+    for line in ["status near", "undo near"] {
+        let ended = place.tune(line);
         let said = ended.out.contains("it is altered") && !ended.out.contains("undone");
         assert_eq!((ended.code(), said), (1, true), "{ended:#?}");
         assert_eq!(tracking.rules(), changed);
     }
-    place.tune(&["undo", "near", "--force"]).fine();
+    place.tune("undo near --force").fine();
     assert_eq!(tracking.rules(), before);
 }
