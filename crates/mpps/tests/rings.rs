@@ -24,16 +24,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         for (column, sender) in SENDERS.into_iter().enumerate() {
             let family = [4, 6][(row + column) % 2];
             let wait = WAITS[(2 * row + column) % WAITS.len()];
-            let pair = format!("{sender}/{}/ipv{family}", receiver.join(" "));
+            let pair = format!("{sender}/{}/ipv{family}", receiver);
             let test = move || paced(sender, receiver, family, wait);
             trials.push(Trial::waits(format!("rings::paced/{pair}/{wait}"), test));
             if let Some(family) = [4, 6].get((5 + column - row) % 5) {
-                let name = format!("rings::flood/{sender}/{}/ipv{family}", receiver.join(" "));
+                let name = format!("rings::flood/{sender}/{}/ipv{family}", receiver);
                 trials.push(Trial::waits(name, move || flood(sender, receiver, *family)));
             }
         }
         let wait = WAITS[1 + row % 3];
-        let name = format!("rings::waiting/{}/{wait}", receiver.join(" "));
+        let name = format!("rings::waiting/{}/{wait}", receiver);
         trials.push(Trial::waits(name, move || waiting(receiver, wait)));
     }
     let pairs = trials.into_iter().map(|trial| trial.needs(Need::Root));
@@ -49,12 +49,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 const SENDERS: [&str; 5] = ["sendmmsg", "io_uring", "packet_mmap", "af_xdp", "xdp"];
-const RECEIVERS: [&[&str]; 5] = [
-    &["recvmmsg"],
-    &["io_uring"],
-    &["packet_mmap"],
-    &["packet_mmap", "--take"],
-    &["af_xdp"],
+const RECEIVERS: [&str; 5] = [
+    "recvmmsg",
+    "io_uring",
+    "packet_mmap",
+    "packet_mmap --take",
+    "af_xdp",
 ];
 const WAITS: [&str; 4] = ["auto", "block", "epoll", "spin"];
 const PORT: u16 = 4321;
@@ -77,23 +77,21 @@ fn address(lab: &Lab, family: u8, port: u16) -> String {
 }
 
 /// Runs the command on a host, to its end.
-fn on(host: &LabHost, arguments: &[&str]) -> Ended {
-    host.run(|| run(&mut mpps(arguments)))
+fn on(host: &LabHost, line: &str) -> Ended {
+    host.run(|| run(&mut mpps(&words(line))))
         .expect("the host can be entered")
 }
 
 /// Starts the command on a host.
-fn start(host: &LabHost, arguments: &[&str]) -> Running {
-    host.run(|| Running::start(&mut mpps(arguments)))
+fn start(host: &LabHost, line: &str) -> Running {
+    host.run(|| Running::start(&mut mpps(&words(line))))
         .expect("the host can be entered")
 }
 
-/// Starts a receiver, and waits until it receives.
-fn receiver(lab: &Lab, listen: &str, backend: &[&str], rest: &[&str]) -> Running {
-    let mut arguments = vec!["recv", listen, "--json", "--backend"];
-    arguments.extend(backend);
-    arguments.extend(rest);
-    let mut running = start(lab.receiver(), &arguments);
+/// Starts a receiver by a backend, with its options, and waits until it receives.
+fn receiver(lab: &Lab, listen: &str, backend: &str) -> Running {
+    let line = format!("recv {listen} --json --backend {backend}");
+    let mut running = start(lab.receiver(), &line);
     running.line("mode: ");
     running
 }
@@ -127,7 +125,7 @@ impl Told {
 }
 
 /// Sends, waits until nothing is under way, ends the receiver, and joins both outputs.
-fn exchange(lab: &Lab, running: Running, send: &[&str]) -> Told {
+fn exchange(lab: &Lab, running: Running, send: &str) -> Told {
     let sent = on(lab.sender(), send).fine();
     lab.settle().expect("silence comes");
     join(&sent, &running.interrupt().fine())
@@ -145,21 +143,16 @@ fn join(sent: &Ended, received: &Ended) -> Told {
     }
 }
 
-fn paced(sender: &str, backend: &[&str], family: u8, wait: &str) {
+fn paced(sender: &str, backend: &str, family: u8, wait: &str) {
     let lab = lab();
     let address = address(&lab, family, PORT);
-    let running = receiver(&lab, &address, backend, &["--wait", wait]);
-    let told = exchange(
-        &lab,
-        running,
-        &words(&format!(
-            "send {address} --json --backend {sender} --stamp --flows 4 --count 20000 --rate 50k"
-        )),
-    );
+    let running = receiver(&lab, &address, &format!("{backend} --wait {wait}"));
+    let send = format!("send {address} --json --backend {sender} --stamp --flows 4");
+    let told = exchange(&lab, running, &format!("{send} --count 20000 --rate 50k"));
     assert_eq!(told.send.offered, 20_000, "{}", told.people);
     assert_eq!(
         (told.send.backend.as_str(), told.recv.backend.as_str()),
-        (sender, backend[0])
+        (sender, words(backend)[0])
     );
     assert!(!told.send.mode.is_empty() && !told.recv.mode.is_empty());
     // Frames pass the sender's UDP uncounted.
@@ -185,32 +178,22 @@ fn paced(sender: &str, backend: &[&str], family: u8, wait: &str) {
     assert_eq!(told.recv.flows.len(), 4, "{}", told.people);
 }
 
-fn flood(sender: &str, backend: &[&str], family: u8) {
+fn flood(sender: &str, backend: &str, family: u8) {
     let lab = threaded();
     let address = address(&lab, family, PORT);
-    let running = receiver(&lab, &address, backend, &[]);
-    let told = exchange(
-        &lab,
-        running,
-        &words(&format!(
-            "send {address} --json --backend {sender} --duration 300ms"
-        )),
-    );
+    let running = receiver(&lab, &address, backend);
+    let send = format!("send {address} --json --backend {sender} --duration 300ms");
+    let told = exchange(&lab, running, &send);
     told.balances();
 }
 
 /// With each way of waiting, slow traffic arrives at once, and all of it.
-fn waiting(backend: &[&str], wait: &str) {
+fn waiting(backend: &str, wait: &str) {
     let lab = lab();
     let address = address(&lab, 4, PORT);
-    let running = receiver(&lab, &address, backend, &["--wait", wait, "-v"]);
-    let told = exchange(
-        &lab,
-        running,
-        &words(&format!(
-            "send {address} --json --count 2400 --rate 2k --stamp"
-        )),
-    );
+    let running = receiver(&lab, &address, &format!("{backend} --wait {wait} -v"));
+    let send = format!("send {address} --json --count 2400 --rate 2k --stamp");
+    let told = exchange(&lab, running, &send);
     told.balances();
     assert_eq!(told.send.offered, 2400);
     // A worker looks every 0.1 s whether it must stop. A receiver that sleeps through its packets
@@ -225,7 +208,7 @@ fn waiting(backend: &[&str], wait: &str) {
 fn a_killed_generator_leaves_nothing() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
-    let mut running = start(lab.sender(), &["send", &at, "--backend", "xdp"]);
+    let mut running = start(lab.sender(), &format!("send {at} --backend xdp"));
     running.line("pps");
     running.signal("KILL");
     assert!(running.end().status.code().is_none(), "it was killed");
@@ -233,13 +216,9 @@ fn a_killed_generator_leaves_nothing() {
         assert!(link(host).native_xdp.is_none(), "{}", host.name());
     }
     lab.settle().expect("silence comes");
-    let running = receiver(&lab, &at, &["af_xdp"], &[]);
-    let send = ["send", &at, "--json", "--backend", "xdp", "--count", "1000"];
-    let told = exchange(
-        &lab,
-        running,
-        &[send.as_slice(), &["--rate", "10k"]].concat(),
-    );
+    let running = receiver(&lab, &at, "af_xdp");
+    let send = format!("send {at} --json --backend xdp --count 1000 --rate 10k");
+    let told = exchange(&lab, running, &send);
     told.balances();
 }
 

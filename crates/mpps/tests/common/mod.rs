@@ -69,7 +69,7 @@ pub(crate) fn lab() -> Result<(), String> {
 
 /// The words of a command line. None has a blank in it.
 pub(crate) fn words(line: &str) -> Vec<&str> {
-    line.split(' ').collect()
+    line.split_whitespace().collect()
 }
 
 /// The command itself with these arguments.

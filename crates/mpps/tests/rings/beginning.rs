@@ -1,7 +1,7 @@
 //! When a run begins: with the carrier, and with counters that were read after it.
 
 use super::{PORT, receiver};
-use crate::common::{Entered, Running, mpps};
+use crate::common::{Entered, Running, mpps, words};
 use mpps::udp::traffic::RecvTotal;
 use mpps_os::ethtool;
 use mpps_os::namespace::NetNamespace;
@@ -23,7 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
 fn what_nobody_set_is_not_told_as_set() {
     let lab = super::lab();
     let at = super::address(&lab, 4, PORT);
-    let told = receiver(&lab, &at, &["af_xdp"], &[]).interrupt().fine();
+    let told = receiver(&lab, &at, "af_xdp").interrupt().fine();
     let total = RecvTotal::parse(&told.out).expect("totals");
     assert!(total.attaching_set.is_empty(), "{:?}", total.attaching_set);
 }
@@ -42,8 +42,8 @@ fn a_receiver_begins_with_its_carrier() {
         link::set_up(index)
     })
     .expect("a pair");
-    let command = ["recv", "10.9.0.2:4321", "--backend", "af_xdp", "--json"];
-    let mut running = near.within(|| Running::start(&mut mpps(&command)));
+    let command = "recv 10.9.0.2:4321 --backend af_xdp --json";
+    let mut running = near.within(|| Running::start(&mut mpps(&words(command))));
     // Once it has attached, it is not far from reading counters.
     while !holds_a_link(running.id()) {
         thread::sleep(Duration::from_millis(5));

@@ -30,10 +30,10 @@ fn lab(queues: u16) -> Lab {
 }
 
 /// Receives 2000 datagrams by the best backend.
-fn received(lab: &Lab, rest: &[&str]) -> Told {
+fn received(lab: &Lab, rest: &str) -> Told {
     let at = address(lab, 4, PORT);
-    let running = receiver(lab, &at, &["best"], rest);
-    let send = ["send", &at, "--json", "--count", "2000", "--rate", "20k"];
+    let running = receiver(lab, &at, &format!("best {rest}"));
+    let send = format!("send {at} --json --count 2000 --rate 20k");
     let told = exchange(lab, running, &send);
     told.balances();
     assert_eq!(told.send.offered, 2000);
@@ -51,7 +51,7 @@ fn chosen(told: &Told) -> (&str, String) {
 
 fn best_is_af_xdp_where_the_driver_can() {
     for queues in [1, 2] {
-        let told = received(&lab(queues), &[]);
+        let told = received(&lab(queues), "");
         let (backend, because) = chosen(&told);
         assert_eq!(backend, "af_xdp", "{because}");
         assert!(because.starts_with("af_xdp: driver veth"), "{because}");
@@ -60,7 +60,7 @@ fn best_is_af_xdp_where_the_driver_can() {
 }
 
 fn best_is_a_socket_where_a_queue_would_be_left() {
-    let told = received(&lab(2), &["--threads", "1"]);
+    let told = received(&lab(2), "--threads 1");
     let (backend, because) = chosen(&told);
     assert_eq!(backend, "recvmmsg", "{because}");
     assert!(because.contains("not af_xdp: "), "{because}");
@@ -68,7 +68,7 @@ fn best_is_a_socket_where_a_queue_would_be_left() {
 }
 
 fn best_is_a_socket_where_an_option_needs_one() {
-    let told = received(&lab(1), &["--gro", "--rcvbuf", "4M"]);
+    let told = received(&lab(1), "--gro --rcvbuf 4M");
     let (backend, because) = chosen(&told);
     assert_eq!(backend, "recvmmsg", "{because}");
     assert!(because.contains("not af_xdp: it has no --gro"), "{because}");
@@ -82,14 +82,14 @@ fn a_ring_at_another_interface_is_told_the_right_one() {
         .expect("it has a loopback interface");
     let right = lab.receiver().interface().to_owned();
     let at = address(&lab, 4, PORT);
-    let send = ["send", &at, "--count", "30000", "--rate", "10k"];
-    for backend in [&["af_xdp"][..], &["packet_mmap"]] {
-        let mut wrong = receiver(&lab, &at, backend, &["--interface", "lo"]);
+    let send = format!("send {at} --count 30000 --rate 10k");
+    for backend in ["af_xdp", "packet_mmap"] {
+        let mut wrong = receiver(&lab, &at, &format!("{backend} --interface lo"));
         on(lab.sender(), &send).fine();
         let told = wrong.line("nothing has come to the ring");
         assert!(told.contains(&format!("use --interface {right}")), "{told}");
         wrong.interrupt().fine();
-        let fine = receiver(&lab, &at, backend, &["--interface", &right]);
+        let fine = receiver(&lab, &at, &format!("{backend} --interface {right}"));
         on(lab.sender(), &send).fine();
         let ended = fine.interrupt().fine();
         assert!(!ended.err.contains("nothing has come"), "{ended:#?}");
@@ -99,13 +99,13 @@ fn a_ring_at_another_interface_is_told_the_right_one() {
 fn best_is_not_a_taken_interface() {
     let lab = lab(1);
     let at = address(&lab, 4, PORT + 1);
-    let first = receiver(&lab, &at, &["af_xdp"], &[]);
-    let told = received(&lab, &[]);
+    let first = receiver(&lab, &at, "af_xdp");
+    let told = received(&lab, "");
     let (backend, because) = chosen(&told);
     assert_eq!(backend, "recvmmsg", "{because}");
     assert!(because.contains("has another XDP program"), "{because}");
     let near = &told.recv.interface.clone().expect("it is known");
-    let asked = ["recv", &at, "--backend", "best", "--interface", near];
+    let asked = format!("recv {at} --backend best --interface {near}");
     let refused = on(lab.receiver(), &asked);
     refused.fails(&["it has no --interface"]);
     first.interrupt().fine();
@@ -116,10 +116,8 @@ fn what_af_xdp_will_be_is_foretold() {
     let lab = lab(2);
     let name = super::link(lab.receiver()).name;
     let state = |status: i32, check: &str| {
-        let told = on(
-            lab.receiver(),
-            &["backends", &name, "--for", "af_xdp", "--json"],
-        );
+        let line = format!("backends {name} --for af_xdp --json");
+        let told = on(lab.receiver(), &line);
         assert_eq!(told.code(), status, "{told:#?}");
         let told: Value = serde_json::from_str(&told.out).expect("it is JSON");
         assert_eq!(told["ready"], status == 0, "{told:#}");
@@ -131,9 +129,9 @@ fn what_af_xdp_will_be_is_foretold() {
     assert_eq!(state(0, "zero-copy"), "note");
     assert_eq!(state(0, "link bounce"), "fine");
     let at = address(&lab, 4, PORT);
-    let first = receiver(&lab, &at, &["af_xdp"], &["--xdp", "native"]);
+    let first = receiver(&lab, &at, "af_xdp --xdp native");
     assert_eq!(state(1, "other XDP program"), "refused");
-    let second = on(lab.receiver(), &["recv", &at, "--backend", "af_xdp"]);
+    let second = on(lab.receiver(), &format!("recv {at} --backend af_xdp"));
     assert_eq!(second.code(), 2, "{second:#?}");
     let received = first.interrupt().fine().last_json();
     assert!(

@@ -1,7 +1,7 @@
 //! `mpps bench` over a few of its rows, with traffic of another host.
 
 use super::{PORT, address, exchange, lab, on, receiver, start, threaded};
-use crate::common::{Running, mpps, run};
+use crate::common::{Running, mpps, run, words};
 use mpps_io::RxDrop;
 use mpps_lab::Lab;
 use mpps_trial::{Need, Trial, trials};
@@ -45,25 +45,15 @@ fn traffic_of_another_host_is_measured() {
     let lab = threaded();
     let at = address(&lab, 4, PORT);
     let directory = tempfile::tempdir().expect("a directory can be had");
-    let arguments = [
-        "bench",
-        "--quick",
-        "--only",
-        "recvmmsg,af_xdp",
-        "--sender",
-        "elsewhere",
-        "--address",
-        &at,
-    ];
-    let mut command = mpps(&arguments);
+    let line = format!("bench --quick --only recvmmsg,af_xdp --sender elsewhere --address {at}");
+    let mut command = mpps(&words(&line));
     command.current_dir(&directory);
     let started = lab.receiver().run(|| Running::start(&mut command));
     let mut measuring = started.expect("the receiver can be entered");
     let line = measuring.line("mpps send ");
     assert!(line.contains("elsewhere"), "{line}");
-    let (_, words) = line.split_once("mpps ").expect("a command");
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let started = lab.sender().run(|| Running::start(&mut mpps(&words)));
+    let (_, sent) = line.split_once("mpps ").expect("a command");
+    let started = lab.sender().run(|| Running::start(&mut mpps(&words(sent))));
     let sending = started.expect("the sender can be entered");
     let ended = measuring.end();
     sending.interrupt().fine();
@@ -87,8 +77,8 @@ fn traffic_of_another_host_is_measured() {
 fn bench_live(lab: &Lab, only: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory can be had");
     let at = address(lab, 4, PORT);
-    let mut command = mpps(&["bench", "--quick", "--only", only]);
-    command.args(["--sender", "elsewhere", "--address", &at]);
+    let line = format!("bench --quick --only {only} --sender elsewhere --address {at}");
+    let mut command = mpps(&words(&line));
     command.current_dir(&directory);
     let ended = lab.receiver().run(|| run(&mut command));
     ended.expect("the receiver can be entered").fine();
@@ -101,9 +91,9 @@ fn what_another_host_sends_around_a_run_is_not_lost() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
     let at_nobody = address(&lab, 4, PORT + 1);
-    let send = ["send", &at, "--stamp", "--rate", "1k", "--flows", "4"];
+    let send = format!("send {at} --stamp --rate 1k --flows 4");
     let sending = start(lab.sender(), &send);
-    let astray = start(lab.sender(), &["send", &at_nobody, "--rate", "500"]);
+    let astray = start(lab.sender(), &format!("send {at_nobody} --rate 500"));
     let result = bench_live(&lab, "recv,recvmmsg,io_uring,packet_mmap,af_xdp");
     assert!(measured(&result).len() >= 4, "{result:#}");
     for row in result["rows"].as_array().expect("a list") {
@@ -126,8 +116,7 @@ fn what_another_host_sends_around_a_run_is_not_lost() {
 fn what_comes_by_another_queue_is_lost() {
     let lab = lab();
     let at = address(&lab, 4, PORT);
-    let mut send = vec!["send", &at, "--stamp", "--backend", "af_xdp"];
-    send.extend(["--threads", "2", "--rate", "1k"]);
+    let send = format!("send {at} --stamp --backend af_xdp --threads 2 --rate 1k");
     let sending = start(lab.sender(), &send);
     let result = bench_live(&lab, "recvmmsg/spin,af_xdp/spin");
     sending.interrupt().fine();
@@ -158,19 +147,12 @@ fn what_comes_in_fragments_is_past_a_ring() {
     let lab = lab();
     let cause = RxDrop::PAST_RING;
     let other_queue = "came by a queue without a receiver";
-    let cases: [(&[&str], u8); 3] = [
-        (&["af_xdp"], 4),
-        (&["packet_mmap"], 6),
-        (&["packet_mmap", "--take"], 4),
-    ];
+    let cases = [("af_xdp", 4), ("packet_mmap", 6), ("packet_mmap --take", 4)];
     for (backend, family) in cases {
         let at = address(&lab, family, PORT);
-        let send = |size| {
-            let what = ["send", &at, "--json", "--stamp", "--count", "50"];
-            [&what[..], &["--rate", "5k", "--size", size]].concat()
-        };
-        let told = exchange(&lab, receiver(&lab, &at, backend, &[]), &send("4000"));
-        let is_counted = backend != ["packet_mmap"];
+        let send = format!("send {at} --json --stamp --count 50 --rate 5k --size 4000");
+        let told = exchange(&lab, receiver(&lab, &at, backend), &send);
+        let is_counted = backend != "packet_mmap";
         let losses = told.ledger.losses.iter();
         let lost: Vec<_> = losses.map(|loss| (&*loss.reason, loss.count)).collect();
         // 50 datagrams, and three end markers of the same length.
@@ -186,14 +168,14 @@ fn what_comes_in_fragments_is_past_a_ring() {
     }
     // Each of two causes has its own packets.
     let at = address(&lab, 4, PORT);
-    let count = ["send", &at, "--json", "--count", "50", "--rate", "5k"];
-    let whole = exchange(&lab, receiver(&lab, &at, &["packet_mmap"], &[]), &count);
+    let count = format!("send {at} --json --count 50 --rate 5k");
+    let whole = exchange(&lab, receiver(&lab, &at, "packet_mmap"), &count);
     assert_eq!(whole.ledger.unaccounted, 0, "{}", whole.people);
     assert!(!whole.people.contains("fragments"), "{}", whole.people);
-    let running = receiver(&lab, &at, &["af_xdp", "--threads", "1"], &[]);
-    let elsewhere = [&count[..], &["--backend", "af_xdp", "--queue", "1"]].concat();
+    let running = receiver(&lab, &at, "af_xdp --threads 1");
+    let elsewhere = format!("{count} --backend af_xdp --queue 1");
     on(lab.sender(), &elsewhere).fine();
-    let told = exchange(&lab, running, &[&count[..], &["--size", "4000"]].concat());
+    let told = exchange(&lab, running, &format!("{count} --size 4000"));
     let drops = told.recv.drops.iter();
     let mut drops: Vec<_> = drops.map(|drop| (&*drop.reason, drop.count)).collect();
     drops.sort_unstable();

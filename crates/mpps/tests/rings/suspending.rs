@@ -1,7 +1,7 @@
 //! Interrupts that stay off while a receiver polls, and are put back.
 
 use super::{PORT, address, exchange, on, receiver, threaded};
-use crate::common::{Entered, kill, mpps, run};
+use crate::common::{Entered, kill, mpps, run, words};
 use mpps_host::Delta;
 use mpps_lab::{Lab, LabConfig, LabHost};
 use mpps_os::netlink::napi;
@@ -19,15 +19,7 @@ pub(super) fn trials() -> Vec<Trial> {
     ]
 }
 
-const WAYS: &[&str] = &[
-    "recvmmsg",
-    "--wait",
-    "epoll",
-    "--busy-poll",
-    "50",
-    "--suspend-irqs",
-    "20ms",
-];
+const WAYS: &str = "recvmmsg --wait epoll --busy-poll 50 --suspend-irqs 20ms";
 
 /// Why this kernel has no such setting.
 fn obstacle() -> Result<(), String> {
@@ -75,10 +67,8 @@ fn interrupts_are_suspended_and_put_back() {
     let lab = Lab::new(&config).expect("root has a lab");
     let listen = address(&lab, 4, PORT);
     let before = settings(lab.receiver());
-    let send = [
-        "send", &listen, "--json", "--stamp", "--count", "20000", "--rate", "50k", "--pin", &other,
-    ];
-    let running = receiver(&lab, &listen, WAYS, &["--pin", &cpu.to_string()]);
+    let send = format!("send {listen} --json --stamp --count 20000 --rate 50k --pin {other}");
+    let running = receiver(&lab, &listen, &format!("{WAYS} --pin {cpu}"));
     let (files, times) = settings(lab.receiver());
     assert_eq!(files, ["50000", "100"]);
     assert!(!times.is_empty() && times.iter().all(|time| *time == Some(20_000_000)));
@@ -94,7 +84,7 @@ fn interrupts_are_suspended_and_put_back() {
     assert_eq!(settings(lab.receiver()), before);
     let suspended = polled(&told.recv.host);
     // A receiver that sleeps in epoll_wait(2) takes nothing from the queue itself.
-    let running = receiver(&lab, &listen, &["recvmmsg", "--wait", "epoll"], &[]);
+    let running = receiver(&lab, &listen, "recvmmsg --wait epoll");
     let told = exchange(&lab, running, &send);
     assert_eq!(polled(&told.recv.host), 0, "{}", told.people);
     assert!(suspended > 0, "none of 20000");
@@ -104,30 +94,30 @@ fn suspension_of_a_killed_receiver_is_undone() {
     let lab = threaded();
     let listen = address(&lab, 4, PORT);
     let before = settings(lab.receiver());
-    let running = receiver(&lab, &listen, WAYS, &[]);
+    let running = receiver(&lab, &listen, WAYS);
     let beside = address(&lab, 4, PORT + 1);
-    let second = |more: &[&str]| {
-        let words = [&["recv", &beside, "--backend"], WAYS, more].concat();
-        let second = on(lab.receiver(), &words);
+    let second = |more: &str| {
+        let line = format!("recv {beside} --backend {WAYS} {more}");
+        let second = on(lab.receiver(), &line);
         assert_eq!(second.code(), 2, "{second:#?}");
         second.err
     };
     // A second one would take the first one's settings for the original ones.
-    let refused = second(&[]);
+    let refused = second("");
     assert!(refused.contains("--suspend-irqs"), "{refused}");
     // A receiver that cannot be opened does not come as far as a change.
     for (option, value) in [("--interface", "mpps-rx"), ("--require", "native")] {
-        let refused = second(&[option, value]);
+        let refused = second(&format!("{option} {value}"));
         assert!(refused.contains(option), "{refused}");
         assert!(!refused.contains("--suspend-irqs"), "{refused}");
     }
     assert_ne!(settings(lab.receiver()), before);
     kill("KILL", &running.id().to_string());
     running.end();
-    let undone = on(lab.receiver(), &["undo"]).fine();
+    let undone = on(lab.receiver(), "undo").fine();
     undone.shows(&["undone: irq-suspend-timeout"]);
     assert_eq!(settings(lab.receiver()), before);
     // Without a call that polls nothing would be suspended.
-    let refused = run(&mut mpps(&["recv", "--suspend-irqs", "20ms"]));
+    let refused = run(&mut mpps(&words("recv --suspend-irqs 20ms")));
     refused.fails(&["--wait epoll"]);
 }
