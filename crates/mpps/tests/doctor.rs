@@ -41,7 +41,6 @@ fn of_this_file() -> Vec<Trial> {
             what_it_writes_is_shown_again,
             an_interface_that_goes_is_no_healthy_one;
         waits(Need::Root): an_ordinary_user_is_told_what_is_hidden;
-        waits: mistakes_are_told;
         pure: gallery::the_gallery_is_of_these_scenarios;
     ]
 }
@@ -117,28 +116,5 @@ fn an_interface_that_goes_is_no_healthy_one() {
         assert_eq!((ended.code(), is_healthy), (2 * i32::from(goes), !goes));
         let said = "undecided: what was lost at vb is not known: it went";
         assert_eq!(ended.err.contains(said), goes, "{ended:#?}");
-    }
-}
-
-fn mistakes_are_told() {
-    for (arguments, said) in [
-        (&["nowhere0"][..], "nowhere0"),
-        (&["--port", "0"], "--port"),
-        (&["--seconds", "0"], "--duration"),
-        (&["--pid", "4194305"], "--pid 4194305"),
-        (&["--netns", "no-such-name"], "no-such-name"),
-        (&["--netns", "4294967295"], "4294967295"),
-        (&["--netns", "/etc/hostname"], "/etc/hostname"),
-        (&["--netns", "/dev/null"], "it is no network namespace"),
-        (
-            &["--netns", "/proc/self/ns/mnt"],
-            "it is no network namespace",
-        ),
-        (&["--json", "--markdown"], "--markdown"),
-        (&["--html", "/nowhere/a.html"], "/nowhere/a.html"),
-    ] {
-        let ended = run(mpps(&["doctor"]).args(arguments));
-        ended.fails(&[said]);
-        assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
     }
 }

@@ -228,8 +228,6 @@ fn a_sender_that_cannot_be_is_named() {
     let mut trains = mpps(&["lab", "--generator", "xdp", "--train", "4"]);
     let trains = run(trains.current_dir("/proc"));
     trains.fails(&["--train"]);
-    let tcp = run(&mut mpps(&["lab", "tcp", "--generator", "xdp"]));
-    tcp.fails(&["--generator"]);
 }
 
 /// Frames that no socket counts are accounted for as all others; a rung whose queues they do not

@@ -17,8 +17,7 @@ use tempfile::TempDir;
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         waits:
-            the_cells_are_listed,
-            what_the_ladder_does_not_have_is_refused;
+            the_cells_are_listed;
         waits(Need::Root):
             our_servers_are_measured_and_add_up,
             packaged_servers_are_measured_or_skipped_by_name,
@@ -83,25 +82,6 @@ fn the_cells_are_listed() {
         "3/apache-prefork/moderation/16k",
     ] {
         assert!(list.out.contains(key), "{key}: {list:#?}");
-    }
-}
-
-fn what_the_ladder_does_not_have_is_refused() {
-    for (arguments, named) in [
-        (&["lab", "tcp", "--train", "2"][..], "--train"),
-        (&["lab", "tcp", "--delivery", "rps"], "--delivery"),
-        (&["lab", "tcp", "--shell"], "--shell"),
-        (&["lab", "--connections", "7"], "--connections"),
-        (&["lab", "--moderation", "50us"], "--moderation"),
-        (&["lab", "--skb-defer"], "--skb-defer"),
-        (&["lab", "--link-rate", "1gbit"], "--link-rate"),
-        (&["lab", "tcp", "--link-rate", "5"], "from 1mbit to 1tbit"),
-        (&["lab", "tcp", "--skb-defer", "--quick"], "--skb-defer"),
-        (&["lab", "tcp", "--skb-defer", "--only", "1"], "--skb-defer"),
-        (&["lab", "tcp", "--moderation", "0"], "--moderation"),
-        (&["lab", "tcp", "--only", "3/thttpd"], "3/thttpd"),
-    ] {
-        run(&mut mpps(arguments)).refused(&[named]);
     }
 }
 

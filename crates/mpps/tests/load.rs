@@ -3,7 +3,7 @@
 
 mod servers;
 
-use crate::common::{Ended, Running, mpps, run, valid};
+use crate::common::{Ended, Running, mpps, run, valid, words};
 use mpps::program::connections::LoadBody;
 use mpps_trial::{Trial, trials};
 use serde_json::Value;
@@ -31,26 +31,23 @@ fn of_this_file() -> Vec<Trial> {
             people_and_scripts_are_told,
             everybody_may_close,
             another_family_is_asked,
-            a_page_is_written,
-            what_cannot_be_is_one_line;
+            a_page_is_written;
         measures: a_rate_is_kept_or_the_rest_is_told;
     ]
 }
 
 /// Our own server, and its URL.
-fn server(arguments: &[&str]) -> (Running, String) {
-    let mut words = vec!["serve", "127.0.0.1:0"];
-    words.extend(arguments);
-    let mut server = Running::start(&mut mpps(&words));
+fn server(options: &str) -> (Running, String) {
+    let line = format!("serve 127.0.0.1:0 {options}");
+    let mut server = Running::start(&mut mpps(&words(&line)));
     let line = server.line("serving at ");
     let url = line.rsplit(' ').next().expect("a URL").to_owned();
     (server, url)
 }
 
-fn load(engine: &str, url: &str, arguments: &[&str]) -> Ended {
-    let mut words = vec!["load", url, "--engine", engine];
-    words.extend(arguments);
-    run(&mut mpps(&words))
+fn load(engine: &str, url: &str, options: &str) -> Ended {
+    let line = format!("load {url} --engine {engine} {options}");
+    run(&mut mpps(&words(&line)))
 }
 
 /// The result, valid by its schema and with an account that balances by plain addition.
@@ -73,9 +70,9 @@ fn result(ended: &Ended) -> Value {
 
 fn as_many_requests_as_asked_for() {
     for serving in ENGINES {
-        let (server, url) = server(&["--json", "--engine", serving]);
+        let (server, url) = server(&format!("--json --engine {serving}"));
         for engine in ENGINES {
-            let ended = load(engine, &url, &["--json", "-n", "3000", "-c", "30"]).fine();
+            let ended = load(engine, &url, "--json -n 3000 -c 30").fine();
             let told = result(&ended);
             for what in ["connections", "requests"] {
                 assert_eq!(
@@ -102,17 +99,17 @@ fn as_many_requests_as_asked_for() {
 }
 
 fn kept_connections_are_few() {
-    let (server, url) = server(&["--json"]);
+    let (server, url) = server("--json");
     for engine in ENGINES {
-        let common = ["--json", "-n", "2000", "-c", "10"];
-        let ended = load(engine, &url, &[&common[..], &["--keep-alive=100"]].concat()).fine();
+        let common = "--json -n 2000 -c 10";
+        let ended = load(engine, &url, &format!("{common} --keep-alive=100")).fine();
         let told = result(&ended);
         assert_eq!(told["ledger"]["requests"]["completed"], 2000);
         let made = told["ledger"]["connections"]["started"]
             .as_u64()
             .expect("a count");
         assert!((20..=30).contains(&made), "{made} connections");
-        let ended = load(engine, &url, &[&common[..], &["--keep-alive"]].concat()).fine();
+        let ended = load(engine, &url, &format!("{common} --keep-alive")).fine();
         let told = result(&ended);
         assert_eq!(told["ledger"]["requests"]["completed"], 2000);
         assert!(told["ledger"]["connections"]["started"].as_u64() <= Some(10));
@@ -121,10 +118,10 @@ fn kept_connections_are_few() {
 }
 
 fn a_rate_is_kept_or_the_rest_is_told() {
-    let (server, url) = server(&["--json"]);
+    let (server, url) = server("--json");
     for engine in ENGINES {
-        let arguments = ["--json", "--rate", "1k", "--duration", "1500ms", "-t", "2"];
-        let told = result(&load(engine, &url, &arguments).fine());
+        let options = "--json --rate 1k --duration 1500ms -t 2";
+        let told = result(&load(engine, &url, options).fine());
         let started = told["ledger"]["requests"]["started"]
             .as_u64()
             .expect("a count");
@@ -170,7 +167,7 @@ fn a_server_that_does_not_answer_is_a_failure() {
                     }
                 }
             });
-            let ended = load(engine, &url, &["--json", "-d", time, "-c", "2"]);
+            let ended = load(engine, &url, &format!("--json -d {time} -c 2"));
             assert_eq!(ended.code(), 1, "{ended:#?}");
             let requests = &result(&ended)["ledger"]["requests"];
             assert_eq!(
@@ -181,9 +178,9 @@ fn a_server_that_does_not_answer_is_a_failure() {
             assert!(said.contains(words), "{said}");
         }
     }
-    let (server, url) = server(&[]);
+    let (server, url) = server("");
     for engine in ENGINES {
-        let ended = load(engine, &url, &["-d", "500ms", "-c", "2"]).fine();
+        let ended = load(engine, &url, "-d 500ms -c 2").fine();
         let said = ended.out.contains("answer") || ended.out.contains("no request");
         assert!(!said, "{ended:#?}");
     }
@@ -204,18 +201,10 @@ fn answer(mut stream: TcpStream, reply: &str) {
 }
 
 fn an_interrupt_ends_it_and_everything_is_told() {
-    let (server, url) = server(&["--json"]);
+    let (server, url) = server("--json");
     for engine in ENGINES {
-        let arguments = [
-            "load",
-            &url,
-            "--json",
-            "--engine",
-            engine,
-            "--duration",
-            "10m",
-        ];
-        let mut running = Running::start(&mut mpps(&arguments));
+        let arguments = format!("load {url} --json --engine {engine} --duration 10m");
+        let mut running = Running::start(&mut mpps(&words(&arguments)));
         running.line("in flight");
         let ended = running.interrupt();
         assert_eq!(ended.code(), 130, "{ended:#?}");
@@ -225,22 +214,10 @@ fn an_interrupt_ends_it_and_everything_is_told() {
 }
 
 fn several_addresses_and_threads() {
-    let (server, url) = server(&["--json"]);
+    let (server, url) = server("--json");
     for engine in ENGINES {
-        let arguments = [
-            "--json",
-            "-n",
-            "1000",
-            "-t",
-            "3",
-            "--pin",
-            "0",
-            "--source",
-            "127.0.0.1,127.0.0.2",
-            "--close",
-            "rst",
-        ];
-        let told = result(&load(engine, &url, &arguments).fine());
+        let options = "--json -n 1000 -t 3 --pin 0 --source 127.0.0.1,127.0.0.2 --close rst";
+        let told = result(&load(engine, &url, options).fine());
         assert_eq!(told["ledger"]["requests"]["completed"], 1000);
         assert_eq!(
             (&told["threads"], &told["close"]),
@@ -251,8 +228,8 @@ fn several_addresses_and_threads() {
 }
 
 fn people_and_scripts_are_told() {
-    let (server, url) = server(&[]);
-    let ended = load("epoll", &url, &["-n", "500"]).fine();
+    let (server, url) = server("");
+    let ended = load("epoll", &url, "-n 500").fine();
     for part in [
         " connections/s",
         "last byte",
@@ -262,7 +239,7 @@ fn people_and_scripts_are_told() {
     ] {
         assert!(ended.out.contains(part), "{part}: {ended:#?}");
     }
-    let ended = load("epoll", &url, &["-n", "500", "--ab"]).fine();
+    let ended = load("epoll", &url, "-n 500 --ab").fine();
     for line in [
         "Complete requests:      500",
         "Failed requests:        0",
@@ -281,9 +258,9 @@ fn people_and_scripts_are_told() {
 
 fn everybody_may_close() {
     for close in ["server", "client", "rst"] {
-        let (server, url) = server(&["--json", "--close", close]);
+        let (server, url) = server(&format!("--json --close {close}"));
         for engine in ENGINES {
-            let arguments = ["--json", "-n", "500", "--close", close];
+            let arguments = format!("--json -n 500 --close {close}");
             let told = result(&load(engine, &url, &arguments).fine());
             assert_eq!(told["ledger"]["connections"]["completed"], 500);
             assert_eq!(told["close"], close);
@@ -306,56 +283,22 @@ fn another_family_is_asked() {
     let url = line.rsplit(' ').next().expect("a URL");
     assert!(url.starts_with("http://[::1]:"), "{url}");
     for engine in ENGINES {
-        let told = result(&load(engine, url, &["--json", "-n", "100"]).fine());
+        let told = result(&load(engine, url, "--json -n 100").fine());
         assert_eq!(told["ledger"]["requests"]["completed"], 100);
     }
     server.interrupt().fine();
 }
 
 fn a_page_is_written() {
-    let (server, url) = server(&[]);
+    let (server, url) = server("");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("load.html");
     let name = path.to_str().expect("plain letters");
-    load("epoll", &url, &["-n", "500", "--html", name]).fine();
+    load("epoll", &url, &format!("-n 500 --html {name}")).fine();
     let page = std::fs::read_to_string(&path).expect("it was written");
     assert!(
         page.starts_with("<!DOCTYPE html>") && page.contains("<polyline"),
         "{page}"
     );
     server.interrupt().fine();
-}
-
-fn what_cannot_be_is_one_line() {
-    for (arguments, parts) in [
-        (&["https://127.0.0.1/"][..], &["https", "TLS"][..]),
-        (&["127.0.0.1"], &["http://"]),
-        (&["http://nosuch.invalid/"], &["nosuch.invalid"]),
-        (
-            &["http://127.0.0.1:1/", "--source", "192.0.2.1"],
-            &["192.0.2.1", "ip address"],
-        ),
-        (
-            &["http://127.0.0.1:1/", "--source", "::1"],
-            &["::1", "family"],
-        ),
-        (
-            &["http://127.0.0.1:1/", "--engine", "kqueue"],
-            &["kqueue", "epoll, io_uring"],
-        ),
-        (&["http://127.0.0.1:1/", "--pin", "4095"], &["--pin"]),
-        (&["http://127.0.0.1:1/", "-c", "0"], &["--connections"]),
-        (
-            &["http://127.0.0.1:1/", "--ab", "--json"],
-            &["--ab", "--json"],
-        ),
-        (
-            &["http://127.0.0.1:1/", "--html", "/nosuch/a.html"],
-            &["/nosuch/a.html"],
-        ),
-    ] {
-        let mut words = vec!["load"];
-        words.extend(arguments);
-        run(&mut mpps(&words)).refused(parts);
-    }
 }

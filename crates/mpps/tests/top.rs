@@ -36,7 +36,6 @@ fn of_pages() -> Vec<Trial> {
             a_reader_that_goes_ends_it;
         waits(Need::Root, PYTHON): frames_that_no_protocol_takes_are_no_drops;
         waits(Need::Root): an_ordinary_user_is_told_what_is_hidden;
-        waits: mistakes_are_told;
     ]
 }
 
@@ -258,28 +257,6 @@ fn an_ordinary_user_is_told_what_is_hidden() {
         "{object:#}"
     );
     assert!(object["drop_reasons"].is_null(), "{object:#}");
-}
-
-fn mistakes_are_told() {
-    for (arguments, said) in [
-        (&["top"][..], "--once"),
-        (&["top", "nowhere0", "--once"], "nowhere0"),
-        (&["top", "--interval", "0"], "--interval"),
-        (&["top", "--once", "--listen", "127.0.0.1:1"], "--listen"),
-        (&["top", "--listen", "nowhere"], "--listen"),
-        (
-            &["top", "--listen", "203.0.113.7:9184"],
-            "bind 203.0.113.7:9184",
-        ),
-        (
-            &["top", "--once", "--netns", "no-such-name"],
-            "no-such-name",
-        ),
-        (&["ledger", "send.json"], "<RECV>"),
-        (&["top", "--once", "--pid", "4194305"], "--pid 4194305"),
-    ] {
-        run(&mut mpps(arguments)).refused(&[said]);
-    }
 }
 
 /// As `mpps top --json | head -n 1` does.

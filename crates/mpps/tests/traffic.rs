@@ -102,16 +102,16 @@ impl Told {
 fn exchange(
     (sender, receiver): (&NetNamespace, &NetNamespace),
     listen: &str,
-    recv: &[&str],
-    send: &[&str],
+    recv: &str,
+    send: &str,
 ) -> Told {
     let mut command = mpps(&["recv", listen, "--json"]);
-    command.args(recv);
+    command.args(words(recv));
     let started = receiver.run(|| Running::start(&mut command));
     let mut running = started.expect("the receiver can be entered");
     let address = running.address();
     let mut command = mpps(&["send", &address, "--json"]);
-    command.args(send);
+    command.args(words(send));
     let sent = sender
         .run(|| run(&mut command))
         .expect("the sender can be entered");
@@ -153,17 +153,16 @@ fn join(sent: &Ended, received: &Ended) -> Told {
 }
 
 /// Both ends in one namespace without other traffic.
-fn loopback(listen: &str, recv: &[&str], send: &[&str]) -> Told {
+fn loopback(listen: &str, recv: &str, send: &str) -> Told {
     let namespace = quiet_namespace();
     exchange((&namespace, &namespace), listen, recv, send)
 }
 
-const COUNT: &[&str] = &["--count", "100000"];
+const COUNT: &str = "--count 100000";
 
 fn what_is_paced_arrives() {
     for listen in [LOOPBACK_V4, LOOPBACK_V6] {
-        let send = ["--count", "100000", "--rate", "200k"];
-        let told = loopback(listen, &["--rcvbuf", "4M"], &send);
+        let told = loopback(listen, "--rcvbuf 4M", "--count 100000 --rate 200k");
         assert_eq!((told.send.offered, told.send.sent), (100_000, 100_000));
         assert_eq!(told.recv.received + told.recv.socket_drops, 100_000);
         assert_eq!(told.recv.bytes, told.recv.received * 32);
@@ -176,7 +175,7 @@ fn what_is_paced_arrives() {
 /// A receive buffer of a few packets cannot hold a batch of a thousand.
 fn overload_is_accounted_for() {
     for listen in [LOOPBACK_V4, LOOPBACK_V6] {
-        let told = loopback(listen, &["--rcvbuf", "4k"], COUNT);
+        let told = loopback(listen, "--rcvbuf 4k", COUNT);
         let (recv, people) = (&told.recv, &told.people);
         assert_eq!(told.send.offered, 100_000);
         assert!(recv.socket_drops > 0, "{people}");
@@ -192,11 +191,11 @@ fn overload_is_accounted_for() {
 
 fn stamps_agree_with_the_counters() {
     for listen in [LOOPBACK_V4, LOOPBACK_V6] {
-        let stamped = words("--count 100000 --batch 100 --stamp --flows 4 --source-port 0");
+        let stamped = "--count 100000 --batch 100 --stamp --flows 4 --source-port 0";
         // A receiver may keep up even so. Each try must meet all other conditions.
         let mut dropped = 0;
         for _ in 0..10 {
-            let told = loopback(listen, &["--rcvbuf", "4k"], &stamped);
+            let told = loopback(listen, "--rcvbuf 4k", stamped);
             dropped += told.recv.socket_drops;
             told.balances();
             assert!(told.has_sequence_witness(), "{}", told.people);
@@ -221,8 +220,8 @@ fn stamps_agree_with_the_counters() {
 fn trains_are_accounted_for() {
     let told = loopback(
         LOOPBACK_V4,
-        &["--gro", "--rcvbuf", "4M"],
-        &words("--count 100000 --rate 200k --gso 16 --batch 16"),
+        "--gro --rcvbuf 4M",
+        "--count 100000 --rate 200k --gso 16 --batch 16",
     );
     assert_eq!((told.send.offered, told.send.gso), (100_000, 16));
     // Drops would be of whole trains, and the socket does not report their length.
@@ -237,8 +236,8 @@ fn trains_are_accounted_for() {
 fn cut_trains_are_accounted_for() {
     let told = loopback(
         LOOPBACK_V4,
-        &["--rcvbuf", "16k"],
-        &["--count", "100000", "--gso", "16", "--batch", "16"],
+        "--rcvbuf 16k",
+        "--count 100000 --gso 16 --batch 16",
     );
     assert!(told.recv.socket_drops > 0, "{}", told.people);
     assert_eq!(
@@ -254,8 +253,8 @@ fn cut_trains_are_accounted_for() {
 fn a_group_of_sockets_is_accounted_for() {
     let told = loopback(
         LOOPBACK_V4,
-        &["--threads", "4", "--reuseport", "--rcvbuf", "4k"],
-        &["--count", "100000", "--flows", "32", "--source-port", "0"],
+        "--threads 4 --reuseport --rcvbuf 4k",
+        "--count 100000 --flows 32 --source-port 0",
     );
     assert_eq!(told.recv.threads.len(), 4);
     let received: u64 = told.recv.threads.iter().map(|thread| thread.received).sum();
@@ -277,7 +276,7 @@ fn a_group_of_sockets_is_accounted_for() {
 }
 
 fn threads_on_one_socket_are_accounted_for() {
-    let told = loopback(LOOPBACK_V4, &["--threads", "3", "--rcvbuf", "8k"], COUNT);
+    let told = loopback(LOOPBACK_V4, "--threads 3 --rcvbuf 8k", COUNT);
     let received: u64 = told.recv.threads.iter().map(|thread| thread.received).sum();
     assert_eq!(received, told.recv.received);
     let drops: Vec<Option<u64>> = told
@@ -298,8 +297,8 @@ fn threads_on_one_socket_are_accounted_for() {
 fn one_datagram_a_call_is_accounted_for() {
     let told = loopback(
         LOOPBACK_V4,
-        &["--backend", "recv", "--rcvbuf", "4k"],
-        &["--backend", "send", "--count", "100000"],
+        "--backend recv --rcvbuf 4k",
+        "--backend send --count 100000",
     );
     assert_eq!(
         (told.recv.backend.as_str(), told.send.backend.as_str()),
@@ -322,8 +321,8 @@ fn a_port_where_nobody_listens_is_accounted_for() {
     let told = exchange(
         (&namespace, &namespace),
         LOOPBACK_V4,
-        &["--rcvbuf", "4M"],
-        &[&free, "--count", "20000", "--rate", "100k"],
+        "--rcvbuf 4M",
+        &format!("{free} --count 20000 --rate 100k"),
     );
     assert_eq!(told.send.offered, 20_000);
     assert_eq!(told.send.sent + told.send.refused, 20_000);
@@ -340,10 +339,10 @@ fn what_is_missing_is_found() {
     let mut running =
         namespace.within(|| Running::start(&mut mpps(&["recv", LOOPBACK_V4, "--json"])));
     let address = running.address();
-    let arguments = [
-        "send", &address, "--json", "--count", "1000", "--rate", "100k",
-    ];
-    let sent = namespace.within(|| run(&mut mpps(&arguments))).fine();
+    let arguments = format!("send {address} --json --count 1000 --rate 100k");
+    let sent = namespace
+        .within(|| run(&mut mpps(&words(&arguments))))
+        .fine();
     let mut received = running.interrupt().fine();
     join(&sent, &received).balances();
     let total = RecvTotal::parse(&received.out).expect("totals");
@@ -365,8 +364,8 @@ fn what_is_missing_is_found() {
 fn what_is_too_long_is_counted_as_cut() {
     let told = loopback(
         LOOPBACK_V4,
-        &["--buffer", "100", "--rcvbuf", "4M"],
-        &["--size", "1000", "--count", "1000", "--rate", "50k"],
+        "--buffer 100 --rcvbuf 4M",
+        "--size 1000 --count 1000 --rate 50k",
     );
     assert_eq!(told.recv.truncated, told.recv.received);
     assert_eq!(
@@ -381,10 +380,8 @@ fn what_is_too_long_is_counted_as_cut() {
 fn this_machines_own_loopback_works() {
     let mut running = Running::start(&mut mpps(&["recv", LOOPBACK_V4, "--json"]));
     let address = running.address();
-    let sent = run(&mut mpps(&words(&format!(
-        "send {address} --json --count 1000 --rate 20k"
-    ))))
-    .fine();
+    let send = format!("send {address} --json --count 1000 --rate 20k");
+    let sent = run(&mut mpps(&words(&send))).fine();
     let received = running.interrupt().fine();
     let send = SendTotal::parse(&sent.out).expect("totals");
     let recv = RecvTotal::parse(&received.out).expect("totals");

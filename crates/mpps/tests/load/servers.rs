@@ -121,9 +121,8 @@ fn ask(foreign: &Foreign) {
     let server = start(foreign, directory.path(), port);
     let url = format!("http://127.0.0.1:{port}/a.txt");
     for engine in ENGINES {
-        for extra in [&[][..], &["--keep-alive"], &["--keep-alive=10"]] {
-            let common = ["--json", "-n", "1000", "-c", "8"];
-            let ended = load(engine, &url, &[&common[..], extra].concat());
+        for extra in ["", "--keep-alive", "--keep-alive=10"] {
+            let ended = load(engine, &url, &format!("--json -n 1000 -c 8 {extra}"));
             let told = result(&ended);
             let name = foreign.name;
             assert_eq!(ended.code(), 0, "{name} {engine} {extra:?}: {ended:#?}");
@@ -131,7 +130,7 @@ fn ask(foreign: &Foreign) {
             assert_eq!(told["body_bytes"], 1000 * 1024, "{name}");
         }
         let missing = format!("http://127.0.0.1:{port}/none");
-        let ended = load(engine, &missing, &["--json", "-n", "10", "-c", "2"]);
+        let ended = load(engine, &missing, "--json -n 10 -c 2");
         assert_eq!(ended.code(), 1, "{ended:#?}");
         assert_eq!(
             result(&ended)["ledger"]["requests"]["failed"]["bad_status"],
