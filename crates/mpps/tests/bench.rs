@@ -268,13 +268,12 @@ fn a_path_to_which_nothing_comes_is_skipped() {
     let address = format!("{}:4321", lab.receiver().v4()[0]);
     let mut send = mpps(&["send", &address, "--stamp", "--backend", "af_xdp"]);
     send.args(["--queue", "1", "--rate", "20000"]);
-    let sender = lab.sender().run(|| Running::start(&mut send));
-    let sender = sender.expect("the host can be entered");
+    let sender = lab.sender().within(|| Running::start(&mut send));
     let directory = directory();
     let arguments = ["--quick", "--only", "recvmmsg/spin,af_xdp/poll"];
     let arguments = [&arguments[..], &["--sender", "lab", "--address", &address]].concat();
-    let ended = lab.receiver().run(|| bench(&directory, &arguments));
-    let ended = ended.expect("the host can be entered").fine();
+    let ended = lab.receiver().within(|| bench(&directory, &arguments));
+    let ended = ended.fine();
     drop(sender);
     let result = result(&directory);
     assert!(result.complete, "{ended:#?}");

@@ -19,7 +19,7 @@ pub(crate) mod servers;
 mod sockets;
 mod tunnels;
 
-use crate::common::{self, Running, mpps, run};
+use crate::common::{self, Entered, Running, mpps, run};
 use mpps_os::netlink::link;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -52,9 +52,7 @@ fn what_it_writes_is_shown_again() {
     let doctor = |more: &[&str]| {
         let mut arguments = vec!["doctor", "--seconds", "1", "--port", "9"];
         arguments.extend(more);
-        namespace
-            .run(|| run(&mut mpps(&arguments)))
-            .expect("it can be entered")
+        namespace.within(|| run(&mut mpps(&arguments)))
     };
     let file = directory.path().join("doctor.json");
     let told = doctor(&["--json", "--html", page.to_str().expect("a plain name")]);
@@ -100,15 +98,14 @@ fn an_interface_that_goes_is_no_healthy_one() {
     for goes in [true, false] {
         let namespace = common::quiet_namespace();
         let make = || link::create_veth("va", 1, "vb", 1, namespace.as_fd());
-        let made = namespace.run(make).expect("it can be entered");
+        let made = namespace.within(make);
         made.expect("there is room for it");
         let mut command = mpps(&["doctor", "vb", "--seconds", "2"]);
-        let doctor = namespace.run(|| Running::start(&mut command));
-        let mut doctor = doctor.expect("it can be entered");
+        let mut doctor = namespace.within(|| Running::start(&mut command));
         doctor.line("looking at vb");
         if goes {
             let end = || link::index("vb").and_then(link::delete);
-            let ended = namespace.run(end).expect("it can be entered");
+            let ended = namespace.within(end);
             ended.expect("it is there");
         }
         let ended = doctor.end();

@@ -8,7 +8,7 @@ mod comparing;
 mod refusing;
 mod suspending;
 
-use crate::common::{self, Ended, Running, mpps, run, words};
+use crate::common::{self, Ended, Entered, Running, mpps, run, words};
 use mpps::udp::traffic::{self, RecvTotal, SendTotal};
 use mpps_host::{Departure, Ledger};
 use mpps_lab::{Lab, LabConfig, LabHost};
@@ -78,14 +78,12 @@ fn address(lab: &Lab, family: u8, port: u16) -> String {
 
 /// Runs the command on a host, to its end.
 fn on(host: &LabHost, line: &str) -> Ended {
-    host.run(|| run(&mut mpps(&words(line))))
-        .expect("the host can be entered")
+    host.within(|| run(&mut mpps(&words(line))))
 }
 
 /// Starts the command on a host.
 fn start(host: &LabHost, line: &str) -> Running {
-    host.run(|| Running::start(&mut mpps(&words(line))))
-        .expect("the host can be entered")
+    host.within(|| Running::start(&mut mpps(&words(line))))
 }
 
 /// Starts a receiver by a backend, with its options, and waits until it receives.
@@ -224,8 +222,8 @@ fn a_killed_generator_leaves_nothing() {
 
 /// A host's interface, as the kernel reports it.
 fn link(host: &LabHost) -> NetlinkLink {
-    let links = host.run(mpps_os::netlink::link::list);
-    let links = links.expect("the host can be entered").expect("netlink");
+    let links = host.within(mpps_os::netlink::link::list);
+    let links = links.expect("netlink");
     let ours = |link: &NetlinkLink| link.index == host.interface_index();
     links.into_iter().find(ours).expect("it has an interface")
 }

@@ -282,17 +282,17 @@ fn an_interface_that_was_moved_is_not_taken_for_gone() {
         link::create_veth("eth9", 1, "far", 1, far.as_fd())?;
         link::index("eth9")
     };
-    let index = here.run(create).expect("entered").expect("a pair");
+    let index = here.within(create).expect("a pair");
     let (directory, path) = journal(here.inode(), index, owner(false));
     let mut child = Command::new("sleep");
-    let child = there.run(|| child.arg("60").spawn()).expect("entered");
+    let child = there.within(|| child.arg("60").spawn());
     let mut child = child.expect("sleep is everywhere");
     let ip = |host: &NetNamespace, words: &str| {
         let ip = || run(Command::new("ip").args(words.split(' ')));
-        host.run(ip).expect("entered").fine();
+        host.within(ip).fine();
     };
     ip(&here, &format!("link set eth9 netns {}", child.id()));
-    let undo = || here.run(|| undo(&directory, &[])).expect("entered");
+    let undo = || here.within(|| undo(&directory, &[]));
     let ended = undo();
     let said = ended.out.contains("eth9 is not in this network namespace");
     let said = said && ended.out.contains(&format!("net:[{}]", there.inode()));

@@ -107,14 +107,11 @@ fn exchange(
 ) -> Told {
     let mut command = mpps(&["recv", listen, "--json"]);
     command.args(words(recv));
-    let started = receiver.run(|| Running::start(&mut command));
-    let mut running = started.expect("the receiver can be entered");
+    let mut running = receiver.within(|| Running::start(&mut command));
     let address = running.address();
     let mut command = mpps(&["send", &address, "--json"]);
     command.args(words(send));
-    let sent = sender
-        .run(|| run(&mut command))
-        .expect("the sender can be entered");
+    let sent = sender.within(|| run(&mut command));
     join(&sent.fine(), &running.interrupt().fine())
 }
 
@@ -414,8 +411,7 @@ fn multicast_to_several_sockets_is_accounted_for() {
     let lab = Lab::new(&common::unhurried()).expect("a lab");
     let mut command = mpps(&["recv", "[::]:0", "2", "1", "--json", "--rcvbuf", "32k"]);
     command.args(["--join", "ff02::4321%mpps-rx"]);
-    let started = lab.receiver().run(|| Running::start(&mut command));
-    let mut running = started.expect("the receiver can be entered");
+    let mut running = lab.receiver().within(|| Running::start(&mut command));
     let port = running
         .address()
         .rsplit(':')
@@ -425,8 +421,7 @@ fn multicast_to_several_sockets_is_accounted_for() {
     let target = format!("[ff02::4321%mpps-tx]:{port}");
     let mut command = mpps(&["send", &target, "--json", "--stamp", "--count", "20000"]);
     command.args(["--batch", "100"]);
-    let sent = lab.sender().run(|| run(&mut command));
-    let sent = sent.expect("the sender can be entered");
+    let sent = lab.sender().within(|| run(&mut command));
     let told = join(&sent.fine(), &running.interrupt().fine());
     assert_eq!(told.ledger["unaccounted"], 0, "{}", told.people);
     assert!(told.recv.received > 0, "{}", told.people);
@@ -450,13 +445,12 @@ fn multicast_to_several_sockets_is_accounted_for() {
 fn datagrams_of_others_are_left_out() {
     let namespace = quiet_namespace();
     let mut command = mpps(&["recv", LOOPBACK_V4, "--json", "--rcvbuf", "4M"]);
-    let started = namespace.run(|| Running::start(&mut command));
-    let mut running = started.expect("the receiver can be entered");
+    let mut running = namespace.within(|| Running::start(&mut command));
     let address = running.address();
     let send = |count: &str| {
         let mut command = mpps(&["send", &address, "--json", "--stamp", "--count", count]);
-        let sent = namespace.run(|| run(&mut command));
-        sent.expect("the sender can be entered").fine()
+        let sent = namespace.within(|| run(&mut command));
+        sent.fine()
     };
     let ours = send("1000");
     let run_of = |ended: &Ended| SendTotal::parse(&ended.out).expect("totals").threads[0].run;
@@ -469,12 +463,10 @@ fn datagrams_of_others_are_left_out() {
             break;
         }
     }
-    namespace
-        .run(|| {
-            let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-            (0..100).for_each(|_| drop(socket.send_to(b"no stamp", &address)));
-        })
-        .expect("the namespace can be entered");
+    namespace.within(|| {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        (0..100).for_each(|_| drop(socket.send_to(b"no stamp", &address)));
+    });
     let told = join(&ours, &running.interrupt().fine());
     assert_eq!(told.recv.received, 1000 + others + 100);
     assert!(

@@ -262,7 +262,7 @@ fn what_is_confirmed_is_kept() {
     let mut undo = Command::new("sh");
     undo.args(["-c", "exec \"$0\" tune undo >/dev/full"]);
     undo.arg(env!("CARGO_BIN_EXE_mpps"));
-    let undone = place.near.run(|| run(&mut undo)).expect("entered");
+    let undone = place.near.within(|| run(&mut undo));
     let said = undone.err.contains("cannot write standard output");
     assert_eq!((undone.code(), said), (2, true), "{undone:#?}");
     place.is_as_before();
@@ -280,7 +280,7 @@ fn a_queue_that_has_gone_is_not_waited_for() {
     assert!(applied.out.contains(&file), "{applied:#?}");
     let mut fewer = Command::new("ethtool");
     fewer.args(["-L", "near", "rx", "1", "tx", "1"]);
-    place.near.run(|| run(&mut fewer)).expect("entered").fine();
+    place.near.within(|| run(&mut fewer)).fine();
     let undone = place.tune("undo near").fine();
     assert!(undone.out.contains("nothing to undo"), "{undone:#?}");
     let status = place.tune("status near").fine();
@@ -432,8 +432,7 @@ fn a_plan_needs_no_rights() {
     let of_nobody = told(&mut as_nobody("mount -t sysfs none /sys &&"));
     assert_eq!(of_nobody, told(&mut mpps(&words)));
     // Without its files an interface seems to have no settings.
-    let blind = place.near.run(|| run(&mut as_nobody("")));
-    let blind = blind.expect("it can be entered");
+    let blind = place.near.within(|| run(&mut as_nobody("")));
     let said = blind.err.contains("/sys is not of this network namespace");
     assert_eq!((blind.code(), said), (2, true), "{blind:#?}");
     assert!(!blind.out.contains("impossible"), "{blind:#?}");
@@ -552,7 +551,7 @@ fn a_full_run_changes_nothing() {
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]);
-    let ended = place.near.run(|| run(&mut command)).expect("entered");
+    let ended = place.near.within(|| run(&mut command));
     ended.fails(&["No space left on device"]);
     assert_eq!(ended.out, "", "{ended:#?}");
     place.is_as_before();

@@ -138,7 +138,7 @@ pub(crate) fn a_completed_name_runs_nothing() {
         printf '%s\\n' \"${COMPREPLY[@]}\"";
     let mut shell = Command::new("unshare");
     shell.args(["--mount", "bash", "-c", script, env!("CARGO_BIN_EXE_mpps")]);
-    let completed = host().run(|| run(&mut shell)).expect("it can be entered");
+    let completed = host().within(|| run(&mut shell));
     assert_eq!(completed.err, "", "{completed:#?}");
     let names: BTreeSet<&str> = completed.out.lines().collect();
     let all = NAMES.into_iter().chain(["plain0", "lo"]);
@@ -308,8 +308,7 @@ pub(crate) fn a_name_that_is_no_text_is_a_name() {
     let file = directory.path().join("x\u{10ffff}.json");
     let mut send = mpps(&["send", "127.0.0.1:9", "--count", "1"]);
     send.arg(format!("--json={}", file.display()));
-    let sent = namespace.run(|| run(&mut send).fine());
-    sent.expect("it can be entered");
+    namespace.within(|| run(&mut send).fine());
     let result = fs::read_to_string(file).expect("a result");
     let result: Value = serde_json::from_str(&result).expect("it is JSON");
     let command = result["command"].as_str().expect("it is text");

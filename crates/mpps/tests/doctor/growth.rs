@@ -2,7 +2,7 @@
 //! look.
 
 use super::scenario::PORT;
-use crate::common::{self, Running, run};
+use crate::common::{self, Entered, Running, run};
 use mpps_os::netlink::link;
 use mpps_os::socket;
 use mpps_trial::{Need, Trial, trials};
@@ -48,7 +48,7 @@ fn calls(pairs: u64) -> u64 {
         }
         Ok(())
     };
-    let made = namespace.run(make).expect("it can be entered");
+    let made = namespace.within(make);
     made.expect("there is room for them");
     let directory = tempfile::tempdir().expect("a directory");
     let table = directory.path().join("calls");
@@ -56,8 +56,7 @@ fn calls(pairs: u64) -> u64 {
     strace.args(["--follow-forks", "--summary-only", "--output"]);
     strace.arg(&table).arg(env!("CARGO_BIN_EXE_mpps"));
     strace.args(["doctor", "--seconds", "1"]);
-    let ended = namespace.run(|| run(&mut strace));
-    let ended = ended.expect("it can be entered");
+    let ended = namespace.within(|| run(&mut strace));
     assert!(ended.code() < 2, "{ended:#?}");
     let table = fs::read_to_string(table).expect("a table");
     let total = table.lines().find(|line| line.ends_with("total"));
@@ -76,16 +75,14 @@ fn sockets_at_one_address_are_found_together() {
         socket.bind(&address).expect("the group has the port");
         socket
     };
-    let sockets = namespace.run(|| (0..16).map(|_| open()).collect::<Vec<_>>());
-    let _sockets = sockets.expect("it can be entered");
+    let _sockets = namespace.within(|| (0..16).map(|_| open()).collect::<Vec<_>>());
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("links");
     let mut strace = Command::new("strace");
     strace.args(["--follow-forks", "--trace=/^readlink", "--output"]);
     strace.arg(&file).arg(env!("CARGO_BIN_EXE_mpps"));
     strace.args(["doctor", "--seconds", "1", "--port", &PORT.to_string()]);
-    let ended = namespace.run(|| run(&mut strace));
-    let ended = ended.expect("it can be entered");
+    let ended = namespace.within(|| run(&mut strace));
     let text = fs::read_to_string(&file).expect("it was written");
     let folder = format!("/proc/{}/fd/", std::process::id());
     let mut links = BTreeMap::new();
@@ -104,8 +101,8 @@ fn ctrl_c_ends_the_first_look_at_once() {
     let open = || File::open("/dev/null").expect("every machine has it");
     let _open: Vec<File> = (0..DESCRIPTORS).map(|_| open()).collect();
     let namespace = common::quiet_namespace();
-    let socket = namespace.run(|| UdpSocket::bind("127.0.0.1:0"));
-    let _socket = socket.expect("it can be entered").expect("it has a port");
+    let socket = namespace.within(|| UdpSocket::bind("127.0.0.1:0"));
+    let _socket = socket.expect("it has a port");
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("links");
     let links = || {
@@ -118,8 +115,7 @@ fn ctrl_c_ends_the_first_look_at_once() {
     strace.arg(&file).arg("--trace=/^readlink");
     strace.arg("--inject=/^readlink:delay_enter=50ms");
     strace.args([env!("CARGO_BIN_EXE_mpps"), "doctor", "--seconds", "1"]);
-    let doctor = namespace.run(|| Running::start(&mut strace));
-    let doctor = doctor.expect("it can be entered");
+    let doctor = namespace.within(|| Running::start(&mut strace));
     while links() == 0 {
         assert!(!doctor.has_said("looking at"), "it did not search");
         thread::sleep(Duration::from_millis(5));

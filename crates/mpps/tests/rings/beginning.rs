@@ -51,13 +51,13 @@ fn a_receiver_begins_with_its_carrier() {
     thread::sleep(Duration::from_millis(300));
     assert!(!running.has_said("receiving"), "{running:?}");
     // Packets that came before the carrier do not count for the run.
-    let unheard = near.run(|| {
+    let unheard = near.within(|| {
         let socket = UdpSocket::bind((own, 0))?;
         (0..10).try_for_each(|_| socket.send_to(b"x", (own, 9)).map(drop))
     });
-    unheard.expect("entered").expect("it can be sent");
-    let set = near.run(|| ethtool::set_feature("near", "rx-gro", true));
-    set.expect("entered").expect("it can be switched");
+    unheard.expect("it can be sent");
+    let set = near.within(|| ethtool::set_feature("near", "rx-gro", true));
+    set.expect("it can be switched");
     far.within(|| link::set_up(link::index("far")?))
         .expect("it goes up");
     running.line("the carrier came after");

@@ -1,7 +1,7 @@
 //! `mpps bench` over a few of its rows, with traffic of another host.
 
 use super::{PORT, address, exchange, lab, on, receiver, start, threaded};
-use crate::common::{Running, mpps, run, words};
+use crate::common::{Entered, Running, mpps, run, words};
 use mpps_io::RxDrop;
 use mpps_lab::Lab;
 use mpps_trial::{Need, Trial, trials};
@@ -48,13 +48,13 @@ fn traffic_of_another_host_is_measured() {
     let line = format!("bench --quick --only recvmmsg,af_xdp --sender elsewhere --address {at}");
     let mut command = mpps(&words(&line));
     command.current_dir(&directory);
-    let started = lab.receiver().run(|| Running::start(&mut command));
-    let mut measuring = started.expect("the receiver can be entered");
+    let mut measuring = lab.receiver().within(|| Running::start(&mut command));
     let line = measuring.line("mpps send ");
     assert!(line.contains("elsewhere"), "{line}");
     let (_, sent) = line.split_once("mpps ").expect("a command");
-    let started = lab.sender().run(|| Running::start(&mut mpps(&words(sent))));
-    let sending = started.expect("the sender can be entered");
+    let sending = lab
+        .sender()
+        .within(|| Running::start(&mut mpps(&words(sent))));
     let ended = measuring.end();
     sending.interrupt().fine();
     assert_eq!(ended.code(), 0, "{ended:#?}");
@@ -80,8 +80,8 @@ fn bench_live(lab: &Lab, only: &str) -> Value {
     let line = format!("bench --quick --only {only} --sender elsewhere --address {at}");
     let mut command = mpps(&words(&line));
     command.current_dir(&directory);
-    let ended = lab.receiver().run(|| run(&mut command));
-    ended.expect("the receiver can be entered").fine();
+    let ended = lab.receiver().within(|| run(&mut command));
+    ended.fine();
     written(directory.path())
 }
 

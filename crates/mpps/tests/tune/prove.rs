@@ -75,10 +75,10 @@ fn each_stage_is_measured_with_and_without() {
 fn a_program_that_does_not_read_is_named() {
     let place = Place::new();
     place.meet();
-    let stuck = place.near.run(|| UdpSocket::bind("10.9.0.1:4321"));
-    let _stuck = stuck.expect("it can be entered").expect("it is free");
+    let stuck = place.near.within(|| UdpSocket::bind("10.9.0.1:4321"));
+    let _stuck = stuck.expect("it is free");
     let send = || UdpSocket::bind("10.9.0.2:0")?.send_to(b"hello", "10.9.0.1:4321");
-    place.far.run(send).expect("entered").expect("it is sent");
+    place.far.within(send).expect("it is sent");
     let before = place.state();
     let line = "prove near --port 4321 --only napi-defer --seconds 50ms --json";
     let ended = place.tune(line);

@@ -1,7 +1,7 @@
 //! The stage `notrack`: a port that is left out of connection tracking.
 
 use super::Place;
-use crate::common::run;
+use crate::common::{Entered, run};
 use mpps_trial::{Need, Trial, trials};
 use std::fs;
 use std::net::UdpSocket;
@@ -27,8 +27,8 @@ impl Tracking {
     fn new() -> Self {
         let place = Place::new();
         place.meet();
-        let receiver = place.near.run(|| UdpSocket::bind(("10.9.0.1", 4321)));
-        let receiver = receiver.expect("it can be entered").expect("it is free");
+        let receiver = place.near.within(|| UdpSocket::bind(("10.9.0.1", 4321)));
+        let receiver = receiver.expect("it is free");
         let new = Self { place, receiver };
         // It tracks once a rule asks for states.
         new.nft(
@@ -40,7 +40,7 @@ impl Tracking {
 
     fn nft(&self, statement: &str) -> String {
         let nft = || run(Command::new("nft").arg(statement));
-        self.place.near.run(nft).expect("entered").fine().out
+        self.place.near.within(nft).fine().out
     }
 
     fn rules(&self) -> String {
@@ -49,20 +49,20 @@ impl Tracking {
 
     fn entries(&self) -> u64 {
         let file = "/proc/sys/net/netfilter/nf_conntrack_count";
-        let count = self.place.near.run(|| fs::read_to_string(file));
-        let count = count.expect("it can be entered").expect("it is told");
+        let count = self.place.near.within(|| fs::read_to_string(file));
+        let count = count.expect("it is told");
         count.trim().parse().expect("a number")
     }
 
     /// Sends and receives a datagram from each of some ports.
     fn send(&self, first: u16) {
-        let sent = self.place.far.run(|| {
+        let sent = self.place.far.within(|| {
             (first..first + FLOWS).try_for_each(|port| {
                 let socket = UdpSocket::bind(("10.9.0.2", port))?;
                 socket.send_to(b"hello", ("10.9.0.1", 4321)).map(drop)
             })
         });
-        sent.expect("it can be entered").expect("it is sent");
+        sent.expect("it is sent");
         (0..FLOWS).for_each(|_| assert_eq!(self.receiver.recv(&mut [0; 8]).expect("it comes"), 5));
     }
 }
