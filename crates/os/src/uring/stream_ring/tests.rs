@@ -58,6 +58,10 @@ impl Server {
         event(&mut self.ring)
     }
 
+    fn outcome(&mut self) -> CompletedCall {
+        self.event().outcome
+    }
+
     fn accept(&mut self, placement: DescriptorKind, multishot: bool) -> RequestKey {
         self.ring
             .accept(LISTENER, &self.listener, placement, multishot)
@@ -162,14 +166,9 @@ fn one_kind(direct: bool, multishot: bool, lent: bool) {
 #[test]
 fn a_failed_send_closes_all_the_same() {
     let mut server = granted!(server(&DIRECT));
-    server.accept(DescriptorKind::Chosen, false);
-    let client = TcpStream::connect(server.address).unwrap();
-    let socket = server.accepted();
+    let (socket, client) = connected(&mut server, DescriptorKind::Chosen);
     server.ring.shutdown(0, &socket, Shutdown::Write);
-    assert!(matches!(
-        server.event().outcome,
-        CompletedCall::ShutDown(Ok(()))
-    ));
+    assert!(matches!(server.outcome(), CompletedCall::ShutDown(Ok(()))));
     server.ring.send_and_close(3, socket, shared(b"late"), 0..4);
     match server.event() {
         RingEvent {
@@ -186,14 +185,12 @@ fn a_failed_send_closes_all_the_same() {
 fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
     for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
         let mut server = granted!(dialler(&DIRECT));
-        server.accept(placement, false);
-        let client = TcpStream::connect(server.address).unwrap();
-        let socket = server.accepted();
+        let (socket, client) = connected(&mut server, placement);
         // More than both sockets' buffers hold.
         let bytes: Arc<[u8]> = vec![7; 24 << 20].into();
         let sending = server.ring.send_and_close(3, socket, bytes, 0..24 << 20);
         assert!(server.ring.lend_of(6, sending).is_some());
-        match server.event().outcome {
+        match server.outcome() {
             CompletedCall::Lent(Ok(fd)) => {
                 let lent = crate::tcp::TcpStream::from(fd);
                 assert!(lent.unacknowledged_bytes().unwrap() > 0);
@@ -203,10 +200,7 @@ fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
             other => panic!("{other:?}"),
         }
         drop(client);
-        assert!(matches!(
-            server.event().outcome,
-            CompletedCall::Ended(Err(_))
-        ));
+        assert!(matches!(server.outcome(), CompletedCall::Ended(Err(_))));
         assert!(server.ring.lend_of(5, sending).is_none());
         assert_eq!((server.ring.open_slots(), server.ring.in_flight()), (0, 0));
     }
@@ -216,9 +210,7 @@ fn what_a_peer_lacks_is_told_while_the_reply_is_sent() {
 fn a_reset_is_no_end() {
     for placement in [DescriptorKind::Ordinary, DescriptorKind::Chosen] {
         let mut server = granted!(dialler(&DIRECT));
-        server.accept(placement, false);
-        let mut client = TcpStream::connect(server.address).unwrap();
-        let socket = server.accepted();
+        let (socket, mut client) = connected(&mut server, placement);
         server.ring.reset(9, socket);
         let closed = server.event();
         assert_eq!(closed.token, 9);
@@ -232,9 +224,7 @@ fn a_reset_is_no_end() {
 #[test]
 fn more_requests_than_the_queue_holds_are_all_answered() {
     let mut server = granted!(server(&DIRECT));
-    server.accept(DescriptorKind::Chosen, false);
-    let client = TcpStream::connect(server.address).unwrap();
-    let socket = server.accepted();
+    let (socket, client) = connected(&mut server, DescriptorKind::Chosen);
     for token in 0..1000 {
         server.ring.unsent(token, &socket);
     }
@@ -247,9 +237,7 @@ fn more_requests_than_the_queue_holds_are_all_answered() {
 #[test]
 fn buffers_run_out_and_come_back() {
     let mut server = granted!(server(&DIRECT));
-    server.accept(DescriptorKind::Chosen, false);
-    let mut client = TcpStream::connect(server.address).unwrap();
-    let socket = server.accepted();
+    let (socket, mut client) = connected(&mut server, DescriptorKind::Chosen);
     client.write_all(&[7; 1000]).unwrap();
     let mut held = Vec::new();
     for _ in 0..4 {
@@ -258,7 +246,7 @@ fn buffers_run_out_and_come_back() {
     }
     assert_eq!(server.ring.free_buffers(), 0);
     server.ring.receive(0, &socket);
-    match server.event().outcome {
+    match server.outcome() {
         CompletedCall::Received(Err(error)) => {
             assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS))
         }
@@ -325,7 +313,7 @@ fn dialled(server: &mut Server) -> (RingSocket, TcpStream) {
         reset: false,
     };
     server.ring.dial(5, &dialling).unwrap();
-    let CompletedCall::Dialled(Ok(socket)) = server.event().outcome else {
+    let CompletedCall::Dialled(Ok(socket)) = server.outcome() else {
         panic!("it listens");
     };
     (socket, server._listener.accept().unwrap().0)
@@ -355,7 +343,7 @@ fn an_exchange_is_answered_once_whatever_happens() {
     let moment = Some(Duration::from_millis(1));
     server.ring.wait(1, moment).unwrap();
     server.ring.cancel(request);
-    let CompletedCall::Received(Err(error)) = server.event().outcome else {
+    let CompletedCall::Received(Err(error)) = server.outcome() else {
         panic!("it was cancelled");
     };
     assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
@@ -366,17 +354,14 @@ fn an_exchange_is_answered_once_whatever_happens() {
         server
             .ring
             .exchange(7, &socket, Arc::clone(&question), 0..6);
-        match server.event().outcome {
+        match server.outcome() {
             CompletedCall::Received(Err(error)) => met.extend(error.raw_os_error()),
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(met, [libc::ECONNRESET, libc::EPIPE]);
     server.ring.close(8, socket);
-    assert!(matches!(
-        server.event().outcome,
-        CompletedCall::Closed(Ok(()))
-    ));
+    assert!(matches!(server.outcome(), CompletedCall::Closed(Ok(()))));
     assert_eq!(server.ring.in_flight(), 0);
     assert_eq!(
         (server.ring.free_buffers(), server.ring.open_slots()),
@@ -449,10 +434,7 @@ fn the_end_closes_what_a_failed_send_left_open() {
     let mut server = granted!(server(&DIRECT));
     let (socket, mut client) = connected(&mut server, DescriptorKind::Ordinary);
     server.ring.shutdown(0, &socket, Shutdown::Write);
-    assert!(matches!(
-        server.event().outcome,
-        CompletedCall::ShutDown(Ok(()))
-    ));
+    assert!(matches!(server.outcome(), CompletedCall::ShutDown(Ok(()))));
     server.ring.send_and_close(1, socket, shared(b"late"), 0..4);
     // The send fails here, which no code looks at before the end.
     server.ring.wait(0, None).unwrap();
@@ -532,7 +514,7 @@ fn what_is_another_rings_is_refused() {
     assert_eq!(server.ring.bytes(&buffer), b"hello");
     // Nor may the kernel be given a buffer that it chooses by itself.
     server.ring.receive_into(9, &socket, buffer);
-    assert_eq!(error(server.event().outcome), Some(libc::EINVAL));
+    assert_eq!(error(server.outcome()), Some(libc::EINVAL));
     assert_eq!(server.ring.free_buffers(), 4);
 
     // Both may wait for a connection, under the same number.

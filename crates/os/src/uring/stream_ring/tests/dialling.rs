@@ -17,7 +17,7 @@ fn dialling_makes_binds_and_connects() {
         server.ring.dial(5, &dialling).unwrap();
         let mut ends = Vec::new();
         while ends.len() < 2 {
-            match server.event().outcome {
+            match server.outcome() {
                 CompletedCall::Dialled(socket) => ends.push(socket.unwrap()),
                 CompletedCall::Accepted { socket, .. } => ends.push(socket.unwrap()),
                 other => panic!("{other:?}"),
@@ -26,10 +26,7 @@ fn dialling_makes_binds_and_connects() {
         assert_eq!(server.ring.free_dial_slots(), 3);
         for end in ends {
             server.ring.close(6, end);
-            assert!(matches!(
-                server.event().outcome,
-                CompletedCall::Closed(Ok(()))
-            ));
+            assert!(matches!(server.outcome(), CompletedCall::Closed(Ok(()))));
         }
         assert_eq!(
             (server.ring.open_slots(), server.ring.free_dial_slots()),
@@ -78,7 +75,7 @@ fn more_dials_than_the_queue_holds_all_succeed() {
         server.ring.dial(token, &dialling).unwrap();
     }
     for _ in 0..dials {
-        match server.event().outcome {
+        match server.outcome() {
             CompletedCall::Dialled(socket) => drop(socket.unwrap()),
             other => panic!("{other:?}"),
         }
@@ -126,7 +123,7 @@ fn a_refused_dial_gives_its_slot_back() {
             reset: true,
         };
         server.ring.dial(5, &dialling).unwrap();
-        match server.event().outcome {
+        match server.outcome() {
             CompletedCall::Dialled(Err(error)) => assert_eq!(error.raw_os_error(), Some(expected)),
             other => panic!("{other:?}"),
         }
