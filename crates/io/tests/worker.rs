@@ -3,7 +3,7 @@
 use mpps_io::{
     Batch, Error, Frames, Inspect, Layer, Mode, PacketDescriptor, Refusals, Rx, RxCaps, RxConfig,
     RxCounters, RxDrop, RxReport, RxTask, RxWorker, Sent, Stamp, StampKind, Stop, Tx, TxCaps,
-    TxConfig, TxCounters, TxTask, TxWorker, Wait, Work, backend,
+    TxConfig, TxCounters, TxReport, TxTask, TxWorker, Wait, Work, backend,
 };
 use mpps_os::clock;
 use mpps_trial::{Trial, trials};
@@ -213,6 +213,10 @@ impl Tx for ScriptedTx {
     }
 }
 
+fn offered(accepted: u64, refused: u64) -> io::Result<Sent> {
+    Ok(Sent { accepted, refused })
+}
+
 fn tx_task(tx: ScriptedTx) -> TxTask {
     TxTask {
         tx: Box::new(tx),
@@ -235,6 +239,15 @@ fn within_patience<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static)
 }
 
 fn end(worker: RxWorker) -> RxReport {
+    within_patience(move || worker.join())
+}
+
+fn received(task: RxTask) -> RxReport {
+    end(RxWorker::spawn(task).unwrap())
+}
+
+fn sent(task: TxTask) -> TxReport {
+    let worker = TxWorker::spawn(task).unwrap();
     within_patience(move || worker.join())
 }
 
@@ -272,7 +285,7 @@ fn an_error_while_draining_is_told() {
     let (rx, _) = ScriptedRx::new(&script);
     let stop = Stop::new();
     stop.stop();
-    let report = end(RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap());
+    let report = received(rx_task(Box::new(rx), &stop));
     assert!(report.error.is_some());
     assert_eq!((report.queued, report.counters.datagrams), (6, 6));
 }
@@ -286,7 +299,7 @@ fn what_is_found_after_the_stop_is_queued() {
     let (rx, asked) = ScriptedRx::new(&script);
     let stop = Stop::new();
     stop.stop();
-    let report = end(RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap());
+    let report = received(rx_task(Box::new(rx), &stop));
     assert_eq!((report.queued, report.counters.datagrams), (60, 60));
     assert!(report.error.is_none());
     assert_eq!(asked.load(Ordering::Acquire), 4, "until it finds nothing");
@@ -322,7 +335,7 @@ fn work_takes_its_time_for_each_datagram_until_the_stop() {
     let (rx, _) = ScriptedRx::new(&[Answer::Datagrams(1000)]);
     let mut task = rx_task(Box::new(rx), &stop);
     task.work = Work::Time(Duration::from_secs(1));
-    let report = end(RxWorker::spawn(task).unwrap());
+    let report = received(task);
     assert_eq!((report.queued, report.counters.datagrams), (1000, 1000));
 }
 
@@ -331,7 +344,7 @@ fn draining_ends_although_more_comes() {
     rx.then = Answer::Datagrams(1);
     let stop = Stop::new();
     stop.stop();
-    let report = end(RxWorker::spawn(rx_task(Box::new(rx), &stop)).unwrap());
+    let report = received(rx_task(Box::new(rx), &stop));
     assert_eq!(report.queued, asked.load(Ordering::Acquire));
     assert_eq!(report.queued, report.counters.datagrams);
 }
@@ -428,6 +441,17 @@ fn a_pinned_worker_says_where_it_is() {
     assert_eq!(end(worker).cpu, Some(cpu));
 }
 
+fn stamp(kind: StampKind, sequence: u64) -> Stamp {
+    Stamp {
+        kind,
+        sender: 0,
+        flow: 0,
+        run: 0,
+        sequence,
+        time_ns: Stamp::now_ns(),
+    }
+}
+
 fn stamps_are_looked_for_as_asked() {
     for (inspect, stamped, followed, unstamped) in [
         (Inspect::Never, true, 0, 0),
@@ -441,16 +465,8 @@ fn stamps_are_looked_for_as_asked() {
         let config = TxConfig::new(rx.caps().local_address);
         let mut tx = memory.open_tx(&config).unwrap();
         for (sequence, payload) in (0..).zip(tx.frames(5)) {
-            let stamp = Stamp {
-                kind: StampKind::Data,
-                sender: 0,
-                flow: 0,
-                run: 0,
-                sequence,
-                time_ns: Stamp::now_ns(),
-            };
             if stamped {
-                stamp.write(payload);
+                stamp(StampKind::Data, sequence).write(payload);
             }
         }
         tx.send(0, 5).unwrap();
@@ -458,7 +474,7 @@ fn stamps_are_looked_for_as_asked() {
         stop.stop();
         let mut task = rx_task(rx, &stop);
         task.inspect = inspect;
-        let report = end(RxWorker::spawn(task).unwrap());
+        let report = received(task);
         let seen: u64 = report.flows.reports().map(|(_, flow)| flow.received).sum();
         let found = (seen, report.flows.unstamped());
         assert_eq!(found, (followed, unstamped), "{inspect:?} {stamped}");
@@ -470,8 +486,7 @@ fn a_count_is_offered_exactly_and_flows_take_turns() {
     let (tx, sends) = ScriptedTx::new(3, 8, Vec::new());
     let mut task = tx_task(tx);
     task.count = Some(50);
-    let worker = TxWorker::spawn(task).unwrap();
-    let report = within_patience(move || worker.join());
+    let report = sent(task);
     let sends: Vec<(usize, usize)> = sends.iter().collect();
     assert_eq!(
         sends,
@@ -483,33 +498,22 @@ fn a_count_is_offered_exactly_and_flows_take_turns() {
 }
 
 fn refused_datagrams_count_as_offered() {
-    let half = || {
-        Ok(Sent {
-            accepted: 4,
-            refused: 4,
-        })
-    };
-    let (tx, _sends) = ScriptedTx::new(1, 8, vec![half(), half()]);
+    let half = |_| offered(4, 4);
+    let (tx, _sends) = ScriptedTx::new(1, 8, [0, 1].map(half).into());
     let mut task = tx_task(tx);
     task.count = Some(20);
-    let worker = TxWorker::spawn(task).unwrap();
-    let report = within_patience(move || worker.join());
+    let report = sent(task);
     assert_eq!((report.accepted, report.offered()), (12, 20));
     assert_eq!(report.refused, [(111, 8)].into());
 }
 
 fn a_failing_sender_ends_and_tells() {
-    let full = Ok(Sent {
-        accepted: 8,
-        refused: 0,
-    });
     let error = io::Error::from_raw_os_error(90);
-    let (tx, _sends) = ScriptedTx::new(1, 8, vec![full, Err(error)]);
+    let (tx, _sends) = ScriptedTx::new(1, 8, vec![offered(8, 0), Err(error)]);
     let mut task = tx_task(tx);
     task.stamp = Some(0);
     task.end_markers = true;
-    let worker = TxWorker::spawn(task).unwrap();
-    let report = within_patience(move || worker.join());
+    let report = sent(task);
     assert_eq!(
         report.error.and_then(|error| error.raw_os_error()),
         Some(90)
@@ -553,8 +557,7 @@ fn a_duration_ends_a_sender() {
     let mut task = tx_task(tx);
     task.duration = Some(Duration::from_millis(30));
     task.rate_pps = Some(1000.0);
-    let worker = TxWorker::spawn(task).unwrap();
-    let report = within_patience(move || worker.join());
+    let report = sent(task);
     let ran_ns = report.last_ns - report.first_ns;
     assert!(ran_ns >= 30_000_000, "{ran_ns} ns is too early");
     assert!(report.error.is_none() && report.offered() > 0);
@@ -566,8 +569,7 @@ fn end_markers_follow_each_flow_and_count_apart() {
     task.stamp = Some(1);
     task.end_markers = true;
     task.count = Some(16);
-    let worker = TxWorker::spawn(task).unwrap();
-    let report = within_patience(move || worker.join());
+    let report = sent(task);
     let sends: Vec<(usize, usize)> = sends.iter().collect();
     assert_eq!(sends[..2], [(0, 8), (1, 8)]);
     assert_eq!(sends[2..], [(0, 1), (1, 1), (0, 1), (1, 1), (0, 1), (1, 1)]);
@@ -577,15 +579,15 @@ fn end_markers_follow_each_flow_and_count_apart() {
 
 /// A frame that an AF_XDP socket counted as accepted may be dropped while the markers are sent.
 fn what_is_refused_at_the_end_is_no_datagrams_refusal() {
-    let sent = |accepted, refused| Ok(Sent { accepted, refused });
-    let script = vec![sent(6, 2), sent(1, 0), sent(0, 1), sent(1, 0)];
+    let script =
+        [(6, 2), (1, 0), (0, 1), (1, 0)].map(|(accepted, refused)| offered(accepted, refused));
+    let script = Vec::from(script);
     let (tx, _sends) = ScriptedTx::new(1, 8, script);
     let mut task = tx_task(tx);
     task.stamp = Some(1);
     task.end_markers = true;
     task.count = Some(8);
-    let worker = TxWorker::spawn(task).unwrap();
-    let report = within_patience(move || worker.join());
+    let report = sent(task);
     assert_eq!((report.accepted, report.offered()), (6, 8));
     assert_eq!(report.refused, Refusals::from([(111, 2)]));
     assert_eq!(report.end_markers, 3);
@@ -598,14 +600,7 @@ fn end_markers_are_no_traffic_that_goes_on() {
     let config = TxConfig::new(rx.caps().local_address);
     let mut tx = memory.open_tx(&config).unwrap();
     let mut send = |kind, sequence| {
-        let stamp = Stamp {
-            kind,
-            sender: 0,
-            flow: 0,
-            run: 0,
-            sequence,
-            time_ns: Stamp::now_ns(),
-        };
+        let stamp = stamp(kind, sequence);
         tx.frames(1).for_each(|payload| stamp.write(payload));
         tx.send(0, 1).unwrap();
     };
