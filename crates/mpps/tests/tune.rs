@@ -469,7 +469,7 @@ fn what_is_refused_is_told() {
     let place = Place::new();
     let apply = "apply near --only napi-defer,threaded-napi --for af_xdp";
     let ended = place.tune(apply);
-    ended.fails(&[&REFUSED]);
+    ended.fails(&[REFUSED]);
     ended.shows(&["put back: undone: gro_flush_timeout"]);
     place.is_as_before();
     let ended = place.tune(&format!("{apply} --keep-going"));
