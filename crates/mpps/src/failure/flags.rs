@@ -111,7 +111,12 @@ mod tests {
         "ring.destinations",
         "ring.forward_to",
         "ring.sockets",
-        "sources",
+        "details.source",
+        "details.local",
+        "details.traffic_class",
+        "details.hop_limit",
+        "details.time",
+        "errors",
     ];
 
     /// Modules of `mpps-host` with remedies: commands that a user pastes.
