@@ -1,7 +1,6 @@
 //! The two hosts on this machine: a lab for each layout of CPUs.
 
 use super::roles::CpuLayout;
-use super::run::Hosts;
 use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, ensure};
 use mpps_lab::{Delivery, Lab, LabConfig};
@@ -88,14 +87,6 @@ impl Labs {
         let is_it = |(how, at, _): &&(_, _, _)| *how == delivery && *at == queues;
         let lab = self.labs.iter().find(is_it).map(|(.., lab)| lab);
         lab.context("it has no lab")
-    }
-
-    /// The two hosts of a layout, for a run.
-    pub(crate) fn hosts(&self, layout: &CpuLayout) -> Result<Hosts<'_>> {
-        Ok(Hosts {
-            lab: self.of(layout)?,
-            interrupt: &self.interrupt,
-        })
     }
 
     /// All of them.

@@ -207,8 +207,9 @@ impl UdpTrial {
     pub(crate) fn run(&self, labs: &Labs, time: Duration, purpose: Purpose<'_>) -> Result<UdpRun> {
         let mut purpose = purpose;
         purpose.rate_pps = self.pps;
-        let hosts = labs.hosts(&self.layout)?;
-        let lab = hosts.lab;
+        let lab = labs.of(&self.layout)?;
+        let interrupt = &labs.interrupt;
+        let hosts = Hosts { lab, interrupt };
         if lab.napi_threads().iter().any(|thread| thread.cpu.is_some()) {
             let queues = self.targets.iter();
             let queues = queues.filter_map(|to| lab.queue_of(address::v4(*to).into()));
