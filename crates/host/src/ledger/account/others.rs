@@ -70,6 +70,21 @@ impl Account<'_> {
         }
     }
 
+    /// Datagrams that no row has, or fewer than none if the rows have others' packets. Drops of other
+    /// network namespaces are left out: the interfaces of this one count their drops, too
+    /// (`enqueue_to_backlog`).
+    fn remainder(&self, ledger: &Ledger) -> i64 {
+        let rows = ledger.losses.iter();
+        let of_host = rows.filter(|row| row.scope == Scope::Host);
+        let elsewhere = total(of_host.map(|row| self.elsewhere(row)));
+        ledger.unaccounted.saturating_add_unsigned(elsewhere)
+    }
+
+    fn elsewhere(&self, row: &Loss) -> u64 {
+        let here = self.links().map(|link| unsigned(link.counters.rx_dropped));
+        row.count.saturating_sub(total(here))
+    }
+
     /// Packets of others that this row may have; none for the run's own counters. If the run `is_open`, some
     /// of it may be lost without a counter, and others' packets may have come in its place.
     fn others(&self, row: &Loss, ledger: &Ledger, is_open: bool) -> Option<u64> {
@@ -88,11 +103,7 @@ impl Account<'_> {
             (_, Station::Wire) if row.by_difference => {
                 ledger.undecided.unwrap_or_default().arrivals
             }
-            (Scope::Host, _) => {
-                // The interfaces of this namespace count their drops, too (`enqueue_to_backlog`).
-                let here = self.links().map(|link| unsigned(link.counters.rx_dropped));
-                total([came(), row.count.saturating_sub(total(here))])
-            }
+            (Scope::Host, _) => total([came(), self.elsewhere(row)]),
             _ => came(),
         })
     }
@@ -108,7 +119,7 @@ impl Account<'_> {
             Station::Sender => self.others(row, ledger, false) > Some(0),
             _ => is_gap(row),
         });
-        let is_open = !self.cards_agree() && (ledger.unaccounted > 0 || is_lost_between);
+        let is_open = self.remainder(ledger) != 0 || (is_lost_between && !self.cards_agree());
         let others = |row| self.others(row, ledger, is_open);
         let mut others: Vec<_> = ledger.losses.iter().map(others).collect();
         let sure = |row: &Loss, others: Option<u64>| row.count.saturating_sub(others.unwrap_or(0));
