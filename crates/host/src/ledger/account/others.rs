@@ -17,6 +17,11 @@ fn is_gap(row: &Loss) -> bool {
     row.station == Station::Wire && row.by_difference
 }
 
+/// Whether the receiving sockets or rings dropped these.
+fn is_of_sockets(row: &Loss) -> bool {
+    row.station >= Station::Socket || (row.station == Station::Udp && row.by_difference)
+}
+
 impl Account<'_> {
     /// Datagrams that other programs of the sending host sent, as far as its counters show that: each
     /// datagram counts as sent or dropped (`udp_send_skb` in net/ipv4/udp.c).
@@ -92,12 +97,9 @@ impl Account<'_> {
             true => UNKNOWN,
             false => self.came_for_others(row.station, ledger),
         };
-        let is_of_sockets =
-            row.station >= Station::Socket || (row.station == Station::Udp && row.by_difference);
-        let is_shared = self.has_strangers || self.socket_drops.is_none();
         Some(match (row.scope, row.station) {
             (Scope::Program, _) => return None,
-            _ if is_of_sockets && !is_shared => return None,
+            _ if is_of_sockets(row) && !self.is_shared(ledger) => return None,
             (Scope::Interface, Station::Sender) => self.sent_beside(),
             (_, Station::Sender) => self.sent_by_others(),
             (_, Station::Wire) if row.by_difference => {
@@ -106,6 +108,29 @@ impl Account<'_> {
             (Scope::Host, _) => total([came(), self.elsewhere(row)]),
             _ => came(),
         })
+    }
+
+    /// Whether the receiving sockets or rings dropped others' packets for all that is known: they got such
+    /// packets, or dropped more than the run has.
+    fn is_shared(&self, ledger: &Ledger) -> bool {
+        self.has_strangers || self.socket_drops.is_none() || self.remainder(ledger) < 0
+    }
+
+    /// Notes that a full socket or ring may have dropped others' packets in place of packets of the run that
+    /// were lost before.
+    fn doubt_own(ledger: &mut Ledger) {
+        let own = |row: &&Loss| row.scope == Scope::Socket && is_of_sockets(row);
+        let dropped = total(ledger.losses.iter().filter(own).map(|row| row.count));
+        if dropped == 0 {
+            return;
+        }
+        for row in &mut ledger.losses {
+            row.exact &= !is_gap(row) && !own(&&*row);
+        }
+        ledger.note(format!(
+            "other programs may have sent some of the {dropped} that the receiver's sockets or rings dropped \
+             unread: as many more of this run were lost before"
+        ));
     }
 
     /// Limits the rows of wider scopes to what sequence numbers show to be missing, and says how much
@@ -120,6 +145,9 @@ impl Account<'_> {
             _ => is_gap(row),
         });
         let is_open = self.remainder(ledger) != 0 || (is_lost_between && !self.cards_agree());
+        if is_open && !self.is_shared(ledger) {
+            Self::doubt_own(ledger);
+        }
         let others = |row| self.others(row, ledger, is_open);
         let mut others: Vec<_> = ledger.losses.iter().map(others).collect();
         let sure = |row: &Loss, others: Option<u64>| row.count.saturating_sub(others.unwrap_or(0));
