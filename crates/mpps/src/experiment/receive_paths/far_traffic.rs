@@ -113,7 +113,7 @@ fn ledger(arrived: &Arrived) -> Ledger {
         ..SenderCounts::default()
     };
     let hosts = (None, Some(&arrived.host));
-    let mut ledger = without_copies(report, arrived.received(), |received| {
+    let mut ledger = without_copies(report, None, arrived.received(), |received| {
         account(sent, received, PacketRoute::Hosts, hosts).ledger()
     });
     if report.flows.unstamped() > 0 {

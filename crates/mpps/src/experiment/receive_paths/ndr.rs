@@ -418,11 +418,13 @@ fn tell(search: &mut Search, trial: SearchTrial, run: &UdpRun, correction: &mut 
         .saturating_sub(ledger.lost_at(Station::Sender));
     let share = brought as f64 / ledger.offered.max(1) as f64;
     let brought_pps = run.offered_mpps * 1e6 * share;
-    let lost = brought.saturating_sub(ledger.delivered + ledger.queued);
+    let came = ledger.delivered.saturating_add(ledger.queued);
+    let lost = brought.saturating_sub(came);
     let of_load = brought_pps / trial.pps;
     let may_miss = MISSED + BURST / (trial.pps * trial.seconds);
     let is_too_much = of_load > 1.0 + may_miss;
-    let void = of_load < 1.0 - may_miss || is_too_much;
+    // Others' datagrams would stand for lost ones.
+    let void = of_load < 1.0 - may_miss || is_too_much || came > brought;
     match void {
         false => search.take(trial, brought, lost),
         // It was asked for too much.
@@ -482,6 +484,15 @@ mod tests {
     use anyhow::ensure;
     use mpps_host::{Ledger, Loss, Scope};
     use std::cell::Cell;
+
+    /// A run to which another program sent one datagram.
+    fn replaced(offered_mpps: f64) -> UdpRun {
+        UdpRun {
+            offered_mpps,
+            ledger: Ledger::new(1000, 1001, 0),
+            ..UdpRun::default()
+        }
+    }
 
     /// A run at this offered rate. The sender's host refused some datagrams, and a socket lost
     /// some.
@@ -549,6 +560,8 @@ mod tests {
             // Nor does it say of the load what more than it did; a burst more is none.
             (run(1.02, 0, 0), true, 0.0, 1.0),
             (run(1.01, 0, 0), false, 0.0, 1.0),
+            // More came than the sender brought.
+            (replaced(1.0), true, 0.0, 1.0),
             (run(0.995, 0, 100), false, 0.1, 1.0 / 0.995),
         ] {
             let told = tell(&mut search, trial, &run, &mut correction);

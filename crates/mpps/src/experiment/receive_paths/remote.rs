@@ -103,12 +103,9 @@ impl Remote<'_> {
         let interface = machine::interface_at(None, self.live.address.ip()).ok();
         let route = route(&total, interface.as_deref());
         let hosts = (total.host.as_ref(), Some(&arrived.host));
-        let mut received = arrived.received();
-        if self.is_stamped() {
-            let others = arrived.report.flows.unstamped();
-            received.delivered = received.delivered.saturating_sub(others);
-        }
-        let mut ledger = without_copies(&arrived.report, received, |received| {
+        let received = arrived.received();
+        let stamped = self.is_stamped().then_some(&total);
+        let mut ledger = without_copies(&arrived.report, stamped, received, |received| {
             let mut account = account(sent(&total), received, route, hosts);
             account.one_machine = total.boot_id.is_some() && total.boot_id == machine::boot_id();
             account.ledger()

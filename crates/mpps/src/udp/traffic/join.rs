@@ -5,7 +5,7 @@ use crate::udp::account::{ReceiverCounts, SenderCounts, account};
 use mpps_host::ledger::account::SEQUENCE_NUMBERS;
 use mpps_host::ledger::loss::{LOSSES, SEND_BUFFER};
 use mpps_host::{Arrival, Delta, Ledger, PacketRoute, RingDrop, Station};
-use mpps_io::{RxDrop, RxReport};
+use mpps_io::{FlowKey, RxDrop, RxReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -309,7 +309,7 @@ impl Stamps {
         }
         // Those of flows beyond the 8192nd, and those before the first batch that began with a stamp.
         stamps.unread = recv.received.saturating_sub(read);
-        stamps.has_many_flows = send.end_markers / END_MARKERS_EACH > FLOWS_MAX;
+        stamps.has_many_flows = has_many_flows(send);
         if stamps.has_many_flows {
             add(&mut stamps.came, stamps.unread);
         }
@@ -329,24 +329,52 @@ impl Stamps {
     }
 }
 
-/// Subtracts duplicates and datagrams too late to judge from a receiver's count, by the stamps of
-/// all its flows. Then notes how far the ledger that `account` makes is undecided.
+/// Subtracts from a receiver's count, by the stamps of all its flows, duplicates, datagrams too late to
+/// judge, and datagrams that are not of this sender's runs; no sender has all runs. Then notes how far
+/// the ledger that `account` makes is undecided.
 pub(crate) fn without_copies(
     report: &RxReport,
+    sender: Option<&SendTotal>,
     mut received: ReceiverCounts,
     account: impl FnOnce(ReceiverCounts) -> Ledger,
 ) -> Ledger {
     let mut stamps = Stamps::default();
-    for (_, flow) in report.flows.reports() {
-        stamps.duplicates = stamps.duplicates.saturating_add(flow.duplicates);
-        stamps.late = stamps.late.saturating_add(flow.too_late);
+    let is_ours = |key: FlowKey| {
+        let runs = sender.map(|sender| &sender.threads);
+        runs.is_none_or(|runs| {
+            let thread = runs.get(usize::from(key.sender));
+            thread.is_some_and(|thread| thread.run == Some(key.run))
+        })
+    };
+    let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
+    for (key, flow) in report.flows.reports() {
+        if is_ours(key) {
+            add(&mut stamps.duplicates, flow.duplicates);
+            add(&mut stamps.late, flow.too_late);
+        } else {
+            add(&mut stamps.foreign, flow.received + flow.end_markers);
+        }
     }
-    let again = stamps.duplicates.saturating_add(stamps.late);
-    received.delivered = received.delivered.saturating_sub(again);
+    if let Some(sender) = sender {
+        add(&mut stamps.foreign, report.flows.unstamped());
+        stamps.has_many_flows = has_many_flows(sender);
+        if !stamps.has_many_flows {
+            add(&mut stamps.foreign, report.flows.untracked());
+        }
+    }
+    let beside = [stamps.duplicates, stamps.late, stamps.foreign];
+    let beside = beside.into_iter().fold(0, u64::saturating_add);
+    received.delivered = received.delivered.saturating_sub(beside);
     received.has_strangers = stamps.has_strangers();
     let mut ledger = account(received);
     doubt(&mut ledger, &stamps);
+    note_foreign(&mut ledger, stamps.foreign);
     ledger
+}
+
+/// Whether a sender has more flows than a receiver follows.
+fn has_many_flows(send: &SendTotal) -> bool {
+    send.end_markers / END_MARKERS_EACH > FLOWS_MAX
 }
 
 /// Says how far the ledger is undecided by the stamps, which then are no witness of it.
@@ -473,7 +501,10 @@ fn note(ledger: &mut Ledger, send: &SendTotal, recv: &RecvTotal, stamps: Option<
             "{sent} end markers are among the offered datagrams, {came} among the delivered ones"
         ));
     }
-    let foreign = stamps.map_or(0, |stamps| stamps.foreign);
+    note_foreign(ledger, stamps.map_or(0, |stamps| stamps.foreign));
+}
+
+fn note_foreign(ledger: &mut Ledger, foreign: u64) {
     if foreign > 0 {
         ledger.note(format!(
             "{foreign} datagrams that the receiver got are not of this run, by their stamps, and are \

@@ -74,7 +74,7 @@ pub struct NdrTrial {
     /// Lost of what the sender brought.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub loss_ratio: f64,
-    /// True if the sender missed the load: such a trial says nothing.
+    /// True if the sender missed the load, or more arrived than it sent: such a trial says nothing.
     pub void: bool,
     /// Where every packet went.
     pub ledger: Ledger,
@@ -91,7 +91,7 @@ const VOIDS_TOLD: usize = 5;
 type VoidKind = (fn(&NdrTrial) -> bool, &'static str, &'static str);
 
 /// Kinds of void trials with their remedies. A trial is of the first that fits.
-const VOID_KINDS: [VoidKind; 5] = [
+const VOID_KINDS: [VoidKind; 6] = [
     (
         |trial| trial.ledger.offered == 0,
         "the sender sent nothing",
@@ -101,6 +101,17 @@ const VOID_KINDS: [VoidKind; 5] = [
         |trial| trial.ledger.delivered + trial.ledger.queued == 0,
         "nothing arrived",
         "look for the address and the firewall with mpps doctor",
+    ),
+    (
+        |trial| {
+            let ledger = &trial.ledger;
+            let brought = ledger
+                .offered
+                .saturating_sub(ledger.lost_at(Station::Sender));
+            ledger.delivered.saturating_add(ledger.queued) > brought
+        },
+        "more arrived than was sent",
+        "end other senders to this port",
     ),
     (
         |trial| trial.offered_mpps > trial.load_mpps,

@@ -245,35 +245,41 @@ fn other_programs_ports_fill_no_hole() {
     }
 }
 
+/// The ledger of a receiver that got these runs' sequence numbers of five.
+fn received(stamps: &[(u32, u64)], sender: Option<&SendTotal>) -> Ledger {
+    let mut report = RxReport::default();
+    for &(run, sequence) in stamps {
+        let stamp = mpps_io::Stamp {
+            kind: mpps_io::StampKind::Data,
+            sender: 0,
+            flow: 0,
+            run,
+            sequence,
+            time_ns: 0,
+        };
+        let mut payload = [0; 16];
+        stamp.write(&mut payload);
+        report.flows.record(&payload, 0);
+    }
+    let received = ReceiverCounts {
+        delivered: stamps.len() as u64,
+        arrival: Arrival::Socket,
+        ..ReceiverCounts::default()
+    };
+    let sent = SenderCounts {
+        offered: 5,
+        ..SenderCounts::default()
+    };
+    without_copies(&report, sender, received, |received| {
+        account(sent, received, PacketRoute::Hosts, (None, None)).ledger()
+    })
+}
+
 #[test]
 fn a_receiver_alone_counts_no_copy_for_a_lost_one() {
-    let ledger = |sequences: &[u64]| {
-        let mut report = RxReport::default();
-        for &sequence in sequences {
-            let stamp = mpps_io::Stamp {
-                kind: mpps_io::StampKind::Data,
-                sender: 0,
-                flow: 0,
-                run: 1,
-                sequence,
-                time_ns: 0,
-            };
-            let mut payload = [0; 16];
-            stamp.write(&mut payload);
-            report.flows.record(&payload, 0);
-        }
-        let received = ReceiverCounts {
-            delivered: sequences.len() as u64,
-            arrival: Arrival::Socket,
-            ..ReceiverCounts::default()
-        };
-        let sent = SenderCounts {
-            offered: 5,
-            ..SenderCounts::default()
-        };
-        without_copies(&report, received, |received| {
-            account(sent, received, PacketRoute::Hosts, (None, None)).ledger()
-        })
+    let ledger = |numbers: &[u64]| {
+        let stamps: Vec<_> = numbers.iter().map(|number| (1, *number)).collect();
+        received(&stamps, None)
     };
     let healthy = ledger(&[0, 1, 2, 3, 4]);
     assert_eq!((range(&healthy), healthy.duplicates), ([0, 0], 0));
@@ -281,6 +287,18 @@ fn a_receiver_alone_counts_no_copy_for_a_lost_one() {
     assert_eq!((range(&replayed), replayed.duplicates), ([2, 2], 2));
     let late = ledger(&[0, 1, 2, 9000, 2]);
     assert_eq!((range(&late), late.duplicates), ([1, 1], 1));
+}
+
+#[test]
+fn another_senders_stamps_count_for_no_lost_one() {
+    let mut send = run().0;
+    send.threads[0].run = Some(7);
+    let came = [(7, 0), (7, 1), (8, 2), (8, 3), (8, 4), (8, 5)];
+    let ledger = received(&came, Some(&send));
+    assert_eq!((ledger.delivered, range(&ledger)), (2, [3, 3]));
+    assert!(notes(&ledger).contains("4 datagrams that the receiver got are not of this run"));
+    let healthy = received(&[0, 1, 2, 3, 4].map(|number| (7, number)), Some(&send));
+    assert_eq!((range(&healthy), healthy.notes.len()), ([0, 0], 0));
 }
 
 #[test]

@@ -82,9 +82,13 @@ fn void_trials_have_their_kinds_and_remedies_if_bounds_are_missing() {
     let mut searched = fixture().body.rows.remove(1).searched;
     let trial = searched.trials.remove(0);
     type Change = fn(&mut NdrTrial);
-    let kinds: [(Change, &str); 5] = [
+    let kinds: [(Change, &str); 6] = [
         (|trial| trial.offered_mpps = 0.0, "1 sender too slow (end"),
         (|trial| trial.offered_mpps = 99.0, "1 sender too fast (use"),
+        (
+            |trial| trial.ledger.delivered = trial.ledger.offered + 1,
+            "1 more arrived than was sent (end other",
+        ),
         (
             |trial| trial.ledger.delivered = 0,
             "1 nothing arrived (look",
@@ -95,8 +99,9 @@ fn void_trials_have_their_kinds_and_remedies_if_bounds_are_missing() {
         ),
         (
             |trial| {
-                let loss = &mut trial.ledger.losses[0];
-                (loss.station, loss.count) = (mpps_host::Station::Sender, trial.ledger.offered);
+                let ledger = &mut trial.ledger;
+                (ledger.delivered, ledger.losses[0].count) = (1, ledger.offered - 1);
+                ledger.losses[0].station = mpps_host::Station::Sender;
             },
             "1 the sender's own host refused packets (lower --max)",
         ),
@@ -116,11 +121,12 @@ fn void_trials_have_their_kinds_and_remedies_if_bounds_are_missing() {
         .into();
     assert_eq!(searched.void_note(), None, "it has both bounds");
     searched.found[0].upper_mpps = None;
-    let said = searched.void_note().expect("five are void");
-    assert!(said.starts_with("5 of 5 trials void: "), "{said}");
+    let said = searched.void_note().expect("six are void");
+    assert!(said.starts_with("6 of 6 trials void: "), "{said}");
     for (_, part) in kinds {
         assert!(said.contains(part), "{part} is missing in {said}");
     }
+    searched.trials.truncate(5);
     searched.trials[0] = trial;
     searched.trials[0].void = false;
     assert_eq!(searched.void_note(), None, "four are void");
