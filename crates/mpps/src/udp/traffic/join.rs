@@ -19,7 +19,12 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     // End markers are datagrams to every counter of the kernel, and so they are here.
     let all = recv.received.saturating_add(recv.end_markers);
     // Of stamped traffic only what is known to be of this run counts, and each once.
-    let came = stamps.as_ref().map_or(all, |stamps| stamps.came);
+    let apart = stamps.is_none().then(|| apart(send, recv)).flatten();
+    let came = match (&stamps, apart) {
+        (Some(stamps), _) => stamps.came,
+        (None, Some(_)) => 0,
+        (None, None) => all,
+    };
     let queued = recv.queued.min(came);
     let route = route(send, recv.interface.as_deref());
     let received = ReceiverCounts {
@@ -59,14 +64,39 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
         .as_ref()
         .map(|stamps| due.saturating_sub(stamps.came));
     let mut ledger = account.ledger();
-    if let Some(stamps) = &stamps {
-        doubt(&mut ledger, stamps);
+    match (&stamps, apart) {
+        (Some(stamps), _) => doubt(&mut ledger, stamps),
+        (None, Some(why)) => {
+            ledger.undecided.get_or_insert_default().arrivals = all.min(due);
+            ledger.note(format!(
+                "undecided: the {all} datagrams that came may be of another run: {why}"
+            ));
+        }
+        (None, None) => ledger.note(
+            "not stamped: other senders' datagrams or copies may stand for lost ones; use send --stamp",
+        ),
     }
     note(&mut ledger, send, recv, stamps.as_ref());
     note_unseen(&mut ledger, route);
     note_elsewhere(&mut ledger, recv);
     strange.into_iter().for_each(|note| ledger.note(note));
     ledger
+}
+
+/// Why the two results seem to be of different runs, if they do.
+fn apart(send: &SendTotal, recv: &RecvTotal) -> Option<&'static str> {
+    let port = |address: &str| address.parse().map(|address: SocketAddr| address.port());
+    let bound = port(&recv.address).ok();
+    let mut ports = send.threads.iter().map(|thread| port(&thread.target).ok());
+    if bound.is_some() && ports.all(|port| port.is_some() && port != bound) {
+        return Some("the receiver's port is not the sender's target");
+    }
+    let is_one_clock = send.boot_id.is_some() && send.boot_id == recv.boot_id;
+    let [sent, came] =
+        [&send.host, &recv.host].map(|host| host.as_ref().map(|host| host.taken_unix_ns));
+    let ([began, ended], [from, to]) = sent.zip(came).filter(|_| is_one_clock)?;
+    let is_known = began > 0 && from > 0;
+    (is_known && (ended < from || to < began)).then_some("one ended before the other began")
 }
 
 /// Whether the receiver had a socket for all that was sent, from its first look at the host's counters to its

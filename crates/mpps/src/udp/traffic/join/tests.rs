@@ -406,6 +406,46 @@ fn end_markers_and_datagrams_of_others_fill_no_hole() {
 }
 
 #[test]
+fn without_stamps_two_runs_are_not_taken_for_one() {
+    let joined = |port: &str, sent: [u64; 2], boot: &str| {
+        let (mut send, mut recv) = run();
+        (send.threads[0].run, send.end_markers, recv.end_markers) = (None, 0, 0);
+        send.threads[0].target = "10.0.0.2:4321".to_owned();
+        recv.address = format!("0.0.0.0:{port}");
+        (send.boot_id, recv.boot_id) = (Some("a".to_owned()), Some(boot.to_owned()));
+        let at = |taken_unix_ns| {
+            Some(Delta {
+                taken_unix_ns,
+                ..Delta::default()
+            })
+        };
+        (send.host, recv.host) = (at(sent), at([100, 200]));
+        join(&send, &recv)
+    };
+    for (port, sent, boot) in [
+        ("4322", [120, 180], "a"),
+        ("4321", [10, 90], "a"),
+        ("4321", [210, 290], "a"),
+    ] {
+        let ledger = joined(port, sent, boot);
+        assert_eq!(range(&ledger), [0, 20_000], "{port} {sent:?}");
+        assert!(
+            notes(&ledger).contains("may be of another run"),
+            "{ledger:?}"
+        );
+    }
+    // Two hosts have two clocks.
+    for (sent, boot) in [([90, 210], "a"), ([10, 90], "b"), ([0, 0], "a")] {
+        let ledger = joined("4321", sent, boot);
+        assert!(ledger.balances(), "{ledger}");
+        assert!(
+            notes(&ledger).contains("not stamped: other senders'"),
+            "{ledger:?}"
+        );
+    }
+}
+
+#[test]
 fn threads_and_flows_are_not_looked_at_in_pairs() {
     let (mut send, mut recv) = run();
     // All pairs would take minutes.
