@@ -172,6 +172,7 @@ const HOPELESS: [i32; 2] = [9, 88];
 /// Sends from a receiver's socket; [`Rx::transmit`](crate::Rx::transmit).
 pub(super) fn transmit(socket: BorrowedFd<'_>, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
     let mut sent = Sent::default();
+    let mut failed = None;
     while let rest @ [_, ..] = &transmits[sent.offered() as usize..] {
         match messages::transmit(socket, rest) {
             Ok(taken) => sent.accepted += taken as u64,
@@ -184,6 +185,9 @@ pub(super) fn transmit(socket: BorrowedFd<'_>, transmits: &[Transmit<'_>]) -> io
                 {
                     return Err(error);
                 }
+                // Possibly the error of an earlier datagram, by ICMP. Returning it clears it (`sock_error`).
+                _ if error.raw_os_error() != Some(EMSGSIZE)
+                    && failed.replace(sent.offered()) != Some(sent.offered()) => {}
                 _ => sent.refused += 1,
             },
         }

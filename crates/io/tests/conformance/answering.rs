@@ -20,6 +20,7 @@ scenarios! {
 
 /// Of include/uapi/asm-generic/errno.h.
 const ECONNREFUSED: i32 = 111;
+const EMSGSIZE: i32 = 90;
 
 /// Questions that are under way at a time: few enough for every queue between the two.
 const WINDOW: u32 = 32;
@@ -267,13 +268,26 @@ fn what_became_of_a_datagram_comes_back(pair: &Pair) {
     }
     assert_eq!(rx.errors().expect("it has a socket"), []);
     drop(client);
-    rx.transmit(&[datagram]).expect("it has a socket");
+    // Both leave: the error of the first is not taken for one of the second.
+    for _ in 0..2 {
+        let sent = rx.transmit(&[datagram]).expect("it has a socket");
+        assert_eq!((sent.accepted, sent.refused), (1, 0));
+    }
+    // That the packet is too long is its own error.
+    let long = vec![0; 65_530];
+    let sent = rx.transmit(&[Transmit::new(destination, &long)]);
+    let sent = sent.expect("it has a socket");
+    assert_eq!((sent.accepted, sent.refused), (0, 1));
     // The error wakes a waiting receive, and is no datagram.
     let came = rx.recv(Wait::Block(Duration::from_millis(1)));
     assert_eq!(came.expect("no fault of its own").len(), 0);
     let errors = rx.errors().expect("it has a socket");
-    let told = errors.iter().map(|error| (error.destination, error.errno));
-    assert_eq!(told.collect::<Vec<_>>(), [(destination, ECONNREFUSED)]);
+    let told = errors
+        .iter()
+        .map(|error| (error.destination.ip(), error.errno));
+    let refused = (destination.ip(), ECONNREFUSED);
+    let long = (destination.ip(), EMSGSIZE);
+    assert_eq!(told.collect::<Vec<_>>(), [refused, refused, long]);
 }
 
 fn nobody_answers_unasked(pair: &Pair) {
