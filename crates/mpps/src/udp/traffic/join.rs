@@ -286,9 +286,11 @@ struct Stamps {
     beyond: u64,
     /// Datagrams whose stamps the receiver did not follow.
     unread: u64,
+    /// Datagrams without a stamp, or with a damaged one.
+    unstamped: u64,
     /// They are of this run: it has more flows than are followed.
     has_many_flows: bool,
-    /// Datagrams and end markers of other runs, and unstamped datagrams.
+    /// Datagrams and end markers of other runs.
     foreign: u64,
 }
 
@@ -329,7 +331,7 @@ impl Stamps {
             .end_markers
             .min(send.end_markers.saturating_mul(copies));
         add(&mut stamps.came, stamps.end_markers);
-        stamps.foreign = recv.unstamped;
+        stamps.unstamped = recv.unstamped;
         for flow in by_run.into_values().flatten() {
             add(&mut read, flow.received);
             add(
@@ -346,16 +348,16 @@ impl Stamps {
         Some(stamps)
     }
 
+    /// Datagrams that may be of this run, and may not.
+    fn doubtful(&self) -> u64 {
+        let unread = if self.has_many_flows { 0 } else { self.unread };
+        let kinds = [self.late, self.beyond, self.unstamped, unread];
+        kinds.into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Whether datagrams came that are not known to be of this run, each once.
     fn has_strangers(&self) -> bool {
-        let unread = if self.has_many_flows { 0 } else { self.unread };
-        [
-            self.duplicates,
-            self.late,
-            self.beyond,
-            self.foreign,
-            unread,
-        ] != [0; 5]
+        [self.duplicates, self.foreign, self.doubtful()] != [0; 3]
     }
 }
 
@@ -386,13 +388,11 @@ pub(crate) fn without_copies(
         }
     }
     if let Some(sender) = sender {
-        add(&mut stamps.foreign, report.flows.unstamped());
+        stamps.unstamped = report.flows.unstamped();
+        stamps.unread = report.flows.untracked();
         stamps.has_many_flows = has_many_flows(sender);
-        if !stamps.has_many_flows {
-            add(&mut stamps.foreign, report.flows.untracked());
-        }
     }
-    let beside = [stamps.duplicates, stamps.late, stamps.foreign];
+    let beside = [stamps.duplicates, stamps.foreign, stamps.doubtful()];
     let beside = beside.into_iter().fold(0, u64::saturating_add);
     received.delivered = received.delivered.saturating_sub(beside);
     received.has_strangers = stamps.has_strangers();
@@ -414,6 +414,7 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
         late,
         beyond,
         unread,
+        unstamped,
         ..
     } = *stamps;
     ledger.duplicates = duplicates;
@@ -421,11 +422,7 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
     let missing = due
         .saturating_sub(ledger.delivered)
         .saturating_sub(ledger.queued);
-    let doubtful = match stamps.has_many_flows {
-        true => late.saturating_add(beyond),
-        false => late.saturating_add(beyond).saturating_add(unread),
-    };
-    let arrivals = doubtful.min(missing);
+    let arrivals = stamps.doubtful().min(missing);
     for (count, what) in [
         (duplicates, "came again, by their stamps: each counts once"),
         (
@@ -437,6 +434,10 @@ fn doubt(ledger: &mut Ledger, stamps: &Stamps) {
             "have sequence numbers beyond what was sent: their stamps are forged, or others' are",
         ),
         (unread, "came whose stamps the receiver did not read"),
+        (
+            unstamped,
+            "came without a stamp, or with a damaged one, and are not among the delivered ones",
+        ),
     ] {
         if count > 0 {
             ledger.note(format!("{count} datagrams {what}"));

@@ -397,7 +397,15 @@ fn end_markers_and_datagrams_of_others_fill_no_hole() {
         (flow.run, recv.unstamped) = (flow.run.wrapping_add(1), 5);
         recv.received += 5;
     });
-    assert_eq!(range(&ledger), [1652 + 3; 2]);
+    assert_eq!(range(&ledger), [1650, 1652 + 3]);
+    assert!(notes(&ledger).contains("1655 datagrams that the receiver got are not of this run"));
+    assert!(notes(&ledger).contains("5 datagrams came without a stamp, or with a damaged one"));
+    let ledger = joined(|_, flow| flow.run = flow.run.wrapping_add(1));
+    assert_eq!(
+        range(&ledger),
+        [1652 + 3; 2],
+        "they are another run's for certain"
+    );
     // Nothing began with a stamp, so that the receiver read none.
     let ledger = joined(|recv, _| recv.flows.truncate(1));
     let lost = 20_000 - 1652;
