@@ -28,10 +28,13 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
                 .map(|one| (one, Value::Word(AT_RANDOM.to_owned())))
                 .collect()
         }
-        FixKind::ReceiveBuffer(inodes, bytes) => {
-            let buffers = sockets_of(inodes)?.into_iter();
-            let buffers = buffers.map(|socket| Setting::ReceiveBuffer { socket });
-            buffers.map(|one| (one, Value::number(*bytes))).collect()
+        FixKind::Size(size, inodes, room) => {
+            let sockets = sockets_of(inodes)?.into_iter();
+            let sizes = sockets.map(|socket| Setting::SocketSize {
+                size: *size,
+                socket,
+            });
+            sizes.map(|one| (one, Value::number(*room))).collect()
         }
         FixKind::Affinity(thread, cpus) => {
             let thread = *thread;
@@ -79,10 +82,12 @@ pub fn is_of_fix(name: &str) -> bool {
 
 /// The sockets with these inode numbers that are still there.
 fn sockets_of(inodes: &[u32]) -> CallResult<Vec<ProgramSocket>> {
-    let mut all = sock_diag::udp()?;
-    all.retain(|one| inodes.contains(&one.inode));
-    let sockets = all.into_iter().map(|one| (one.inode, one.cookie));
-    Ok(sockets
+    let datagrams = sock_diag::udp()?.into_iter();
+    let datagrams = datagrams.map(|one| (one.inode, one.cookie));
+    let listeners = sock_diag::listeners()?.into_iter();
+    let all = datagrams.chain(listeners.map(|one| (one.inode, one.cookie)));
+    Ok(all
+        .filter(|(inode, _)| inodes.contains(inode))
         .map(|(inode, cookie)| ProgramSocket { inode, cookie })
         .collect())
 }

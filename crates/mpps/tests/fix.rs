@@ -1,6 +1,8 @@
 //! `mpps fix`: programs that no one here wrote lose datagrams, and lose none after it; undo is identity.
 
-use crate::common::{Entered, Running, copy_for_all, directory, kill, mpps, quiet_namespace, run};
+use crate::common::{
+    Ended, Entered, Running, copy_for_all, directory, kill, mpps, quiet_namespace, run,
+};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
 use mpps_trial::{Need, Trial, trials};
@@ -20,7 +22,7 @@ const PORT: u16 = 4400;
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         measures(Need::Root, PYTHON): one_flow_over_four_sockets, a_buffer_for_bursts, a_stopped_program,
-            a_killed_fix_is_undone, a_user_fixes_a_program_of_his_own;
+            a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays, a_user_fixes_a_program_of_his_own;
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
             a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket;
         waits: what_is_not_named_is_refused;
@@ -207,6 +209,78 @@ fn a_buffer_for_bursts() {
     assert!(served.buffers()[0] > before[0]);
     served.host.within(|| run(&mut mpps(&["undo"]))).fine();
     assert_eq!(served.buffers(), before);
+}
+
+/// Accepts the connections that wait, at most N, and sleeps.
+const ACCEPTS: &str = r"
+import socket, sys, time
+s = socket.create_server(('127.0.0.1', 4400), backlog=4)
+s.setblocking(False)
+print('ready', flush=True)
+while True:
+    try:
+        for at in range(int(sys.argv[1])):
+            s.accept()[0].close()
+    except BlockingIOError:
+        pass
+    time.sleep(0.06)
+";
+
+/// 30 connections each 50 ms, which end without a trace.
+const CONNECTS: &str = r"
+import socket, struct, time
+while True:
+    all = [socket.socket() for at in range(30)]
+    for one in all:
+        one.setblocking(False)
+        one.connect_ex(('127.0.0.1', 4400))
+    time.sleep(0.05)
+    for one in all:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+        one.close()
+";
+
+/// A fix of a server that accepts at most N connections at a time; the backlogs before it, after it and after its
+/// undo.
+fn fixed_listener(at_most: &str) -> (Ended, [u32; 3]) {
+    let host = quiet_namespace();
+    let python = |arguments: &[&str]| {
+        let mut python = Command::new("python3");
+        python.arg("-c").args(arguments).process_group(0);
+        host.within(|| Running::start(&mut python))
+    };
+    let mut server = python(&[ACCEPTS, at_most]);
+    server.line("ready");
+    let backlog = || {
+        let all = host.within(sock_diag::listeners).expect("it can be asked");
+        all[0].waiting_max
+    };
+    let before = backlog();
+    let _client = python(&[CONNECTS]);
+    let fixed = host.within(|| run(&mut fix("3")));
+    let after = backlog();
+    host.within(|| run(&mut mpps(&["undo"]))).fine();
+    (fixed, [before, after, backlog()])
+}
+
+fn a_longer_accept_queue() {
+    let (fixed, backlogs) = fixed_listener("9999");
+    let fixed = fixed.fine();
+    assert!(
+        fixed.out.contains("accept queue 4 -> 4096"),
+        "{}",
+        fixed.out
+    );
+    assert!(fixed.out.contains(": kept"), "{}", fixed.out);
+    assert_eq!(backlogs, [4, 4096, 4], "{}", fixed.out);
+}
+
+/// It would only delay the loss.
+fn a_queue_of_a_slow_program_stays() {
+    let (fixed, backlogs) = fixed_listener("1");
+    assert_eq!(fixed.code(), 1, "{fixed:?}");
+    assert!(fixed.out.contains("no queue empties"), "{}", fixed.out);
+    assert_eq!(backlogs, [4; 3], "{}", fixed.out);
 }
 
 fn a_stopped_program() {

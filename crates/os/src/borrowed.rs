@@ -96,6 +96,33 @@ impl BorrowedSocket {
         set.on("setsockopt SO_RCVBUFFORCE", &self.name)
     }
 
+    /// The most connections that may wait to be accepted, less one: the backlog of listen(2); none unless it
+    /// listens (`TCP_INFO`, `tcp_get_info` in net/ipv4/tcp.c).
+    ///
+    /// # Errors
+    /// As [`BorrowedSocket::cookie`].
+    pub fn backlog(&self) -> CallResult<Option<u32>> {
+        /// `TCP_LISTEN` (include/net/tcp_states.h), and `tcpi_state` and `tcpi_sacked` as words of
+        /// `struct tcp_info`.
+        const LISTENING: u8 = 10;
+        let info = words(&self.fd, libc::IPPROTO_TCP, libc::TCP_INFO);
+        let [state, .., backlog] = info.on("getsockopt TCP_INFO", &self.name)? as [u32; 8];
+        Ok((state.to_ne_bytes()[0] == LISTENING).then_some(backlog))
+    }
+
+    /// Lets N connections wait, up to `net.core.somaxconn` (`listen(2)` once more). A socket that does not listen
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// As [`BorrowedSocket::cookie`].
+    pub fn set_backlog(&self, connections: u32) -> CallResult<()> {
+        let Some(_) = self.backlog()? else {
+            return Ok(());
+        };
+        let connections = i32::try_from(connections).unwrap_or(i32::MAX);
+        rustix::net::listen(&self.fd, connections).on("listen", &self.name)
+    }
+
     /// Gives its group of `SO_REUSEPORT` a program that chooses the socket of each datagram by its
     /// place in the group (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). It replaces the program
     /// before it, which no call shows.
@@ -166,6 +193,28 @@ mod tests {
             let again = borrowed(&socket).expect("as before");
             assert_eq!(again.receive_buffer().expect("an option"), 2 * buffer);
         }
+    }
+
+    #[test]
+    fn a_listener_gets_a_longer_queue_and_goes_on() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let Some(copy) = borrowed(&listener) else {
+            return;
+        };
+        let address = listener.local_addr().expect("it is bound");
+        let waiting = std::net::TcpStream::connect(address).expect("it has room");
+        let old = copy.backlog().expect("an option").expect("it listens");
+        copy.set_backlog(7).expect("it listens");
+        assert_eq!(copy.backlog().expect("an option"), Some(7));
+        copy.set_backlog(old).expect("it listens");
+        assert_eq!(copy.backlog().expect("an option"), Some(old));
+        assert!(listener.accept().is_ok(), "what waited is still there");
+        // A connection is no listener, and does not become one.
+        let copy = borrowed(&waiting).expect("as before");
+        copy.set_backlog(7).expect("nothing is done");
+        assert_eq!(copy.backlog().expect("an option"), None);
+        let datagrams = UdpSocket::new(&([127, 0, 0, 1], 0).into()).expect("a socket");
+        borrowed(&datagrams).map(|copy| copy.backlog().expect_err("no TCP"));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Changes to a running program, from outside, for the losses that were found.
 
+use super::listen_queue::{cause, full, holders};
 use super::overrun::{Overrun, may_share, overruns, place};
-use super::program_settings::receive_buffer;
+use super::program_settings::{accept_queue, receive_buffer};
 use super::reader::{FULL, Late, buffer_for_bursts, is_idle, least_busy, pinned, rates};
 use super::{Observed, SeenSocket};
 use crate::CpuList;
+use crate::setting::SocketSize;
 use mpps_os::text::Foreign;
 
 /// Programs that attach a program to their group themselves. No call reads it back, so that it could not be
@@ -33,9 +35,8 @@ pub enum FixKind {
     Continue,
     /// The sockets with these inode numbers, one group of `SO_REUSEPORT`, get datagrams at random.
     Spread(Vec<u32>),
-    /// The sockets with these inode numbers get receive buffers of at least as many bytes, with the kernel's
-    /// doubling.
-    ReceiveBuffer(Vec<u32>, u32),
+    /// The sockets with these inode numbers get room for at least as much.
+    Size(SocketSize, Vec<u32>, u32),
     /// A thread may run on these CPUs.
     Affinity(u32, CpuList),
 }
@@ -57,48 +58,53 @@ impl Fix {
 }
 
 impl FixKind {
+    /// The table of kinds: the place in the order of making them, the name, and the disadvantage or danger. A
+    /// process that is stopped has no other fault as yet, and spreading has the greatest disadvantage.
+    fn row(&self) -> (u8, &'static str, Option<&'static str>) {
+        match self {
+            Self::Continue => (0, "continue", None),
+            Self::Size(SocketSize::ReceiveBuffer, ..) => (
+                1,
+                "buffer",
+                Some("the kernel may use that much memory for each socket"),
+            ),
+            Self::Size(SocketSize::AcceptQueue, ..) => (
+                1,
+                "accept-queue",
+                Some("a client may wait longer, where the program accepts too slowly"),
+            ),
+            Self::Affinity(..) => (
+                2,
+                "affinity",
+                Some("the thread may share its new CPU with interrupts or other threads"),
+            ),
+            Self::Spread(_) => (
+                3,
+                "spread",
+                Some(
+                    "datagrams of one flow come to several sockets, and out of order; a program that the server \
+                     attached itself is replaced, and is not brought back",
+                ),
+            ),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Continue => "continue",
-            Self::Spread(_) => "spread",
-            Self::ReceiveBuffer(..) => "buffer",
-            Self::Affinity(..) => "affinity",
-        }
+        self.row().1
     }
 
     /// The disadvantage, or the danger of it, if there is one.
     pub fn risk(&self) -> Option<&'static str> {
-        match self {
-            Self::Continue => None,
-            Self::Spread(_) => Some(
-                "datagrams of one flow come to several sockets, and out of order; a program that the server \
-                 attached itself is replaced, and is not brought back",
-            ),
-            Self::ReceiveBuffer(..) => Some("the kernel may use that much memory for each socket"),
-            Self::Affinity(..) => {
-                Some("the thread may share its new CPU with interrupts or other threads")
-            }
-        }
+        self.row().2
     }
 
-    /// The order of making them: a process that is stopped has no other fault as yet, and spreading has the
-    /// greatest disadvantage.
-    fn order(&self) -> u8 {
-        match self {
-            Self::Continue => 0,
-            Self::ReceiveBuffer(..) => 1,
-            Self::Affinity(..) => 2,
-            Self::Spread(_) => 3,
-        }
-    }
-
-    /// True if both are the same, or one has become both: buffers of one process.
+    /// True if both are the same, or one has become both: sizes of one process.
     fn joins(&mut self, other: &Self) -> bool {
         match (self, other) {
-            (Self::ReceiveBuffer(sockets, bytes), Self::ReceiveBuffer(more, wanted)) => {
+            (Self::Size(size, sockets, room), Self::Size(same, more, wanted)) if size == same => {
                 sockets.extend(more);
-                *bytes = (*bytes).max(*wanted);
+                *room = (*room).max(*wanted);
                 true
             }
             (one, other) => *one == *other,
@@ -109,13 +115,15 @@ impl FixKind {
 /// The changes that the losses between two looks call for, each once. None for a healthy program.
 pub fn fixes(seen: &Observed) -> Vec<Fix> {
     let mut all: Vec<Fix> = Vec::new();
-    for fix in overruns(seen).iter().flat_map(|overrun| of(seen, overrun)) {
+    let overruns = overruns(seen);
+    let datagrams = overruns.iter().flat_map(|overrun| of(seen, overrun));
+    for fix in datagrams.chain(accept_queues(seen)) {
         let mut others = all.iter_mut().filter(|one| one.pid == fix.pid);
         if !others.any(|one| one.kind.joins(&fix.kind)) {
             all.push(fix);
         }
     }
-    all.sort_by_key(|one| one.kind.order());
+    all.sort_by_key(|one| one.kind.row().0);
     all
 }
 
@@ -134,7 +142,7 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
     };
     let buffer = |bytes: u64, why| {
         let booked = bytes.saturating_mul(2).min(i32::MAX as u64) as u32;
-        let kind = FixKind::ReceiveBuffer(vec![socket.entry.inode], booked);
+        let kind = FixKind::Size(SocketSize::ReceiveBuffer, vec![socket.entry.inode], booked);
         let is_larger = booked > socket.entry.buffer_bytes;
         is_larger.then(|| fix(owner.pid, kind, why, receive_buffer(&owner.name, bytes)))
     };
@@ -176,6 +184,30 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
         .into_iter()
         .chain(own.into_iter().flatten())
         .collect()
+}
+
+/// Longer queues for listeners in question whose program accepts. listen(2) gives what `net.core.somaxconn`
+/// allows.
+fn accept_queues(seen: &Observed) -> Vec<Fix> {
+    let limit = seen.after.settings.get("net.core.somaxconn");
+    let limit = limit.map_or(0, |limit| u32::try_from(*limit).unwrap_or(u32::MAX));
+    let asked = seen.listeners();
+    let full = full(seen).into_iter().filter(|one| asked.contains(one));
+    let fix = full.filter_map(|one| {
+        let owner = *holders(seen, one).first()?;
+        let accepts = cause(seen, one).is_none();
+        (accepts && one.waiting_max < limit).then(|| Fix {
+            pid: owner.pid,
+            program: owner.name.clone(),
+            kind: FixKind::Size(SocketSize::AcceptQueue, vec![one.inode], limit),
+            why: format!(
+                "{}: its accept queue is full, and net.core.somaxconn allows more",
+                one.local
+            ),
+            permanent: accept_queue(&owner.name, limit),
+        })
+    });
+    fix.collect()
 }
 
 /// True if its program reads it, however seldom: as far as is seen, it wakes each half second or oftener.

@@ -90,7 +90,7 @@ const OWN_LIMIT: &str = "a higher limit of connections in the program itself (me
                          worker_connections of nginx)";
 
 /// Why no program accepts, and the remedy; none if connections may be accepted.
-fn cause(seen: &Observed, one: &ListeningSocket) -> Option<(String, String)> {
+pub(super) fn cause(seen: &Observed, one: &ListeningSocket) -> Option<(String, String)> {
     let all = holders(seen, one);
     if let Some(first) = all
         .first()
@@ -161,7 +161,7 @@ fn is_starved(seen: &Observed, one: &ListeningSocket) -> bool {
     all.any(|mate| mate.local == one.local && mate.waiting.saturating_mul(16) < one.waiting)
 }
 
-fn holders<'a>(seen: &Observed<'a>, one: &ListeningSocket) -> Vec<&'a Process> {
+pub(super) fn holders<'a>(seen: &Observed<'a>, one: &ListeningSocket) -> Vec<&'a Process> {
     let pids = seen.after.owners.get(&one.inode).into_iter().flatten();
     pids.filter_map(|pid| seen.after.processes.get(pid))
         .collect()
@@ -196,7 +196,7 @@ pub(super) fn full_ones(seen: &Observed) -> String {
 }
 
 /// The listeners that dropped requests.
-fn full<'a>(seen: &Observed<'a>) -> Vec<&'a ListeningSocket> {
+pub(super) fn full<'a>(seen: &Observed<'a>) -> Vec<&'a ListeningSocket> {
     let full = seen.after.listeners.iter();
     full.filter(|now| now.drops != at_first(seen, now).map_or(0, |before| before.drops))
         .collect()

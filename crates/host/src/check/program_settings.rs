@@ -94,6 +94,23 @@ pub(super) fn receive_buffer(program: &str, bytes: u64) -> Option<String> {
     (!line.is_empty()).then(|| line.replace("BYTES", &bytes.to_string()))
 }
 
+/// Sources: nginx's ngx_http_core_module, Apache's mpm_common, redis.conf, HAProxy's configuration.txt,
+/// memcached(1), the MySQL 8.0 Reference Manual.
+const BACKLOGS: [(&[&str], &str); 6] = [
+    (&["nginx"], "listen PORT backlog=LIMIT; in nginx.conf"),
+    (&["apache2", "httpd"], "ListenBacklog LIMIT in apache2.conf"),
+    (&["redis-server"], "tcp-backlog LIMIT in redis.conf"),
+    (&["haproxy"], "bind :PORT backlog LIMIT in haproxy.cfg"),
+    (&["memcached"], "memcached -b LIMIT"),
+    (&["mysqld", "mariadbd"], "back_log = LIMIT in my.cnf"),
+];
+
+/// The line of a program's configuration that lets N connections wait. None if it is not known.
+pub(super) fn accept_queue(program: &str, limit: u32) -> Option<String> {
+    let found = BACKLOGS.iter().find(|(names, _)| names.contains(&program));
+    found.map(|(_, line)| line.replace("LIMIT", &limit.to_string()))
+}
+
 /// The line of a program's configuration for more threads or processes that receive UDP.
 pub(super) fn threads(program: &str) -> Option<&'static str> {
     Some(settings(program)?.threads).filter(|line| !line.is_empty())

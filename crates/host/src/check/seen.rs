@@ -6,7 +6,7 @@ use crate::counters::driver_counters::{self, Meaning, VirtualLoss};
 use crate::counters::drop_probe::DropCount;
 use crate::facts::{Busy, Observation, Process, QueueCourse, is_full};
 use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
-use mpps_os::netlink::sock_diag::UdpEntry;
+use mpps_os::netlink::sock_diag::{ListeningSocket, UdpEntry};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -169,6 +169,20 @@ impl<'a> Observed<'a> {
             after,
             asked,
         }
+    }
+
+    /// The listening TCP sockets in question.
+    pub fn listeners(&self) -> Vec<&'a ListeningSocket> {
+        let DoctorRequest {
+            port, pid, family, ..
+        } = &self.asked;
+        let is_asked = |one: &&ListeningSocket| {
+            let mut pids = self.after.owners.get(&one.inode).into_iter().flatten();
+            port.is_none_or(|port| one.local.port() == port)
+                && pid.is_none_or(|pid| pids.any(|own| *own == pid || family.contains(own)))
+        };
+        let listeners: &'a [ListeningSocket] = &self.after.listeners;
+        listeners.iter().filter(is_asked).collect()
     }
 
     /// The time between the two moments.

@@ -29,7 +29,7 @@ pub(crate) use card::FEATURES;
 pub(crate) use coalescing::{coalescings, coalescings_of};
 pub(crate) use files::{FILES, interface_file};
 pub(crate) use of_queue::OfQueue;
-use program::ProgramSocket;
+use program::{ProgramSocket, SocketSize};
 pub use row::Risk;
 pub(crate) use row::{Attempt, is_unknown, known, unfit};
 pub(crate) use untracked::ALTERED;
@@ -102,8 +102,10 @@ pub enum Setting {
         /// Its name: `net.core.netdev_max_backlog`.
         name: String,
     },
-    /// The receive buffer of a socket of a program, in bytes with the kernel's doubling (`SO_RCVBUF`).
-    ReceiveBuffer {
+    /// How much may wait at a socket of a program.
+    SocketSize {
+        /// What waits.
+        size: SocketSize,
         /// The socket.
         socket: ProgramSocket,
     },
@@ -142,7 +144,7 @@ impl Setting {
             Self::RssKey => card::rss_key(),
             Self::Rule { destination, queue } => card::rule(*destination, *queue),
             Self::Untracked { protocol, port } => untracked::row(protocol, *port),
-            Self::ReceiveBuffer { socket } => program::receive_buffer(socket),
+            Self::SocketSize { size, socket } => program::size(*size, socket),
             Self::Spreading { socket, sockets } => program::spreading(socket, *sockets),
             Self::ThreadCpus { thread } => program::thread_cpus(*thread),
             Self::Stopped => program::stopped(),

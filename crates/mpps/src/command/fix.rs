@@ -1,6 +1,8 @@
 //! Fixes a running program from outside: changes what the doctor's findings call for, one thing at a
 //! time, on the live traffic, and keeps what helps.
 
+mod traffic;
+
 use super::tune::proof::Proof;
 use crate::failure;
 use crate::measure::outcome::{CommandEnding, ended, put_back};
@@ -12,11 +14,10 @@ use crate::udp::run::UdpRun;
 use crate::value;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use mpps_host::Watch;
 use mpps_host::check::{Fix, FixKind, fixes};
 use mpps_host::fixing::{self, claim};
 use mpps_host::setting::{Applied, SettingChange, Value};
-use mpps_host::{Ledger, Loss, ProcStat, Scope, Snapshot, Station, Watch};
-use mpps_os::netlink::sock_diag;
 use mpps_os::text::Foreign;
 use mpps_report::Quantity;
 use schemars::JsonSchema;
@@ -26,6 +27,7 @@ use std::io::{self, IsTerminal};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+use traffic::{FixTraffic, wait};
 
 /// A program that reads empties its queue within this time.
 const SETTLES: Duration = Duration::from_secs(3);
@@ -60,10 +62,8 @@ pub(crate) struct FixArgs {
 struct Look {
     /// The changes that they call for.
     fixes: Vec<Fix>,
-    /// Its sockets.
-    inodes: BTreeSet<u32>,
-    /// How many datagrams were lost, and how many came.
-    losses: [u64; 2],
+    /// Its sockets, how much they lost, and how much came.
+    sockets: BTreeMap<FixTraffic, (BTreeSet<u32>, [u64; 2])>,
 }
 
 /// A change that is to be made, and measured.
@@ -79,9 +79,9 @@ pub struct FixObject {
     schema: &'static str,
     /// The version of mpps.
     version: &'static str,
-    /// Datagrams that the program's sockets lost in the first look.
+    /// Datagrams and requests for connections that the program's sockets lost in the first look.
     lost: u64,
-    /// Datagrams that came in it: those lost, and those that programs of the namespace read.
+    /// All traffic of that kind in it: those lost, and those that programs of the namespace read or accepted.
     came: u64,
     /// The changes that may help, in the order of making them.
     steps: Vec<FixStep>,
@@ -94,7 +94,7 @@ struct FixStep {
     pid: u32,
     /// Its name.
     program: String,
-    /// The kind of change: `continue`, `buffer`, `affinity` or `spread`.
+    /// The kind of change, as in docs/fix.md.
     stage: &'static str,
     /// Why it may help.
     why: String,
@@ -109,18 +109,14 @@ impl FixObject {
     /// The version of this form.
     pub const SCHEMA: &'static str = "mpps.fix.v1";
 
-    fn new([lost, came]: [u64; 2], steps: &[Step], rows: Vec<Proof>) -> Self {
-        let rows = rows
-            .into_iter()
-            .map(Some)
-            .chain(std::iter::repeat_with(|| None));
-        let steps = steps.iter().zip(rows).map(|(step, measured)| FixStep {
+    fn new([lost, came]: [u64; 2], steps: &[Step], mut rows: BTreeMap<usize, Proof>) -> Self {
+        let steps = steps.iter().enumerate().map(|(at, step)| FixStep {
             pid: step.fix.pid,
             program: step.fix.program.clone(),
             stage: step.fix.kind.name(),
             why: step.fix.why.clone(),
             edits: step.change.steps(),
-            measured,
+            measured: rows.remove(&at),
         });
         Self {
             schema: Self::SCHEMA,
@@ -144,20 +140,15 @@ impl FixArgs {
         let lines = self.json.begin()?;
         let look = self.look(&interrupt)?;
         ensure!(
-            !look.inodes.is_empty(),
-            "no UDP socket of that program or port is in this network namespace; `{}` says where",
+            look.sockets.values().any(|(inodes, _)| !inodes.is_empty()),
+            "no UDP socket or TCP listener of that program or port is in this network namespace; `{}` says where",
             self.part.words("mpps doctor")
         );
-        let steps = look.fixes.iter().cloned().map(|fix| {
-            let change = fixing::change(&fix);
-            let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
-            Ok(Step { fix, change })
-        });
-        let mut steps: Vec<Step> = steps.collect::<Result<_>>()?;
-        steps.retain(|step| !step.change.edits.is_empty());
+        let losses = look.losses();
+        let steps = look.steps()?;
         if steps.is_empty() {
-            lines.object(&FixObject::new(look.losses, &[], Vec::new()))?;
-            return nothing(look.losses);
+            lines.object(&FixObject::new(losses, &[], BTreeMap::new()))?;
+            return nothing(losses);
         }
         for (number, step) in (1..).zip(&steps) {
             step.lines(number)
@@ -165,7 +156,7 @@ impl FixArgs {
                 .try_for_each(|line| LINES.say(line))?;
         }
         if self.dry_run {
-            lines.object(&FixObject::new(look.losses, &steps, Vec::new()))?;
+            lines.object(&FixObject::new(losses, &steps, BTreeMap::new()))?;
             return Ok(CommandEnding::Found);
         }
         if !self.yes && !agrees(&interrupt)? {
@@ -175,9 +166,9 @@ impl FixArgs {
         let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
         let claims = pids.into_iter().map(|pid| Ok(Applied::new(&claim(pid)?)?));
         let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
-        let (mut rows, mut made) = (Vec::new(), Vec::new());
+        let (mut rows, mut made) = (BTreeMap::new(), Vec::new());
         let fixed = self.fix(&steps, &look, &mut rows, &mut made, &interrupt);
-        let object = FixObject::new(look.losses, &steps, rows);
+        let object = FixObject::new(losses, &steps, rows);
         let fixed = fixed.and_then(|ending| lines.object(&object).map(|()| ending));
         for claim in claims {
             // It changes nothing.
@@ -199,22 +190,22 @@ impl FixArgs {
     fn look(&self, interrupt: &EndSignal) -> Result<Look> {
         interrupt.ends_during(|| self.part.enter())?;
         let mut watch = interrupt.ends_during(|| Watch::begin(None, self.part.asked()))?;
-        let end = Instant::now() + self.duration;
         let time = Quantity::Seconds(self.duration.as_secs_f64());
         output::line(OutputStream::Err, &format!("looking for {time}"))?;
+        let end = Instant::now() + self.duration;
         while Instant::now() < end {
-            ensure!(!interrupt.came(), Interrupted);
             watch.look_at_queues();
-            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+            wait(
+                LOOK.min(end.saturating_duration_since(Instant::now())),
+                interrupt,
+            )?;
         }
         watch.look_at_losses(&|| !interrupt.came())?;
         let seen = watch.seen();
-        let lost = seen.sockets.iter().map(|one| one.drops.grown()).sum();
-        let read = seen.grown(&READ);
+        let all = [FixTraffic::Datagrams, FixTraffic::Connections];
         Ok(Look {
             fixes: fixes(&seen),
-            inodes: seen.sockets.iter().map(|one| one.entry.inode).collect(),
-            losses: [lost, lost + read],
+            sockets: all.map(|one| (one, one.seen(&seen))).into(),
         })
     }
 
@@ -222,14 +213,23 @@ impl FixArgs {
     fn fix(
         &self,
         steps: &[Step],
-        Look { inodes, losses, .. }: &Look,
-        rows: &mut Vec<Proof>,
+        look: &Look,
+        rows: &mut BTreeMap<usize, Proof>,
         made: &mut Vec<Applied>,
         interrupt: &EndSignal,
     ) -> Result<CommandEnding> {
-        let mut after = None;
-        for (number, step) in (1..).zip(steps) {
-            let (row, applied) = self.prove(step, &step.sockets(inodes), rows, interrupt)?;
+        let mut after: BTreeMap<FixTraffic, [u64; 2]> = BTreeMap::new();
+        for (at, step) in steps.iter().enumerate() {
+            let traffic = step.traffic();
+            if after.get(&traffic).is_some_and(|[lost, _]| *lost == 0) {
+                continue;
+            }
+            let (all, _) = &look.sockets[&traffic];
+            let before = rows
+                .iter()
+                .filter(|(at, _)| steps[**at].traffic() == traffic);
+            let before = before.map(|(_, row)| row);
+            let (row, applied) = self.prove(step, &step.sockets(all), before, interrupt)?;
             let verdict = match (&applied, &row.stopped) {
                 (Some(_), _) => "kept".to_owned(),
                 (None, Some(why)) => format!("put back: {why}"),
@@ -237,39 +237,45 @@ impl FixArgs {
             };
             made.extend(applied);
             let [without, with] = row.lost_shares().map(percent);
-            LINES.say(&format!("{number}. lost {without} -> {with}: {verdict}"))?;
-            rows.push(row);
-            if !rows.last().is_some_and(|row| row.kept) {
+            LINES.say(&format!("{}. lost {without} -> {with}: {verdict}", at + 1))?;
+            let is_kept = row.kept;
+            rows.insert(at, row);
+            if !is_kept {
                 continue;
             }
-            let ledger = self.measure(inodes, interrupt)?.ledger;
-            after = Some([ledger.offered - ledger.delivered, ledger.offered]);
-            if ledger.offered == ledger.delivered && rows.len() < steps.len() {
+            let ledger = traffic.measure(all, self.run, interrupt)?.ledger;
+            let lost = ledger.offered - ledger.delivered;
+            after.insert(traffic, [lost, ledger.offered]);
+            let mut rest = steps[at + 1..].iter();
+            if lost == 0 && rest.any(|step| step.traffic() == traffic) {
                 LINES.say("nothing is lost any more; the other changes are not made")?;
-                break;
             }
         }
-        let Some(after) = after else {
+        if after.is_empty() {
             LINES.say("no change helps beyond the noise; all is as it was")?;
             return Ok(CommandEnding::Found);
-        };
-        LINES.say(&format!("lost {} -> {}", share(*losses), share(after)))?;
-        let kept = steps.iter().zip(rows.iter()).filter(|(_, row)| row.kept);
-        for (step, _) in kept {
-            LINES.say(&step.fix.stays())?;
+        }
+        for (traffic, now) in after {
+            let (_, losses) = look.sockets[&traffic];
+            let noun = traffic.noun();
+            LINES.say(&format!("{noun}lost {} -> {}", share(losses), share(now)))?;
+        }
+        for (at, _) in rows.iter().filter(|(_, row)| row.kept) {
+            LINES.say(&steps[*at].fix.stays())?;
         }
         LINES.say("`mpps undo` takes it back")?;
         Ok(CommandEnding::Fine)
     }
 
     /// Measures one change, without it and with it in turn; the change, if it stays.
-    fn prove(
+    fn prove<'a>(
         &self,
         step: &Step,
         inodes: &BTreeSet<u32>,
-        before: &[Proof],
+        before: impl Iterator<Item = &'a Proof> + Clone,
         interrupt: &EndSignal,
     ) -> Result<(Proof, Option<Applied>)> {
+        let traffic = step.traffic();
         let mut sides: [Vec<UdpRun>; 2] = Default::default();
         let mut edits = Vec::new();
         let mut applied = None;
@@ -277,14 +283,15 @@ impl FixArgs {
         // A process that was stopped is not stopped again.
         let in_turn = step.fix.kind != FixKind::Continue;
         let turns = if in_turn { self.repeat } else { 1 };
-        let measure = || (0..self.repeat / turns).map(|_| self.measure(inodes, interrupt));
+        let one = || traffic.measure(inodes, self.run, interrupt);
+        let measure = || (0..self.repeat / turns).map(|_| one());
         for _ in 0..turns {
             applied.take().map_or(Ok(()), back)?;
             sides[0].extend(measure().collect::<Result<Vec<_>>>()?);
             match Applied::new(&step.change) {
                 Ok(change) => edits = applied.insert(change).steps(),
                 Err(error) => {
-                    self.measure(inodes, interrupt)?;
+                    one()?;
                     stopped = Some(failure::explain(&error.into()));
                     break;
                 }
@@ -310,75 +317,51 @@ impl FixArgs {
         }
         Ok((row, applied))
     }
+}
 
-    /// One run: what the sockets lost, and what programs of the namespace read.
-    fn measure(&self, inodes: &BTreeSet<u32>, interrupt: &EndSignal) -> Result<UdpRun> {
-        let took = || {
-            let sockets = sock_diag::udp()?;
-            let own = sockets.iter().filter(|one| inodes.contains(&one.inode));
-            let drops: BTreeMap<u32, u32> = own.map(|one| (one.inode, one.drops)).collect();
-            Ok::<_, anyhow::Error>((drops, Snapshot::take(&[] as &[&str])?, ProcStat::read()?))
-        };
-        let (drops, before, ticks) = took()?;
-        let end = Instant::now() + self.run;
-        while Instant::now() < end {
-            ensure!(!interrupt.came(), Interrupted);
-            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
-        }
-        let (now, after, ticks_after) = took()?;
-        ensure!(
-            inodes.len() == now.len() && drops.len() == now.len(),
-            "the program opened or closed sockets meanwhile"
-        );
-        let each = now.values().zip(drops.values());
-        let lost: u64 = each
-            .map(|(now, then)| u64::from(now.wrapping_sub(*then)))
-            .sum();
-        let delta = after.since(&before);
-        let read: i64 = READ.iter().filter_map(|name| delta.snmp(name)).sum();
-        let read = u64::try_from(read).unwrap_or(0);
-        let mut ledger = Ledger::new(read + lost, read, 0);
-        ledger.lose(Loss {
-            station: Station::Socket,
-            reason: "socket".to_owned(),
-            count: lost,
-            source: "sk_drops".to_owned(),
-            scope: Scope::Namespace,
-            by_difference: false,
-            exact: false,
+impl Look {
+    /// How much was lost, and how much came of that kind.
+    fn losses(&self) -> [u64; 2] {
+        let lossy = self.sockets.values().map(|(_, losses)| losses);
+        let lossy = lossy.filter(|[lost, _]| *lost > 0);
+        lossy.fold([0, 0], |sum, each| [sum[0] + each[0], sum[1] + each[1]])
+    }
+
+    /// The changes that are possible.
+    fn steps(&self) -> Result<Vec<Step>> {
+        let steps = self.fixes.iter().cloned().map(|fix| {
+            let change = fixing::change(&fix);
+            let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
+            Ok(Step { fix, change })
         });
-        let seconds = delta.duration_ns.max(1) as f64 / 1e9;
-        Ok(UdpRun {
-            mpps: read as f64 / seconds / 1e6,
-            offered_mpps: (read + lost) as f64 / seconds / 1e6,
-            ledger,
-            busy: ticks_after.busy_since(&ticks),
-            ..UdpRun::default()
-        })
+        let mut steps: Vec<Step> = steps.collect::<Result<_>>()?;
+        steps.retain(|step| !step.change.edits.is_empty());
+        Ok(steps)
     }
 }
 
-/// Datagrams that programs of the namespace read (net/ipv4/udp.c).
-const READ: [&str; 2] = ["Udp.InDatagrams", "Udp6.InDatagrams"];
-
 impl Step {
+    fn traffic(&self) -> FixTraffic {
+        FixTraffic::of(&self.fix.kind)
+    }
+
     /// The sockets that it changes, of all these.
     fn sockets(&self, all: &BTreeSet<u32>) -> BTreeSet<u32> {
         match &self.fix.kind {
-            FixKind::ReceiveBuffer(inodes, _) => inodes.iter().copied().collect(),
+            FixKind::Size(_, inodes, _) => inodes.iter().copied().collect(),
             _ => all.clone(),
         }
     }
 
     /// Waits until each queue that got more room has once been below half of what it had before; false if
-    /// one never is. A larger buffer that fills up only delays the loss, and looks like a cure until then.
+    /// one never is. A longer queue that fills up only delays the loss, and looks like a cure until then.
     fn settles(&self, interrupt: &EndSignal) -> Result<bool> {
-        let FixKind::ReceiveBuffer(inodes, _) = &self.fix.kind else {
+        let FixKind::Size(_, inodes, _) = &self.fix.kind else {
             return Ok(true);
         };
         let old = self.change.edits.iter().map(|edit| &edit.old);
         let old = old.filter_map(|value| match value {
-            Value::Number(bytes) => u32::try_from(*bytes).ok(),
+            Value::Number(size) => u32::try_from(*size).ok(),
             _ => None,
         });
         let half = old.max().unwrap_or(0) / 2;
@@ -386,11 +369,8 @@ impl Step {
         let end = Instant::now() + SETTLES;
         while !full.is_empty() && Instant::now() < end {
             ensure!(!interrupt.came(), Interrupted);
-            let sockets = sock_diag::udp()?;
-            full.retain(|inode| {
-                let mut own = sockets.iter().filter(|one| one.inode == *inode);
-                own.any(|one| one.queued_bytes > half)
-            });
+            let queues = self.traffic().queues()?;
+            full.retain(|inode| queues.get(inode).is_some_and(|waits| *waits > half));
             thread::sleep(Duration::from_millis(2));
         }
         Ok(full.is_empty())

@@ -64,6 +64,8 @@ pub struct ListeningSocket {
     pub local: SocketAddr,
     /// By this number `/proc/PID/fd` knows it.
     pub inode: u32,
+    /// By this number BPF programs know it (`bpf_get_socket_cookie`).
+    pub cookie: u64,
     /// Connections that wait to be accepted.
     pub waiting: u32,
     /// The most that may wait, less one (`listen(2)`, `net.core.somaxconn`).
@@ -200,6 +202,7 @@ impl ListeningSocket {
         Some(Self {
             local: common.local,
             inode: common.inode,
+            cookie: common.cookie,
             waiting: number(56)?,
             waiting_max: number(60)?,
             drops: common.drops,

@@ -62,6 +62,7 @@ fn listens(facts: &mut Observation) {
     facts.listeners = vec![ListeningSocket {
         local: ([0, 0, 0, 0], 53).into(),
         inode: 4,
+        cookie: 4,
         waiting: 0,
         waiting_max: 5,
         drops: 0,

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::check::{Fix, FixKind, fixes};
+use crate::setting::SocketSize;
 use mpps_os::CpuList;
+use mpps_os::netlink::sock_diag::ListeningSocket;
 
 /// Two sockets at one address, of a program each that ran this long in a second. The first lost as many.
 fn pair(lost: u32, run_ms: [u64; 2], shared: bool) -> (Observation, Observation) {
@@ -63,7 +65,11 @@ fn bursts_get_a_buffer_and_a_stopped_process_goes_on() {
     let bursts = starved(660, 210);
     assert_eq!(
         kinds(&bursts),
-        [FixKind::ReceiveBuffer(vec![4711], 4 << 20)]
+        [FixKind::Size(
+            SocketSize::ReceiveBuffer,
+            vec![4711],
+            4 << 20
+        )]
     );
     let (before, mut after) = starved(4, 0);
     after.processes.get_mut(&812).expect("it is there").stopped = true;
@@ -79,10 +85,7 @@ fn bursts_get_a_buffer_and_a_stopped_process_goes_on() {
         .flatten()
         .for_each(|(_, time)| time.turns += 20);
     let buffer = kinds(&(before.clone(), woken));
-    assert!(
-        matches!(buffer[..], [FixKind::ReceiveBuffer(..)]),
-        "{buffer:?}"
-    );
+    assert!(matches!(buffer[..], [FixKind::Size(..)]), "{buffer:?}");
     after.processes.get_mut(&812).expect("it is there").frozen = Some(String::new());
     assert_eq!(kinds(&(before, after)), []);
 }
@@ -112,4 +115,39 @@ fn a_reader_without_a_cpu_gets_another() {
     );
     // It may use only that one.
     assert!(lacks(&[3], [190, 200]).contains(&to(&[2, 3])));
+}
+
+#[test]
+fn a_full_accept_queue_gets_what_the_kernel_allows() {
+    let kinds = |port, somaxconn, accepted| {
+        let at = |drops: u32, accepted| {
+            let mut facts = host(&[
+                ("TcpExt.ListenOverflows", u64::from(drops)),
+                ("Tcp.PassiveOpens", accepted),
+            ]);
+            let mut program = owner(0, 0);
+            let threads = program.threads.values_mut();
+            threads.for_each(|time| time.turns += u64::from(drops));
+            has(&mut facts, 7, program);
+            facts.listeners = vec![ListeningSocket {
+                local: ([0, 0, 0, 0], 80).into(),
+                inode: 7,
+                cookie: 7,
+                waiting: 6,
+                waiting_max: 5,
+                drops,
+            }];
+            facts.settings = [("net.core.somaxconn", somaxconn)].into();
+            facts
+        };
+        let (before, after) = (at(0, 0), later(at(90, accepted)));
+        let found = fixes(&Observed::new(&before, &after, None, asked(Some(port))));
+        found.into_iter().map(|one| one.kind).collect::<Vec<_>>()
+    };
+    let queue = FixKind::Size(SocketSize::AcceptQueue, vec![7], 4096);
+    assert_eq!(kinds(80, 4096, 500), [queue]);
+    // Another port; the kernel allows no more; the program accepts none.
+    assert_eq!(kinds(81, 4096, 500), []);
+    assert_eq!(kinds(80, 5, 500), []);
+    assert_eq!(kinds(80, 4096, 0), []);
 }

@@ -230,6 +230,7 @@ fn a_queue_that_no_program_accepts_from_has_its_reason() {
             facts.listeners = vec![ListeningSocket {
                 local: ([0, 0, 0, 0], 80).into(),
                 inode: 7,
+                cookie: 7,
                 waiting: 50,
                 waiting_max: 4096,
                 drops: u32::try_from(lost).expect("few"),
@@ -342,6 +343,7 @@ fn listener(local: ([u8; 4], u16)) -> ListeningSocket {
     ListeningSocket {
         local: local.into(),
         inode: 1,
+        cookie: 1,
         waiting: 0,
         waiting_max: 9,
         drops: 0,

@@ -94,24 +94,51 @@ fn row<'a>(
     }
 }
 
-/// The bytes that may wait at a socket, with the kernel's doubling.
-pub(super) fn receive_buffer(socket: &ProgramSocket) -> SettingRow<'_> {
+/// How much may wait at a socket.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum SocketSize {
+    /// Bytes to be read, with the kernel's doubling (`SO_RCVBUF`).
+    ReceiveBuffer,
+    /// Connections to be accepted, less one (listen(2)).
+    AcceptQueue,
+}
+
+/// A size, by a copy of the socket; none if the socket has no such size.
+type GetSize = fn(&BorrowedSocket) -> CallResult<Option<u32>>;
+type SetSize = fn(&BorrowedSocket, u32) -> CallResult<()>;
+
+/// How much may wait at a socket: a line each.
+pub(super) fn size(size: SocketSize, socket: &ProgramSocket) -> SettingRow<'_> {
+    let (noun, needs, get, set): (_, _, GetSize, SetSize) = match size {
+        SocketSize::ReceiveBuffer => (
+            "receive buffer",
+            super::row::NET_ADMIN,
+            |copy| copy.receive_buffer().map(Some),
+            BorrowedSocket::set_receive_buffer,
+        ),
+        SocketSize::AcceptQueue => (
+            "accept queue",
+            OWN,
+            BorrowedSocket::backlog,
+            BorrowedSocket::set_backlog,
+        ),
+    };
     let row = row(
-        "receive buffer",
+        noun,
         Form::Number,
         move |place, _| match socket.borrow(place)? {
-            Some(copy) => Ok(Some(Value::number(copy.receive_buffer()?))),
+            Some(copy) => Ok(get(&copy)?.map(Value::number)),
             None => Ok(None),
         },
         move |place, _, value| match socket.borrow(place)?.zip(value.count()) {
-            Some((copy, bytes)) => copy.set_receive_buffer(bytes),
+            Some((copy, size)) => set(&copy, size),
             None => Ok(()),
         },
     );
-    SettingRow {
-        needs: super::row::NET_ADMIN,
-        ..row
-    }
+    SettingRow { needs, ..row }
 }
 
 /// How datagrams are spread over the group of a socket.

@@ -99,15 +99,15 @@ impl EnvelopeBody for Proofs {
 
 impl Proof {
     /// A stage that was measured so far, after these others.
-    pub(crate) fn new(
+    pub(crate) fn new<'a>(
         stage: &str,
         edits: Vec<String>,
         [without, with]: &[Vec<UdpRun>; 2],
-        before: &[Self],
+        before: impl Iterator<Item = &'a Self> + Clone,
     ) -> Self {
         let (without, with) = (Compared::new(without), Compared::new(with));
         let effect = |values: fn(&Compared) -> Vec<f64>| {
-            let before = before.iter().map(|row| [&row.without, &row.with]);
+            let before = before.clone().map(|row| [&row.without, &row.with]);
             let all = before.chain([[&without, &with]]);
             let all: Vec<_> = all.map(|pair| pair.map(values)).collect();
             Effect::of(&all)
@@ -302,7 +302,7 @@ mod tests {
 
     fn proof(without: &[(u64, u64, f64)], with: &[(u64, u64, f64)]) -> Proof {
         let edits = vec!["rx ring 256 -> 4096".to_owned()];
-        Proof::new("rings", edits, &[runs(without), runs(with)], &[])
+        Proof::new("rings", edits, &[runs(without), runs(with)], [].iter())
     }
 
     const USUAL: [(u64, u64, f64); 5] = [

@@ -186,7 +186,7 @@ impl Proving<'_> {
                 }
             }
         }
-        let row = Proof::new(stage, edits, &sides, before);
+        let row = Proof::new(stage, edits, &sides, before.iter());
         Ok(Proof { stopped, ..row })
     }
 

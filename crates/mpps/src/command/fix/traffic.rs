@@ -1,0 +1,158 @@
+//! The traffic that a fix is about: what a program's sockets lost of it, and what was not lost.
+
+use crate::program::lines::LOOK;
+use crate::signal::{EndSignal, Interrupted};
+use crate::udp::run::UdpRun;
+use anyhow::{Result, ensure};
+use mpps_host::check::{FixKind, Observed};
+use mpps_host::setting::SocketSize;
+use mpps_host::{Ledger, Loss, ProcStat, Scope, Snapshot, Station};
+use mpps_os::CallResult;
+use mpps_os::netlink::sock_diag;
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A kind of traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FixTraffic {
+    /// Datagrams that come.
+    Datagrams,
+    /// Connections that come.
+    Connections,
+}
+
+/// Facts of a kind.
+struct TrafficRow {
+    /// In front of a share that was lost.
+    noun: &'static str,
+    /// The drops of all sockets that have it, and how much waits in their queues, by inode number.
+    sockets: fn() -> CallResult<BTreeMap<u32, [u32; 2]>>,
+    /// Counters of the network namespace for what was not lost (net/ipv4/udp.c, net/ipv4/tcp_minisocks.c).
+    read: &'static [&'static str],
+}
+
+impl FixTraffic {
+    /// The kind whose losses a change is to lessen.
+    pub(super) fn of(kind: &FixKind) -> Self {
+        match kind {
+            FixKind::Size(SocketSize::AcceptQueue, ..) => Self::Connections,
+            _ => Self::Datagrams,
+        }
+    }
+
+    fn row(self) -> TrafficRow {
+        match self {
+            Self::Datagrams => TrafficRow {
+                noun: "",
+                sockets: || {
+                    let all = sock_diag::udp()?.into_iter();
+                    Ok(all
+                        .map(|one| (one.inode, [one.drops, one.queued_bytes]))
+                        .collect())
+                },
+                read: &["Udp.InDatagrams", "Udp6.InDatagrams"],
+            },
+            Self::Connections => TrafficRow {
+                noun: "connections ",
+                sockets: || {
+                    let all = sock_diag::listeners()?.into_iter();
+                    Ok(all
+                        .map(|one| (one.inode, [one.drops, one.waiting]))
+                        .collect())
+                },
+                read: &["Tcp.PassiveOpens"],
+            },
+        }
+    }
+
+    /// In front of a share that was lost.
+    pub(super) fn noun(self) -> &'static str {
+        self.row().noun
+    }
+
+    /// How much waits in the queue of each socket.
+    pub(super) fn queues(self) -> CallResult<BTreeMap<u32, u32>> {
+        let sockets = (self.row().sockets)()?.into_iter();
+        Ok(sockets.map(|(inode, [_, waits])| (inode, waits)).collect())
+    }
+
+    /// The sockets in question, how many were lost, and how many came.
+    pub(super) fn seen(self, seen: &Observed) -> (BTreeSet<u32>, [u64; 2]) {
+        let read = seen.grown(self.row().read);
+        let (inodes, lost): (BTreeSet<u32>, u64) = match self {
+            Self::Datagrams => (
+                seen.sockets.iter().map(|one| one.entry.inode).collect(),
+                seen.sockets.iter().map(|one| one.drops.grown()).sum(),
+            ),
+            Self::Connections => {
+                let before = seen.before.listeners.iter();
+                let before: BTreeMap<u32, u32> = before.map(|one| (one.inode, one.drops)).collect();
+                let own = seen.listeners();
+                let lost = own.iter().map(|one| {
+                    let then = before.get(&one.inode).copied().unwrap_or(0);
+                    u64::from(one.drops.wrapping_sub(then))
+                });
+                (own.iter().map(|one| one.inode).collect(), lost.sum())
+            }
+        };
+        (inodes, [lost, lost + read])
+    }
+
+    /// One run: what these sockets lost, and what programs of the namespace read or accepted.
+    pub(super) fn measure(
+        self,
+        inodes: &BTreeSet<u32>,
+        time: Duration,
+        interrupt: &EndSignal,
+    ) -> Result<UdpRun> {
+        let row = self.row();
+        let took = || {
+            let mut sockets = (row.sockets)()?;
+            sockets.retain(|inode, _| inodes.contains(inode));
+            Ok::<_, anyhow::Error>((sockets, Snapshot::take(&[] as &[&str])?, ProcStat::read()?))
+        };
+        let (then, before, ticks) = took()?;
+        wait(time, interrupt)?;
+        let (now, after, ticks_after) = took()?;
+        ensure!(
+            inodes.len() == now.len() && then.len() == now.len(),
+            "the program opened or closed sockets meanwhile"
+        );
+        let each = now.values().zip(then.values());
+        let lost: u64 = each
+            .map(|([now, _], [then, _])| u64::from(now.wrapping_sub(*then)))
+            .sum();
+        let delta = after.since(&before);
+        let read: i64 = row.read.iter().filter_map(|name| delta.snmp(name)).sum();
+        let read = u64::try_from(read).unwrap_or(0);
+        let mut ledger = Ledger::new(read + lost, read, 0);
+        ledger.lose(Loss {
+            station: Station::Socket,
+            reason: "socket".to_owned(),
+            count: lost,
+            source: "sk_drops".to_owned(),
+            scope: Scope::Namespace,
+            by_difference: false,
+            exact: false,
+        });
+        let seconds = delta.duration_ns.max(1) as f64 / 1e9;
+        Ok(UdpRun {
+            mpps: read as f64 / seconds / 1e6,
+            offered_mpps: (read + lost) as f64 / seconds / 1e6,
+            ledger,
+            busy: ticks_after.busy_since(&ticks),
+            ..UdpRun::default()
+        })
+    }
+}
+
+/// Waits, unless a signal comes.
+pub(super) fn wait(time: Duration, interrupt: &EndSignal) -> Result<()> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        ensure!(!interrupt.came(), Interrupted);
+        thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}
