@@ -617,6 +617,8 @@ mod tests {
             user: 0,
             queued_bytes: 0,
             buffer_bytes: 1,
+            unsent_bytes: 0,
+            send_buffer_bytes: 212_992,
             drops,
         }
     }

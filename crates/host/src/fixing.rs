@@ -47,7 +47,12 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
             Setting::Spreading { .. } => Some(Value::Word(BY_HASH.to_owned())),
             other => LiveKernel::default().read(other, &change.place)?,
         };
-        let old = old.filter(|old| *old != new);
+        // A larger size stays.
+        let stays = |old: &Value| match (old, &new) {
+            (Value::Number(old), Value::Number(new)) => old >= new,
+            (old, new) => old == new,
+        };
+        let old = old.filter(|old| !stays(old));
         change
             .edits
             .extend(old.map(|old| Edit::new(setting, old, new)));

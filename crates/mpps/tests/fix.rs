@@ -17,12 +17,15 @@ use std::thread;
 use std::time::Duration;
 
 const PYTHON: Need = Need::Program("python3", "python3");
+const TC: Need = Need::Program("tc ip", "iproute2");
 const PORT: u16 = 4400;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         measures(Need::Root, PYTHON): one_flow_over_four_sockets, a_buffer_for_bursts, a_stopped_program,
-            a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays, a_user_fixes_a_program_of_his_own;
+            a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
+            a_user_fixes_a_program_of_his_own;
+        measures(Need::Root, PYTHON, TC): a_larger_send_buffer;
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
             a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket;
         waits: what_is_not_named_is_refused;
@@ -281,6 +284,51 @@ fn a_queue_of_a_slow_program_stays() {
     assert_eq!(fixed.code(), 1, "{fixed:?}");
     assert!(fixed.out.contains("no queue empties"), "{}", fixed.out);
     assert_eq!(backlogs, [4; 3], "{}", fixed.out);
+}
+
+/// 400 datagrams each 100 ms, without waiting for room.
+const SENDS: &str = r"
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('192.0.2.1', 4400))
+s.setblocking(False)
+print('ready', flush=True)
+while True:
+    for at in range(400):
+        try:
+            s.sendto(bytes(1000), ('192.0.2.2', 9))
+        except BlockingIOError:
+            pass
+    time.sleep(0.1)
+";
+
+fn a_larger_send_buffer() {
+    let host = quiet_namespace();
+    // It sends a burst in 32 ms, and has room for it.
+    for command in [
+        "ip link add out0 type veth peer name out1",
+        "ip addr add 192.0.2.1/24 dev out0",
+        "ip link set out0 up",
+        "ip link set out1 up",
+        "ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:09 dev out0",
+        "tc qdisc add dev out0 root tbf rate 100mbit burst 32kb limit 10mb",
+    ] {
+        let mut words = command.split(' ');
+        let mut made = Command::new(words.next().unwrap_or_default());
+        host.within(|| run(made.args(words))).fine();
+    }
+    let mut python = Command::new("python3");
+    python.args(["-c", SENDS]).process_group(0);
+    let mut server = host.within(|| Running::start(&mut python));
+    server.line("ready");
+    let buffer = || host.within(sock_diag::udp).expect("it can be asked")[0].send_buffer_bytes;
+    let before = buffer();
+    let fixed = host.within(|| run(&mut fix("3"))).fine();
+    assert!(fixed.out.contains("send buffer 212992 -> "), "{fixed:?}");
+    assert!(fixed.out.contains(": kept"), "{fixed:?}");
+    assert!(buffer() > before);
+    host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert_eq!(buffer(), before);
 }
 
 fn a_stopped_program() {

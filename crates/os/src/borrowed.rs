@@ -96,6 +96,27 @@ impl BorrowedSocket {
         set.on("setsockopt SO_RCVBUFFORCE", &self.name)
     }
 
+    /// The bytes that may wait to leave this host, with the kernel's doubling (`SO_SNDBUF`).
+    ///
+    /// # Errors
+    /// As [`BorrowedSocket::cookie`].
+    pub fn send_buffer(&self) -> CallResult<u32> {
+        let value = words(&self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF);
+        let [bytes] = value.on("getsockopt SO_SNDBUF", &self.name)?;
+        Ok(bytes)
+    }
+
+    /// Sets them, also beyond `net.core.wmem_max` (`SO_SNDBUFFORCE`): to half of `bytes`, which the kernel
+    /// doubles.
+    ///
+    /// # Errors
+    /// As [`BorrowedSocket::set_receive_buffer`].
+    pub fn set_send_buffer(&self, bytes: u32) -> CallResult<()> {
+        let half = bytes / 2;
+        let set = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &half);
+        set.on("setsockopt SO_SNDBUFFORCE", &self.name)
+    }
+
     /// The most connections that may wait to be accepted, less one: the backlog of listen(2); none unless it
     /// listens (`TCP_INFO`, `tcp_get_info` in net/ipv4/tcp.c).
     ///

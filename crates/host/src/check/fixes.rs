@@ -4,6 +4,7 @@ use super::listen_queue::{cause, full, holders};
 use super::overrun::{Overrun, may_share, overruns, place};
 use super::program_settings::{accept_queue, receive_buffer};
 use super::reader::{FULL, Late, buffer_for_bursts, is_idle, least_busy, pinned, rates};
+use super::way_out::full_send_buffers;
 use super::{Observed, SeenSocket};
 use crate::CpuList;
 use crate::setting::SocketSize;
@@ -12,6 +13,9 @@ use mpps_os::text::Foreign;
 /// Programs that attach a program to their group themselves. No call reads it back, so that it could not be
 /// restored.
 const SPREAD_THEMSELVES: [&str; 3] = ["knotd", "envoy", "nginx"];
+
+/// A larger send buffer is as many times as large, at least: how much did not fit is not counted in bytes.
+const SEND_BUFFER_FACTOR: u32 = 16;
 
 /// A change to a running program that would help.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +77,13 @@ impl FixKind {
                 "accept-queue",
                 Some("a client may wait longer, where the program accepts too slowly"),
             ),
+            Self::Size(SocketSize::SendBuffer, ..) => (
+                1,
+                "send-buffer",
+                Some(
+                    "datagrams may leave later; the kernel may use that much memory for each socket",
+                ),
+            ),
             Self::Affinity(..) => (
                 2,
                 "affinity",
@@ -117,7 +128,10 @@ pub fn fixes(seen: &Observed) -> Vec<Fix> {
     let mut all: Vec<Fix> = Vec::new();
     let overruns = overruns(seen);
     let datagrams = overruns.iter().flat_map(|overrun| of(seen, overrun));
-    for fix in datagrams.chain(accept_queues(seen)) {
+    for fix in datagrams
+        .chain(accept_queues(seen))
+        .chain(send_buffers(seen))
+    {
         let mut others = all.iter_mut().filter(|one| one.pid == fix.pid);
         if !others.any(|one| one.kind.joins(&fix.kind)) {
             all.push(fix);
@@ -184,6 +198,31 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
         .into_iter()
         .chain(own.into_iter().flatten())
         .collect()
+}
+
+/// Larger send buffers for the sockets in question, if a program found one full. The kernel does not count
+/// that for each socket.
+fn send_buffers(seen: &Observed) -> Vec<Fix> {
+    let is_asked = seen.asked.port.is_some() || seen.asked.pid.is_some();
+    if !is_asked || full_send_buffers(seen) == 0 {
+        return Vec::new();
+    }
+    let fix = seen.sockets.iter().filter_map(|one| {
+        let pid = *seen.after.owners.get(&one.entry.inode)?.first()?;
+        // A process whose sockets drop nothing is read at the first moment.
+        let mut looks = [seen.after, seen.before].into_iter();
+        let process = looks.find_map(|look| look.processes.get(&pid))?;
+        let now = one.entry.send_buffer_bytes;
+        let wanted = now.saturating_mul(SEND_BUFFER_FACTOR).next_power_of_two();
+        Some(Fix {
+            pid,
+            program: process.name.clone(),
+            kind: FixKind::Size(SocketSize::SendBuffer, vec![one.entry.inode], wanted),
+            why: format!("{}: a program found its send buffer full", one.entry.local),
+            permanent: None,
+        })
+    });
+    fix.collect()
 }
 
 /// Longer queues for listeners in question whose program accepts. listen(2) gives what `net.core.somaxconn`

@@ -388,6 +388,8 @@ mod tests {
             user: 0,
             queued_bytes: 0,
             buffer_bytes: 0,
+            unsent_bytes: 0,
+            send_buffer_bytes: 0,
             drops: 0,
         }
     }

@@ -91,6 +91,8 @@ fn socket(local: &str, inode: u32, drops: u32) -> UdpEntry {
         user: 0,
         queued_bytes: 0,
         buffer_bytes: 212_992,
+        unsent_bytes: 0,
+        send_buffer_bytes: 212_992,
         drops,
     }
 }

@@ -359,6 +359,14 @@ fn losses(seen: &Observed) -> Vec<LossOut> {
     rows.filter(|row| row.count > 0).collect()
 }
 
+/// How many datagrams a program could not send because its send buffer was full.
+pub(super) fn full_send_buffers(seen: &Observed) -> u64 {
+    let full = losses(seen).into_iter();
+    full.filter(|loss| loss.kind == &SEND_BUFFER)
+        .map(|loss| loss.count)
+        .sum()
+}
+
 /// The kind of datagrams that only `SndbufErrors` has, and whether it is open. IP counts what it took
 /// (`OutRequests`), and `OutDiscards` both what it took and what found a send buffer full.
 fn refused_where(seen: &Observed, count: u64) -> (&'static LossKind, bool) {

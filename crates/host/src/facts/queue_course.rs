@@ -101,6 +101,8 @@ mod tests {
             user: 0,
             queued_bytes,
             buffer_bytes: 100,
+            unsent_bytes: 0,
+            send_buffer_bytes: 212_992,
             drops,
         }
     }

@@ -104,7 +104,7 @@ pub enum Setting {
     },
     /// How much may wait at a socket of a program.
     SocketSize {
-        /// What waits.
+        /// The kind of size.
         size: SocketSize,
         /// The socket.
         socket: ProgramSocket,

@@ -202,7 +202,11 @@ impl FixArgs {
         }
         watch.look_at_losses(&|| !interrupt.came())?;
         let seen = watch.seen();
-        let all = [FixTraffic::Datagrams, FixTraffic::Connections];
+        let all = [
+            FixTraffic::Datagrams,
+            FixTraffic::Connections,
+            FixTraffic::Sent,
+        ];
         Ok(Look {
             fixes: fixes(&seen),
             sockets: all.map(|one| (one, one.seen(&seen))).into(),

@@ -30,6 +30,8 @@ const XDP_MESSAGE_LENGTH: usize = 16;
 /// Where the drops are in `INET_DIAG_SKMEMINFO`, numbers of 32 bits each.
 const QUEUED: usize = 0;
 const BUFFER: usize = 1;
+const UNSENT: usize = 2;
+const SEND_BUFFER: usize = 3;
 const DROPS: usize = 8;
 
 /// A UDP socket that has a port.
@@ -53,6 +55,10 @@ pub struct UdpEntry {
     pub queued_bytes: u32,
     /// The most that may wait there, in bytes: twice what was granted.
     pub buffer_bytes: u32,
+    /// Bytes that it sent and that have not left this host.
+    pub unsent_bytes: u32,
+    /// The most of these, in bytes: twice what was granted.
+    pub send_buffer_bytes: u32,
     /// Packets dropped since it was made (`sk_drops`), by a full buffer or a wrong checksum.
     pub drops: u32,
 }
@@ -241,6 +247,8 @@ impl UdpEntry {
             user: number(64)?,
             queued_bytes: memory(QUEUED)?,
             buffer_bytes: memory(BUFFER)?,
+            unsent_bytes: memory(UNSENT)?,
+            send_buffer_bytes: memory(SEND_BUFFER)?,
             drops: memory(DROPS)?,
         })
         .filter(|entry| entry.local.port() > 0)

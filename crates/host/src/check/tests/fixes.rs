@@ -151,3 +151,29 @@ fn a_full_accept_queue_gets_what_the_kernel_allows() {
     assert_eq!(kinds(80, 5, 500), []);
     assert_eq!(kinds(80, 4096, 0), []);
 }
+
+#[test]
+fn a_full_send_buffer_gets_larger() {
+    let kinds = |errors, port| {
+        let at = |errors| {
+            let mut facts = host(&[
+                ("Udp.SndbufErrors", errors),
+                ("Udp.OutDatagrams", 10 * errors),
+                ("Ip.OutRequests", 10 * errors),
+                ("Ip.OutDiscards", 0),
+            ]);
+            facts.sockets = vec![socket("0.0.0.0:53", 4711, 0)];
+            has(&mut facts, 4711, owner(0, 0));
+            facts
+        };
+        let (before, mut after) = (at(0), later(at(errors)));
+        after.processes.clear();
+        let found = fixes(&Observed::new(&before, &after, None, asked(port)));
+        found.into_iter().map(|one| one.kind).collect::<Vec<_>>()
+    };
+    let larger = FixKind::Size(SocketSize::SendBuffer, vec![4711], 4 << 20);
+    assert_eq!(kinds(500, Some(53)), [larger]);
+    assert_eq!(kinds(0, Some(53)), []);
+    // Any program of the namespace may have found it full.
+    assert_eq!(kinds(500, None), []);
+}

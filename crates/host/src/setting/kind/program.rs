@@ -102,6 +102,8 @@ fn row<'a>(
 pub enum SocketSize {
     /// Bytes to be read, with the kernel's doubling (`SO_RCVBUF`).
     ReceiveBuffer,
+    /// Bytes that have not left this host, with the kernel's doubling (`SO_SNDBUF`).
+    SendBuffer,
     /// Connections to be accepted, less one (listen(2)).
     AcceptQueue,
 }
@@ -118,6 +120,12 @@ pub(super) fn size(size: SocketSize, socket: &ProgramSocket) -> SettingRow<'_> {
             super::row::NET_ADMIN,
             |copy| copy.receive_buffer().map(Some),
             BorrowedSocket::set_receive_buffer,
+        ),
+        SocketSize::SendBuffer => (
+            "send buffer",
+            super::row::NET_ADMIN,
+            |copy| copy.send_buffer().map(Some),
+            BorrowedSocket::set_send_buffer,
         ),
         SocketSize::AcceptQueue => (
             "accept queue",

@@ -20,6 +20,8 @@ pub(super) enum FixTraffic {
     Datagrams,
     /// Connections that come.
     Connections,
+    /// Datagrams that are sent.
+    Sent,
 }
 
 /// Facts of a kind.
@@ -30,6 +32,8 @@ struct TrafficRow {
     sockets: fn() -> CallResult<BTreeMap<u32, [u32; 2]>>,
     /// Counters of the network namespace for what was not lost (net/ipv4/udp.c, net/ipv4/tcp_minisocks.c).
     read: &'static [&'static str],
+    /// The same for what was lost, if sockets do not count it.
+    lost: &'static [&'static str],
 }
 
 impl FixTraffic {
@@ -37,6 +41,7 @@ impl FixTraffic {
     pub(super) fn of(kind: &FixKind) -> Self {
         match kind {
             FixKind::Size(SocketSize::AcceptQueue, ..) => Self::Connections,
+            FixKind::Size(SocketSize::SendBuffer, ..) => Self::Sent,
             _ => Self::Datagrams,
         }
     }
@@ -52,6 +57,7 @@ impl FixTraffic {
                         .collect())
                 },
                 read: &["Udp.InDatagrams", "Udp6.InDatagrams"],
+                lost: &[],
             },
             Self::Connections => TrafficRow {
                 noun: "connections ",
@@ -62,6 +68,16 @@ impl FixTraffic {
                         .collect())
                 },
                 read: &["Tcp.PassiveOpens"],
+                lost: &[],
+            },
+            Self::Sent => TrafficRow {
+                noun: "sending ",
+                sockets: || {
+                    let all = sock_diag::udp()?.into_iter();
+                    Ok(all.map(|one| (one.inode, [0, one.unsent_bytes])).collect())
+                },
+                read: &["Udp.OutDatagrams", "Udp6.OutDatagrams"],
+                lost: &["Udp.SndbufErrors", "Udp6.SndbufErrors"],
             },
         }
     }
@@ -81,9 +97,12 @@ impl FixTraffic {
     pub(super) fn seen(self, seen: &Observed) -> (BTreeSet<u32>, [u64; 2]) {
         let read = seen.grown(self.row().read);
         let (inodes, lost): (BTreeSet<u32>, u64) = match self {
-            Self::Datagrams => (
+            Self::Datagrams | Self::Sent => (
                 seen.sockets.iter().map(|one| one.entry.inode).collect(),
-                seen.sockets.iter().map(|one| one.drops.grown()).sum(),
+                match self {
+                    Self::Sent => seen.grown(self.row().lost),
+                    _ => seen.sockets.iter().map(|one| one.drops.grown()).sum(),
+                },
             ),
             Self::Connections => {
                 let before = seen.before.listeners.iter();
@@ -120,18 +139,20 @@ impl FixTraffic {
             "the program opened or closed sockets meanwhile"
         );
         let each = now.values().zip(then.values());
-        let lost: u64 = each
-            .map(|([now, _], [then, _])| u64::from(now.wrapping_sub(*then)))
-            .sum();
+        let dropped = each.map(|([now, _], [then, _])| u64::from(now.wrapping_sub(*then)));
         let delta = after.since(&before);
-        let read: i64 = row.read.iter().filter_map(|name| delta.snmp(name)).sum();
-        let read = u64::try_from(read).unwrap_or(0);
+        let counted = |names: &[&str]| {
+            let counted: i64 = names.iter().filter_map(|name| delta.snmp(name)).sum();
+            u64::try_from(counted).unwrap_or(0)
+        };
+        let lost = dropped.sum::<u64>() + counted(row.lost);
+        let read = counted(row.read);
         let mut ledger = Ledger::new(read + lost, read, 0);
         ledger.lose(Loss {
             station: Station::Socket,
             reason: "socket".to_owned(),
             count: lost,
-            source: "sk_drops".to_owned(),
+            source: row.lost.first().unwrap_or(&"sk_drops").to_string(),
             scope: Scope::Namespace,
             by_difference: false,
             exact: false,
