@@ -6,8 +6,8 @@ use mpps_os::netlink::sock_diag;
 use crate::HostResult;
 use crate::check::{Fix, FixKind};
 use crate::setting::{
-    AT_RANDOM, BY_HASH, Edit, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
-    SettingChange, SettingHost, Value,
+    BY_HASH, Edit, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting, SettingChange,
+    SettingHost, Value, spread_by,
 };
 
 /// The name of the claim on a process, and the beginning of the names of its changes.
@@ -20,13 +20,11 @@ const CLAIM: &str = "fix";
 pub fn change(fix: &Fix) -> HostResult<SettingChange> {
     let wanted: Vec<(Setting, Value)> = match &fix.kind {
         FixKind::Continue => vec![(Setting::Stopped, Value::Word(RUNNING.to_owned()))],
-        FixKind::Spread(inodes) => {
+        FixKind::Spread(way, inodes) => {
             let sockets = inodes.len() as u32;
             let first = sockets_of(inodes)?.into_iter().take(1);
             let spread = first.map(|socket| Setting::Spreading { socket, sockets });
-            spread
-                .map(|one| (one, Value::Word(AT_RANDOM.to_owned())))
-                .collect()
+            spread.map(|one| (one, spread_by(*way))).collect()
         }
         FixKind::Size(size, inodes, room) => {
             let sockets = sockets_of(inodes)?.into_iter();

@@ -7,6 +7,7 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::chown;
@@ -22,7 +23,7 @@ const PORT: u16 = 4400;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        measures(Need::Root, PYTHON): one_flow_over_four_sockets, a_buffer_for_bursts, a_stopped_program,
+        measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_buffer_for_bursts, a_stopped_program,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
             a_user_fixes_a_program_of_his_own;
         measures(Need::Root, PYTHON, TC): a_larger_send_buffer;
@@ -82,15 +83,28 @@ impl Served {
 
     /// Does this while bursts of this size come, one each 2 ms.
     fn under<R: Send>(&self, burst: usize, work: impl FnOnce() -> R + Send) -> R {
+        self.under_flows(burst, &[self.flow()], work)
+    }
+
+    fn flow(&self) -> UdpSocket {
         let client = self.host.within(|| UdpSocket::bind("127.0.0.1:0"));
-        let client = client.expect("a port is free");
+        client.expect("a port is free")
+    }
+
+    /// The same with a burst of these flows together.
+    fn under_flows<R: Send>(
+        &self,
+        burst: usize,
+        flows: &[UdpSocket],
+        work: impl FnOnce() -> R + Send,
+    ) -> R {
         let (end, over) = mpsc::channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
                 // It also ends if the work panics.
                 while over.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout)
                 {
-                    for _ in 0..burst {
+                    for client in flows.iter().cycle().take(burst) {
                         let _ = client.send_to(&[0; 100], ("127.0.0.1", PORT));
                     }
                 }
@@ -117,26 +131,30 @@ impl Served {
 
     /// The bytes that a flow of 64 datagrams leaves in the queue of each socket while the server is stopped.
     fn queues(&self) -> Vec<u32> {
-        let state = format!("/proc/{}/stat", self.server.id());
-        let is = |letters: [&str; 2]| {
-            let stat = fs::read_to_string(&state).expect("it lives");
-            letters
-                .iter()
-                .any(|letter| stat.contains(&format!(") {letter} ")))
-        };
-        self.server.signal("STOP");
-        while !is(["T", "T"]) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let before = self.sockets();
-        self.host.within(|| {
-            let client = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
-            for _ in 0..64 {
-                client
-                    .send_to(&[0; 100], ("127.0.0.1", PORT))
-                    .expect("to loopback");
+        self.queues_of(&self.flow())
+    }
+
+    fn queues_of(&self, client: &UdpSocket) -> Vec<u32> {
+        let wait_until = |holds: &dyn Fn() -> bool| {
+            while !holds() {
+                thread::sleep(Duration::from_millis(5));
             }
+        };
+        wait_until(&|| self.sockets().iter().all(|one| one.queued_bytes == 0));
+        self.server.signal("STOP");
+        wait_until(&|| {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it lives");
+            let mut stats = threads
+                .flatten()
+                .map(|one| fs::read_to_string(one.path().join("stat")));
+            stats.all(|stat| stat.is_ok_and(|stat| stat.contains(") T ")))
         });
+        let before = self.sockets();
+        for _ in 0..64 {
+            client
+                .send_to(&[0; 100], ("127.0.0.1", PORT))
+                .expect("to loopback");
+        }
         let after = self.sockets();
         self.server.signal("CONT");
         let grown = after
@@ -176,17 +194,43 @@ fn one_flow_over_four_sockets() {
     let of_all = served.queues();
     assert!(of_all.iter().all(|bytes| *bytes > 0), "{of_all:?}");
     let undone = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
-    assert!(
-        undone.out.contains("at random -> by hash"),
-        "{}",
-        undone.out
-    );
+    assert!(undone.out.contains(" -> by hash"), "{}", undone.out);
     let of_one = served.queues();
     assert_eq!(
         of_one.iter().filter(|bytes| **bytes > 0).count(),
         1,
         "{of_one:?}"
     );
+}
+
+/// The kernel's hash gives one of four sockets all flows; another one does not, and each flow keeps its socket.
+fn flows_of_one_socket_keep_their_order() {
+    let served = Served::start(["4", "0.0005", "one"]);
+    let socket_of = |flow: &UdpSocket| {
+        let queues = served.queues_of(flow);
+        assert_eq!(queues.iter().filter(|bytes| **bytes > 0).count(), 1);
+        queues.iter().position(|bytes| *bytes > 0)
+    };
+    let mut flows = vec![served.flow()];
+    let first = socket_of(&flows[0]);
+    while flows.len() < 8 {
+        let flow = served.flow();
+        flows.extend((socket_of(&flow) == first).then_some(flow));
+    }
+    let fixed = served.under_flows(10, &flows, || run(&mut fix("3"))).fine();
+    let is_kept = |line: &str| line.contains(": kept");
+    assert!(
+        fixed.out.contains("by hash -> by another hash"),
+        "{}",
+        fixed.out
+    );
+    assert!(fixed.out.lines().any(is_kept), "{}", fixed.out);
+    assert!(!fixed.out.contains("spread: until"), "{}", fixed.out);
+    let sockets: BTreeSet<_> = flows.iter().map(socket_of).collect();
+    assert!(sockets.len() > 1, "{sockets:?}: {}", fixed.out);
+    served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    let sockets: BTreeSet<_> = flows.iter().map(socket_of).collect();
+    assert_eq!(sockets, [first].into());
 }
 
 /// A program that reads every 60 ms: the default buffer has no room for what comes meanwhile.

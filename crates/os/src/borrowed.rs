@@ -172,17 +172,36 @@ impl BorrowedSocket {
     }
 }
 
-/// A program for [`BorrowedSocket::spread`]: each datagram to one of `sockets` sockets at random, so that
-/// one flow comes to all of them and loses its order.
-pub fn at_random(sockets: u32) -> Vec<ClassicInstruction> {
-    let mut program = ClassicAssembler::new();
-    program.load_random().finish_modulo(sockets.max(1))
+/// How [`BorrowedSocket::spread`] chooses the socket of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpreadWay {
+    /// By a hash of its source address and ports, which differs from the kernel's: each flow has one socket.
+    Flow,
+    /// By the CPU that handles it: a flow has one socket while one CPU serves it.
+    Cpu,
+    /// At random: one flow comes to all sockets and loses its order.
+    Random,
+}
+
+impl SpreadWay {
+    /// The program for a group of this many sockets.
+    pub fn program(self, sockets: u32) -> Vec<ClassicInstruction> {
+        let sockets = sockets.max(1);
+        let mut program = ClassicAssembler::new();
+        match self {
+            Self::Flow => return classic::flow_modulo(sockets),
+            Self::Cpu => program.load_cpu(),
+            Self::Random => program.load_random(),
+        }
+        .finish_modulo(sockets)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::messages::Extras;
+    use crate::sched;
     use crate::socket::UdpSocket;
     use std::net::UdpSocket as StdSocket;
     use std::os::fd::AsFd;
@@ -260,7 +279,8 @@ mod tests {
         let hashed = each(16);
         assert!(hashed.contains(&0), "one flow, one socket: {hashed:?}");
         assert!(!copy.stop_spreading().expect("Linux 5.3"), "it had none");
-        copy.spread(&at_random(2)).expect("a group");
+        let random = SpreadWay::Random.program(2);
+        copy.spread(&random).expect("a group");
         let spread = each(64);
         assert!(spread[0] > hashed[0] && spread[1] > hashed[1], "{spread:?}");
         assert!(copy.stop_spreading().expect("Linux 5.3"));
@@ -270,6 +290,80 @@ mod tests {
             [0, 1].map(|at| hashed[at] == 0),
             [0, 1].map(|at| before[at] == after[at])
         );
+    }
+
+    /// The numbers of the datagrams of each flow at both sockets of a group, in the order of arrival. Each of 16
+    /// flows sends 32 from each CPU.
+    fn numbers_of_flows(way: SpreadWay, host: &str) -> Option<Vec<[Vec<u8>; 2]>> {
+        let open = |port: u16| {
+            let address = format!("{host}:{port}").parse().expect("an address");
+            let socket = UdpSocket::new(&address).expect("a socket");
+            socket.set_reuse_port().expect("an option");
+            socket.bind(&address).expect("a port is free");
+            socket
+        };
+        let first = open(0);
+        let address = first.local_address().expect("it is bound");
+        let second = open(address.port());
+        borrowed(&first)?
+            .spread(&way.program(2))
+            .expect("it is a group");
+        let flow = || StdSocket::bind(format!("{host}:0")).expect("a port is free");
+        let flows: Vec<StdSocket> = (0..16).map(|_| flow()).collect();
+        let port = |flow: &StdSocket| flow.local_addr().expect("it is bound").port();
+        let cpus = sched::affinity(sched::thread_id()).expect("own CPUs");
+        for (at, cpu) in cpus.iter().take(2).enumerate() {
+            sched::pin_current(&[*cpu]).expect("an own CPU");
+            for number in 0..32_u8 {
+                for flow in &flows {
+                    let number = at as u8 * 32 + number;
+                    flow.send_to(&[number], address).expect("to loopback");
+                }
+            }
+        }
+        sched::pin_current(&cpus).expect("own CPUs");
+        let mut numbers = vec![[const { Vec::new() }; 2]; flows.len()];
+        for (at, socket) in [first, second].into_iter().enumerate() {
+            let copy = socket.as_fd().try_clone_to_owned();
+            let socket = StdSocket::from(copy.expect("a descriptor is free"));
+            socket.set_nonblocking(true).expect("an option");
+            let mut number = [0];
+            while let Ok((_, from)) = socket.recv_from(&mut number) {
+                let flow = flows.iter().position(|flow| port(flow) == from.port());
+                numbers[flow.expect("one of these")][at].push(number[0]);
+            }
+        }
+        Some(numbers)
+    }
+
+    /// True if one socket has the whole flow, and in order.
+    fn is_in_order(flow: &[Vec<u8>; 2]) -> bool {
+        flow.iter().any(Vec::is_empty) && flow.iter().all(|numbers| numbers.is_sorted())
+    }
+
+    #[test]
+    fn a_flow_keeps_its_order_by_hash_and_while_one_cpu_serves_it() {
+        for host in ["127.0.0.1", "[::1]"] {
+            let Some(flows) = numbers_of_flows(SpreadWay::Flow, host) else {
+                return;
+            };
+            assert!(flows.iter().all(is_in_order), "{flows:?}");
+            // All 16 at one socket: 1 of 32 768.
+            let first = flows.iter().filter(|flow| flow[1].is_empty()).count();
+            assert!((1..16).contains(&first), "{flows:?}");
+            let flows = numbers_of_flows(SpreadWay::Cpu, host).expect("as before");
+            for one_cpu in [0..32_u8, 32..64] {
+                let part = |numbers: &Vec<u8>| {
+                    let part = numbers.iter().filter(|number| one_cpu.contains(*number));
+                    part.copied().collect()
+                };
+                let parts = flows.iter().map(|flow| [part(&flow[0]), part(&flow[1])]);
+                let parts: Vec<[Vec<u8>; 2]> = parts.collect();
+                assert!(parts.iter().all(is_in_order), "{parts:?}");
+            }
+            let flows = numbers_of_flows(SpreadWay::Random, host).expect("as before");
+            assert!(!flows.iter().any(is_in_order), "{flows:?}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::way_out::full_send_buffers;
 use super::{Observed, SeenSocket};
 use crate::CpuList;
 use crate::setting::SocketSize;
+use mpps_os::borrowed::SpreadWay;
 use mpps_os::text::Foreign;
 
 /// Programs that attach a program to their group themselves. No call reads it back, so that it could not be
@@ -37,8 +38,8 @@ pub struct Fix {
 pub enum FixKind {
     /// A stopped process goes on.
     Continue,
-    /// The sockets with these inode numbers, one group of `SO_REUSEPORT`, get datagrams at random.
-    Spread(Vec<u32>),
+    /// The sockets with these inode numbers, one group of `SO_REUSEPORT`, get datagrams in another way.
+    Spread(SpreadWay, Vec<u32>),
     /// The sockets with these inode numbers get room for at least as much.
     Size(SocketSize, Vec<u32>, u32),
     /// A thread may run on these CPUs.
@@ -89,8 +90,24 @@ impl FixKind {
                 "affinity",
                 Some("the thread may share its new CPU with interrupts or other threads"),
             ),
-            Self::Spread(_) => (
+            Self::Spread(SpreadWay::Flow, _) => (
                 3,
+                "spread-hash",
+                Some(
+                    "flows move to other sockets; a program that the server attached itself is replaced, and is not \
+                     brought back",
+                ),
+            ),
+            Self::Spread(SpreadWay::Cpu, _) => (
+                4,
+                "spread-cpu",
+                Some(
+                    "a flow that another CPU serves moves to another socket, and may lose its order; a program that \
+                     the server attached itself is replaced, and is not brought back",
+                ),
+            ),
+            Self::Spread(SpreadWay::Random, _) => (
+                5,
                 "spread",
                 Some(
                     "datagrams of one flow come to several sockets, and out of order; a program that the server \
@@ -190,14 +207,11 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
         // A larger buffer only delays the loss.
         Late::NeverSlept => [None, None],
     };
-    let spread = spread(seen, socket).map(|kind| {
+    let spread = spreads(seen, socket).into_iter().map(|kind| {
         let why = "it loses, and another socket of its group does not";
         fix(owner.pid, kind, why, None)
     });
-    spread
-        .into_iter()
-        .chain(own.into_iter().flatten())
-        .collect()
+    spread.chain(own.into_iter().flatten()).collect()
 }
 
 /// Larger send buffers for the sockets in question, if a program found one full. The kernel does not count
@@ -256,14 +270,17 @@ fn reads(seen: &Observed, socket: &SeenSocket) -> bool {
     wakes || rates(seen, socket).is_some_and(|(read, _)| read >= 1.0)
 }
 
-/// The group of a socket, if one of it is read and lost nothing.
-fn spread(seen: &Observed, socket: &SeenSocket) -> Option<FixKind> {
+/// The ways to spread the datagrams of a socket's group, if a socket of it is read and lost nothing. By CPU if
+/// several take packets in.
+fn spreads(seen: &Observed, socket: &SeenSocket) -> Vec<FixKind> {
+    let Some(own) = socket.owner.map(|owner| &owner.name) else {
+        return Vec::new();
+    };
     let shares = |one: &&SeenSocket| {
         let is_shared = seen.after.port_sharing.get(&one.entry.inode) == Some(&true);
         is_shared && may_share(one) && place(one) == place(socket)
     };
     let group: Vec<&SeenSocket> = seen.sockets.iter().filter(shares).collect();
-    let own = &socket.owner?.name;
     let spreads_itself = SPREAD_THEMSELVES.iter().any(|name| own.starts_with(name));
     let has_room = group.iter().any(|one| {
         let is_halted = one.holders.iter().any(|(process, _)| process.is_halted());
@@ -271,7 +288,15 @@ fn spread(seen: &Observed, socket: &SeenSocket) -> Option<FixKind> {
     });
     let mut inodes: Vec<u32> = group.iter().map(|one| one.entry.inode).collect();
     inodes.sort_unstable();
-    (inodes.len() > 1 && has_room && !spreads_itself).then_some(FixKind::Spread(inodes))
+    if inodes.len() < 2 || !has_room || spreads_itself {
+        return Vec::new();
+    }
+    let rows = seen.delta.softnet.iter();
+    let taking = rows.filter(|row| row.processed > 0).count();
+    let ways = [SpreadWay::Flow, SpreadWay::Cpu, SpreadWay::Random].into_iter();
+    ways.filter(|way| *way != SpreadWay::Cpu || taking > 1)
+        .map(|way| FixKind::Spread(way, inodes.clone()))
+        .collect()
 }
 
 /// All CPUs for a pinned reader, or an idle one.

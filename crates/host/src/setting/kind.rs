@@ -109,7 +109,8 @@ pub enum Setting {
         /// The socket.
         socket: ProgramSocket,
     },
-    /// How datagrams are spread over a group of sockets (`SO_REUSEPORT`): `by hash` or `at random`.
+    /// How datagrams are spread over a group of sockets (`SO_REUSEPORT`): `by hash` as the kernel does, `by
+    /// another hash`, `by CPU` or `at random`.
     Spreading {
         /// One of the group.
         socket: ProgramSocket,

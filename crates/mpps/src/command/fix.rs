@@ -67,6 +67,7 @@ struct Look {
 }
 
 /// A change that is to be made, and measured.
+#[derive(Clone)]
 struct Step {
     fix: Fix,
     change: SettingChange,
@@ -233,6 +234,8 @@ impl FixArgs {
                 .iter()
                 .filter(|(at, _)| steps[**at].traffic() == traffic);
             let before = before.map(|(_, row)| row);
+            let kept = rows.iter().filter(|(_, row)| row.kept);
+            let step = &step.on_top_of(kept.map(|(at, _)| &steps[*at]));
             let (row, applied) = self.prove(step, &step.sockets(all), before, interrupt)?;
             let verdict = match (&applied, &row.stopped) {
                 (Some(_), _) => "kept".to_owned(),
@@ -345,6 +348,18 @@ impl Look {
 }
 
 impl Step {
+    /// The same after these others, which may have changed the same setting.
+    fn on_top_of<'a>(&self, kept: impl Iterator<Item = &'a Self>) -> Self {
+        let mut step = self.clone();
+        for made in kept.flat_map(|step| &step.change.edits) {
+            let mut edits = step.change.edits.iter_mut();
+            if let Some(edit) = edits.find(|edit| edit.setting == made.setting) {
+                edit.old = made.new.clone();
+            }
+        }
+        step
+    }
+
     fn traffic(&self) -> FixTraffic {
         FixTraffic::of(&self.fix.kind)
     }

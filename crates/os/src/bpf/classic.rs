@@ -99,7 +99,11 @@ const FACT_CPU: u32 = FACTS + 36;
 const FACT_RANDOM: u32 = FACTS + 56;
 /// `PACKET_OUTGOING` of include/uapi/linux/if_packet.h.
 const OUTGOING: u32 = 4;
-/// `BPF_MOD`, and the accumulator as what is returned (`BPF_A`).
+/// The network header (`SKF_NET_OFF`).
+const NETWORK: u32 = 0xfff0_0000;
+/// `BPF_MUL`, `BPF_RSH`, `BPF_MOD`, and the accumulator as what is returned (`BPF_A`).
+const MULTIPLY: u16 = 0x20;
+const SHIFT_RIGHT: u16 = 0x70;
 const MODULO: u16 = 0x90;
 const ACCUMULATOR: u16 = 0x10;
 /// All bytes of a packet: more than any has.
@@ -110,6 +114,46 @@ const INSTRUCTIONS_MAX: usize = 255;
 /// The program that keeps no byte of a packet: it is dropped and counted (`sk_filter_trim_cap` in
 /// net/core/filter.c).
 pub const NOTHING: [ClassicInstruction; 1] = [ClassicInstruction::new(RET, 0)];
+
+/// The program whose answer is a hash of a datagram's source address and ports modulo a number: each flow has
+/// one answer. Of an IPv6 address it takes the last word, and no extension headers; of a later fragment
+/// whatever is there.
+pub fn flow_modulo(number: u32) -> Vec<ClassicInstruction> {
+    /// 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4).
+    const GOLDEN: u32 = 0x9e37_79b9;
+    const HASH: [(u16, u32); 3] = [
+        (ALU | INDEX, 0),
+        (ALU | MULTIPLY, GOLDEN),
+        (ALU | SHIFT_RIGHT, 16),
+    ];
+    let tail = [(ALU | MODULO, number), (RET | ACCUMULATOR, 0)];
+    let index = [(MISC, 0)];
+    // The ports into X, the address into A.
+    let v4 = [(LDX | BYTE | HEADER, NETWORK), (LD | INDEXED, NETWORK)];
+    let v4 = [
+        &v4[..],
+        &index,
+        &[(LD | ABSOLUTE, NETWORK + 12)],
+        &HASH,
+        &tail,
+    ]
+    .concat();
+    let v6 = [(LD | ABSOLUTE, NETWORK + 40)];
+    let v6 = [
+        &v6[..],
+        &index,
+        &[(LD | ABSOLUTE, NETWORK + 20)],
+        &HASH,
+        &tail,
+    ]
+    .concat();
+    let mut is_v6 = ClassicInstruction::new(JMP | ClassicCondition::AtLeast as u16, 0x60);
+    is_v6.jump_true = v4.len() as u8;
+    let version = ClassicInstruction::new(LD | BYTE | ABSOLUTE, NETWORK);
+    let rest = v4.into_iter().chain(v6);
+    let rest = rest.map(|(code, constant)| ClassicInstruction::new(code, constant));
+    [version, is_v6].into_iter().chain(rest).collect()
+}
 
 impl ClassicInstruction {
     const fn new(code: u16, constant: u32) -> Self {

@@ -4,6 +4,7 @@ use super::*;
 use crate::check::{Fix, FixKind, fixes};
 use crate::setting::SocketSize;
 use mpps_os::CpuList;
+use mpps_os::borrowed::SpreadWay;
 use mpps_os::netlink::sock_diag::ListeningSocket;
 
 /// Two sockets at one address, of a program each that ran this long in a second. The first lost as many.
@@ -42,7 +43,15 @@ fn a_healthy_program_is_left_as_it_is() {
 fn one_full_socket_of_a_group_is_spread_over_it() {
     // A buffer would only delay it.
     let found = kinds(&pair(5000, [950, 3], true));
-    assert_eq!(found, [FixKind::Spread(vec![1, 2])]);
+    let ways = [SpreadWay::Flow, SpreadWay::Random];
+    assert_eq!(found, ways.map(|way| FixKind::Spread(way, vec![1, 2])));
+    // Packets come by two CPUs.
+    let (mut before, mut after) = pair(5000, [950, 3], true);
+    let softnet = |rows: &str| Softnet::parse(rows).expect("rows of a test");
+    before.snapshot.softnet = softnet("1 0 0\n1 0 0");
+    after.snapshot.softnet = softnet("9 0 0\n9 0 0");
+    let found = kinds(&(before, after));
+    assert_eq!(found[1], FixKind::Spread(SpreadWay::Cpu, vec![1, 2]));
     // Without SO_REUSEPORT the kernel spreads nothing.
     assert_eq!(kinds(&pair(5000, [950, 3], false)), []);
     // A program that it attached cannot be brought back.

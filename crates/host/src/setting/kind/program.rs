@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io;
 
-use mpps_os::borrowed::{BorrowedSocket, at_random};
+use mpps_os::borrowed::{BorrowedSocket, SpreadWay};
 use mpps_os::{CallError, CallResult, process, sched};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,12 @@ use crate::root::Root;
 
 /// How the kernel spreads datagrams over a group: by the hash of addresses and ports.
 pub(crate) const BY_HASH: &str = "by hash";
-pub(crate) const AT_RANDOM: &str = "at random";
+/// The other ways.
+const WAYS: [(&str, SpreadWay); 3] = [
+    ("by another hash", SpreadWay::Flow),
+    ("by CPU", SpreadWay::Cpu),
+    ("at random", SpreadWay::Random),
+];
 /// Read of any group: no call shows its program.
 const UNREAD: &str = "not shown";
 pub(crate) const RUNNING: &str = "running";
@@ -149,16 +154,27 @@ pub(super) fn size(size: SocketSize, socket: &ProgramSocket) -> SettingRow<'_> {
     SettingRow { needs, ..row }
 }
 
+fn way_of(word: &str) -> Option<SpreadWay> {
+    let way = WAYS.iter().find(|(name, _)| *name == word);
+    way.map(|(_, way)| *way)
+}
+
+/// The value for a way.
+pub(crate) fn spread_by(way: SpreadWay) -> Value {
+    let name = WAYS.iter().find(|(_, one)| *one == way);
+    word(name.map_or(BY_HASH, |(name, _)| name))
+}
+
 /// How datagrams are spread over the group of a socket.
 pub(super) fn spreading(socket: &ProgramSocket, sockets: u32) -> SettingRow<'_> {
     let row = row(
         format!("spreading over {sockets} sockets"),
-        Form::Word(|word| [BY_HASH, AT_RANDOM, UNREAD].contains(&word)),
+        Form::Word(|word| [BY_HASH, UNREAD].contains(&word) || way_of(word).is_some()),
         move |place, _| Ok(socket.borrow(place)?.map(|_| word(UNREAD))),
-        move |place, _, value| match socket.borrow(place)? {
-            Some(copy) if value.word() == AT_RANDOM => copy.spread(&at_random(sockets)),
-            Some(copy) => copy.stop_spreading().map(drop),
-            None => Ok(()),
+        move |place, _, value| match (socket.borrow(place)?, way_of(value.word())) {
+            (Some(copy), Some(way)) => copy.spread(&way.program(sockets)),
+            (Some(copy), None) => copy.stop_spreading().map(drop),
+            (None, _) => Ok(()),
         },
     );
     SettingRow {
