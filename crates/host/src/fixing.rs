@@ -5,6 +5,7 @@ use mpps_os::netlink::sock_diag;
 
 use crate::HostResult;
 use crate::check::{Fix, FixKind};
+use crate::root::Root;
 use crate::setting::{
     BY_HASH, Edit, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting, SettingChange,
     SettingHost, Value, spread_by,
@@ -34,6 +35,13 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
             });
             sizes.map(|one| (one, Value::number(*room))).collect()
         }
+        FixKind::Nice(thread, nice) => {
+            let thread = *thread;
+            vec![(Setting::ThreadNice { thread }, Value::number(*nice))]
+        }
+        FixKind::Others(cpus) => threads_of(fix.pid)
+            .map(|thread| (Setting::ThreadCpus { thread }, Value::set(cpus.0.clone())))
+            .collect(),
         FixKind::Affinity(thread, cpus) => {
             let thread = *thread;
             vec![(Setting::ThreadCpus { thread }, Value::set(cpus.0.clone()))]
@@ -45,10 +53,16 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
             Setting::Spreading { .. } => Some(Value::Word(BY_HASH.to_owned())),
             other => LiveKernel::default().read(other, &change.place)?,
         };
-        // A larger size stays.
-        let stays = |old: &Value| match (old, &new) {
-            (Value::Number(old), Value::Number(new)) => old >= new,
-            (old, new) => old == new,
+        // A larger size stays, and so does a lower nice value.
+        let stays = |old: &Value| match (&setting, old, &new) {
+            (Setting::ThreadNice { .. }, Value::Number(old), Value::Number(new)) => old <= new,
+            (_, Value::Number(old), Value::Number(new)) => old >= new,
+            // A program that may run there already needs no help.
+            (_, Value::Set { set: old }, Value::Set { set: new }) => match fix.kind {
+                FixKind::Others(_) => old.iter().any(|cpu| new.contains(cpu)),
+                _ => old == new,
+            },
+            (_, old, new) => old == new,
         };
         let old = old.filter(|old| !stays(old));
         change
@@ -81,6 +95,16 @@ pub fn claim(pid: u32) -> HostResult<SettingChange> {
 pub fn is_of_fix(name: &str) -> bool {
     name.strip_prefix(CLAIM)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// The threads of a process that can be moved: none of this one, and none of the kernel, which runs no file.
+fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
+    let root = Root::machine();
+    let is_program = root.link(&format!("proc/{pid}/exe")).is_some();
+    let is_other = is_program && pid != std::process::id();
+    let names = is_other.then(|| root.names(&format!("proc/{pid}/task")));
+    let names = names.into_iter().flatten();
+    names.filter_map(|name| name.parse().ok())
 }
 
 /// The sockets with these inode numbers that are still there.

@@ -5,6 +5,7 @@ use crate::common::{
 };
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::sock_diag::{self, UdpEntry};
+use mpps_os::sched;
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 const PYTHON: Need = Need::Program("python3", "python3");
+const TOOLS: Need = Need::Program("taskset chrt", "util-linux");
 const TC: Need = Need::Program("tc ip", "iproute2");
 const PORT: u16 = 4400;
 
@@ -26,6 +28,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_buffer_for_bursts, a_stopped_program,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
             a_user_fixes_a_program_of_his_own;
+        measures(Need::Root, PYTHON, Need::Cpus(2), TOOLS): a_reader_gets_another_cpu, programs_that_could_be_moved_away,
+            a_reader_gets_the_nice_value_of_others;
         measures(Need::Root, PYTHON, TC): a_larger_send_buffer;
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
             a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket;
@@ -102,9 +106,10 @@ impl Served {
         thread::scope(|scope| {
             scope.spawn(move || {
                 // It also ends if the work panics.
+                let mut all = flows.iter().cycle();
                 while over.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout)
                 {
-                    for client in flows.iter().cycle().take(burst) {
+                    for client in all.by_ref().take(burst) {
                         let _ = client.send_to(&[0; 100], ("127.0.0.1", PORT));
                     }
                 }
@@ -213,19 +218,12 @@ fn flows_of_one_socket_keep_their_order() {
     };
     let mut flows = vec![served.flow()];
     let first = socket_of(&flows[0]);
-    while flows.len() < 8 {
+    while flows.len() < 16 {
         let flow = served.flow();
         flows.extend((socket_of(&flow) == first).then_some(flow));
     }
-    let fixed = served.under_flows(10, &flows, || run(&mut fix("3"))).fine();
-    let is_kept = |line: &str| line.contains(": kept");
-    assert!(
-        fixed.out.contains("by hash -> by another hash"),
-        "{}",
-        fixed.out
-    );
-    assert!(fixed.out.lines().any(is_kept), "{}", fixed.out);
-    assert!(!fixed.out.contains("spread: until"), "{}", fixed.out);
+    let fixed = served.under_flows(8, &flows, || run(&mut fix("3"))).fine();
+    assert_eq!(stages(&fixed), ["spread-hash"], "{}", fixed.out);
     let sockets: BTreeSet<_> = flows.iter().map(socket_of).collect();
     assert!(sockets.len() > 1, "{sockets:?}: {}", fixed.out);
     served.host.within(|| run(&mut mpps(&["undo"]))).fine();
@@ -373,6 +371,83 @@ fn a_larger_send_buffer() {
     assert!(buffer() > before);
     host.within(|| run(&mut mpps(&["undo"]))).fine();
     assert_eq!(buffer(), before);
+}
+
+/// A program that runs all the time on these CPUs, with this priority.
+fn busy(cpus: &str, priority: &str) -> Running {
+    let mut command = Command::new("taskset");
+    command.args(["-c", cpus]).args(priority.split(' '));
+    Running::start(command.args(["sh", "-c", "while :; do :; done"]))
+}
+
+/// A server that reads as fast as it can on CPU 1.
+fn on_one_cpu() -> Served {
+    let served = Served::start(["1", "0", "one"]);
+    run(Command::new("taskset").args(["-acp", "1", &served.pid()])).fine();
+    served
+}
+
+/// The CPUs and the nice values of the threads of a process.
+fn threads(pid: &str) -> (Vec<Vec<usize>>, Vec<i32>) {
+    let all = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    let all = all.map(|one| one.expect("a thread").file_name().into_string());
+    let all = all.map(|name| name.expect("a number").parse().expect("a number"));
+    let all: BTreeSet<u32> = all.collect();
+    let cpus = all.iter().map(|thread| sched::affinity(*thread));
+    let nice = all.iter().map(|thread| sched::nice(*thread));
+    (
+        cpus.collect::<Result<_, _>>().expect("it lives"),
+        nice.collect::<Result<_, _>>().expect("it lives"),
+    )
+}
+
+/// More in a burst than a small part of a CPU reads.
+const CROWDED: usize = 100;
+
+fn a_reader_gets_another_cpu() {
+    // With priorities in real time, whatever runs on the other CPU does not matter.
+    let (served, _busy) = (on_one_cpu(), [(); 2].map(|()| busy("1", "chrt -r 1")));
+    run(Command::new("chrt").args(["-a", "-r", "-p", "1", &served.pid()])).fine();
+    let before = threads(&served.pid());
+    let fixed = served.under(CROWDED, || run(&mut fix("3"))).fine();
+    assert!(fixed.out.contains(" 1 -> 0-1"), "{}", fixed.out);
+    assert!(stages(&fixed).contains(&"affinity"), "{}", fixed.out);
+    assert_ne!(threads(&served.pid()), before);
+    served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert_eq!(threads(&served.pid()), before);
+}
+
+/// The kinds of the changes that stay.
+fn stages(fixed: &Ended) -> Vec<&str> {
+    let lines = fixed.out.lines().filter(|line| line.contains(": until "));
+    lines.filter_map(|line| line.split(':').next()).collect()
+}
+
+/// A program that may leave the CPU by itself is left as it is.
+fn programs_that_could_be_moved_away() {
+    let (served, confined, free) = (
+        on_one_cpu(),
+        busy("1", "nice -n -15"),
+        busy("0,1", "nice -n -15"),
+    );
+    let mut words = words("3");
+    words.retain(|word| *word != "--yes");
+    words.push("--dry-run");
+    let shown = served.under(CROWDED, || run(&mut mpps(&words)));
+    assert_eq!(shown.code(), 1, "{shown:?}");
+    let moved = |one: &Running| shown.out.contains(&format!("taskset -pc 0 {}", one.id()));
+    assert!(moved(&confined) && !moved(&free), "{}", shown.out);
+    assert!(shown.out.contains("nice value of thread"), "{}", shown.out);
+}
+
+/// Whether it stays depends on what runs there besides.
+fn a_reader_gets_the_nice_value_of_others() {
+    let (served, _busy) = (on_one_cpu(), busy("1", "nice -n -10"));
+    let before = threads(&served.pid());
+    let fixed = served.under(CROWDED, || run(&mut fix("3")));
+    assert!(fixed.out.contains("nice value of thread"), "{}", fixed.out);
+    served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert_eq!(threads(&served.pid()), before);
 }
 
 fn a_stopped_program() {

@@ -72,6 +72,15 @@ pub fn set_nice(thread: u32, nice: i32) -> CallResult<()> {
     rustix::process::setpriority_process(thread_of(thread)?, nice).on("setpriority", object(thread))
 }
 
+/// The nice value of a thread (`getpriority(2)`).
+///
+/// # Errors
+///
+/// `ESRCH` if there is no such thread.
+pub fn nice(thread: u32) -> CallResult<i32> {
+    rustix::process::getpriority_process(thread_of(thread)?).on("getpriority", object(thread))
+}
+
 /// The number of the calling thread (`gettid(2)`).
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32

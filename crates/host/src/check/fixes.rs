@@ -3,7 +3,9 @@
 use super::listen_queue::{cause, full, holders};
 use super::overrun::{Overrun, may_share, overruns, place};
 use super::program_settings::{accept_queue, receive_buffer};
-use super::reader::{FULL, Late, buffer_for_bursts, is_idle, least_busy, pinned, rates};
+use super::reader::{
+    FULL, Late, better_nice, buffer_for_bursts, busy_others, is_idle, least_busy, pinned, rates,
+};
 use super::way_out::full_send_buffers;
 use super::{Observed, SeenSocket};
 use crate::CpuList;
@@ -44,6 +46,10 @@ pub enum FixKind {
     Size(SocketSize, Vec<u32>, u32),
     /// A thread may run on these CPUs.
     Affinity(u32, CpuList),
+    /// A thread gets this nice value.
+    Nice(u32, i32),
+    /// Another process, which is busy on the CPU of a reader and may run on none of these, runs on these.
+    Others(CpuList),
 }
 
 impl Fix {
@@ -90,8 +96,14 @@ impl FixKind {
                 "affinity",
                 Some("the thread may share its new CPU with interrupts or other threads"),
             ),
+            Self::Nice(..) => (3, "nice", Some("other programs on its CPU get less of it")),
+            Self::Others(_) => (
+                4,
+                "others",
+                Some("that program leaves the CPUs that were chosen for it"),
+            ),
             Self::Spread(SpreadWay::Flow, _) => (
-                3,
+                5,
                 "spread-hash",
                 Some(
                     "flows move to other sockets; a program that the server attached itself is replaced, and is not \
@@ -99,7 +111,7 @@ impl FixKind {
                 ),
             ),
             Self::Spread(SpreadWay::Cpu, _) => (
-                4,
+                6,
                 "spread-cpu",
                 Some(
                     "a flow that another CPU serves moves to another socket, and may lose its order; a program that \
@@ -107,7 +119,7 @@ impl FixKind {
                 ),
             ),
             Self::Spread(SpreadWay::Random, _) => (
-                5,
+                7,
                 "spread",
                 Some(
                     "datagrams of one flow come to several sockets, and out of order; a program that the server \
@@ -178,7 +190,8 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
         is_larger.then(|| fix(owner.pid, kind, why, receive_buffer(&owner.name, bytes)))
     };
     let bursts = |why| buffer(buffer_for_bursts(seen, socket), why);
-    let own = match late {
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    match late {
         Late::Unseen => return Vec::new(),
         Late::NotRead if !reads(seen, socket) => return Vec::new(),
         Late::Stopped(pid) => {
@@ -195,23 +208,35 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
         Late::NoCpu => {
             let moved = affinity(seen, socket);
             let moved = moved.map(|kind| fix(owner.pid, kind, "its reader waits for a CPU", None));
+            let nice = socket.busy.and_then(|busy| {
+                let nice = better_nice(seen, socket, &busy)?;
+                let kind = FixKind::Nice(busy.runner, nice);
+                Some(fix(
+                    owner.pid,
+                    kind,
+                    "a program on its CPU goes before its reader",
+                    None,
+                ))
+            });
             let bridges = socket.busy.is_some_and(|busy| busy.ready() < FULL);
             let bridge = bridges.then(|| bursts("its buffer does not bridge the waits for a CPU"));
-            [moved, bridge.flatten()]
+            own.extend(moved.into_iter().chain(nice).chain(bridge.flatten()));
+            others = others_moved(seen, socket);
         }
         // Whether it reads enough between its waits, only a measurement shows.
-        Late::Bursts | Late::Waits | Late::Rate | Late::NotRead => [
-            bursts("its buffer may not hold what comes while it does not read"),
-            None,
-        ],
+        Late::Bursts | Late::Waits | Late::Rate | Late::NotRead => {
+            own.extend(bursts(
+                "its buffer may not hold what comes while it does not read",
+            ));
+        }
         // A larger buffer only delays the loss.
-        Late::NeverSlept => [None, None],
-    };
+        Late::NeverSlept => {}
+    }
     let spread = spreads(seen, socket).into_iter().map(|kind| {
         let why = "it loses, and another socket of its group does not";
         fix(owner.pid, kind, why, None)
     });
-    spread.chain(own.into_iter().flatten()).collect()
+    spread.chain(own).chain(others).collect()
 }
 
 /// Larger send buffers for the sockets in question, if a program found one full. The kernel does not count
@@ -297,6 +322,30 @@ fn spreads(seen: &Observed, socket: &SeenSocket) -> Vec<FixKind> {
     ways.filter(|way| *way != SpreadWay::Cpu || taking > 1)
         .map(|way| FixKind::Spread(way, inodes.clone()))
         .collect()
+}
+
+/// The busiest processes on the CPU of a reader that may use only some CPUs, each moved to the other ones.
+fn others_moved(seen: &Observed, socket: &SeenSocket) -> Vec<Fix> {
+    let on = socket.owner.zip(socket.busy);
+    let on =
+        on.and_then(|(owner, busy)| Some((owner, busy.cpu?, owner.allowed.get(&busy.runner)?)));
+    let Some((owner, cpu, allowed)) = on else {
+        return Vec::new();
+    };
+    let rest = seen.cpus.iter().map(|one| one.cpu);
+    let rest: Vec<usize> = rest.filter(|cpu| !allowed.0.contains(cpu)).collect();
+    let others = busy_others(seen, cpu, owner.pid).filter(|_| !rest.is_empty());
+    let others = others.map(|(pid, program)| Fix {
+        pid,
+        program: program.to_owned(),
+        kind: FixKind::Others(CpuList(rest.clone())),
+        why: format!(
+            "{}: it is busy on CPU {cpu}, and {} (pid {}) may use only {allowed}",
+            socket.entry.local, owner.name, owner.pid
+        ),
+        permanent: None,
+    });
+    others.collect()
 }
 
 /// All CPUs for a pinned reader, or an idle one.

@@ -367,12 +367,39 @@ pub(super) fn pinned(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> Optio
     is_pinned.then(|| format!("{word} {list}"))
 }
 
-/// A process on a thread's CPU that goes before it, in words, and the command that changes that.
-pub(super) fn rank(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> Option<(String, String)> {
-    let (own, pid) = (busy.priority?, socket.owner?.pid);
-    let rivals = rivals(seen, busy.cpu?, pid).into_iter();
+/// The process on a thread's CPU that goes before it most.
+fn first_rival<'s>(
+    seen: &'s Observed,
+    socket: &SeenSocket,
+    busy: &Busy,
+) -> Option<(u32, &'s ProcessLoad)> {
+    let own = busy.priority?;
+    let rivals = rivals(seen, busy.cpu?, socket.owner?.pid).into_iter();
     let ahead = rivals.filter(|(.., load)| load.priority < own);
     let (_, rival, load) = ahead.min_by_key(|(.., load)| load.priority)?;
+    Some((rival, load))
+}
+
+/// The nice value of the process on a thread's CPU that goes before it, unless that has a real-time priority.
+pub(super) fn better_nice(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> Option<i32> {
+    let (_, load) = first_rival(seen, socket, busy)?;
+    (load.priority >= 0).then_some(load.priority - NICE_0)
+}
+
+/// The busiest other processes on a thread's CPU: their numbers and names.
+pub(super) fn busy_others<'s>(
+    seen: &'s Observed,
+    cpu: usize,
+    own: u32,
+) -> impl Iterator<Item = (u32, &'s str)> {
+    let rivals = rivals(seen, cpu, own).into_iter().take(NAMED);
+    rivals.map(|(_, rival, load)| (rival, &*load.name))
+}
+
+/// A process on a thread's CPU that goes before it, in words, and the command that changes that.
+pub(super) fn rank(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> Option<(String, String)> {
+    let own = busy.priority?;
+    let (rival, load) = first_rival(seen, socket, busy)?;
     let name = format!("{} (pid {rival})", load.name);
     Some(match load.priority < 0 {
         true => (

@@ -122,6 +122,11 @@ pub enum Setting {
         /// Its number.
         thread: u32,
     },
+    /// The nice value of a thread of a program.
+    ThreadNice {
+        /// Its number.
+        thread: u32,
+    },
     /// Whether a signal has stopped the program: `stopped` or `running`.
     Stopped,
 }
@@ -148,6 +153,7 @@ impl Setting {
             Self::SocketSize { size, socket } => program::size(*size, socket),
             Self::Spreading { socket, sockets } => program::spreading(socket, *sockets),
             Self::ThreadCpus { thread } => program::thread_cpus(*thread),
+            Self::ThreadNice { thread } => program::thread_nice(*thread),
             Self::Stopped => program::stopped(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::check::{Fix, FixKind, fixes};
+use crate::facts::ProcessLoad;
 use crate::setting::SocketSize;
 use mpps_os::CpuList;
 use mpps_os::borrowed::SpreadWay;
@@ -185,4 +186,44 @@ fn a_full_send_buffer_gets_larger() {
     assert_eq!(kinds(0, Some(53)), []);
     // Any program of the namespace may have found it full.
     assert_eq!(kinds(500, None), []);
+}
+
+#[test]
+fn a_pinned_reader_gets_its_nice_value_and_its_cpu() {
+    let kinds = |allowed: &[usize], priority: i32| {
+        let (mut before, mut after) = starved(100, 600);
+        let reader = after.processes.get_mut(&812).expect("it is there");
+        reader.allowed = [(812, CpuList(allowed.to_vec()))].into();
+        let stat = |ticks: u64| {
+            let lines = [2, 3].map(|cpu| format!("cpu{cpu} {ticks} 0 0 0\n"));
+            ProcStat::parse(&lines.concat()).expect("as proc_stat(5)")
+        };
+        (before.cpus, after.cpus) = (stat(0), stat(200));
+        let load = |ticks| ProcessLoad {
+            name: "busy".to_owned(),
+            ticks,
+            priority,
+            cpus: [3].into(),
+        };
+        before.loads = [(99, load(0))].into();
+        after.loads = [(99, load(50))].into();
+        let found = fixes(&Observed::new(&before, &after, None, asked(Some(53))));
+        let found = found.into_iter().map(|one| (one.pid, one.kind));
+        found.collect::<Vec<_>>()
+    };
+    let nice = (812, FixKind::Nice(812, -5));
+    let others = (99, FixKind::Others(CpuList(vec![2])));
+    let found = kinds(&[3], 15);
+    assert!(
+        found.contains(&nice) && found.contains(&others),
+        "{found:?}"
+    );
+    // It goes not before the reader, or has a real-time priority; the reader may use all CPUs.
+    assert!(!kinds(&[3], 20).contains(&nice) && kinds(&[3], 20).contains(&others));
+    assert!(
+        !kinds(&[3], -2)
+            .iter()
+            .any(|(_, kind)| matches!(kind, FixKind::Nice(..)))
+    );
+    assert!(!kinds(&[2, 3], 15).contains(&others));
 }

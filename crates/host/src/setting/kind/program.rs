@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::path::Path;
 
 use mpps_os::borrowed::{BorrowedSocket, SpreadWay};
 use mpps_os::{CallError, CallResult, process, sched};
@@ -185,19 +186,63 @@ pub(super) fn spreading(socket: &ProgramSocket, sockets: u32) -> SettingRow<'_> 
     }
 }
 
+/// A setting of a thread of the process; none if the thread has ended.
+fn of_thread(
+    noun: &'static str,
+    form: Form,
+    thread: u32,
+    read: fn(u32) -> CallResult<Value>,
+    write: fn(u32, &Value) -> CallResult<()>,
+) -> SettingRow<'static> {
+    // The number may be of another process's thread by now.
+    let lives = move |owner: &Owner| {
+        let place = format!("/proc/{}/task/{thread}", owner.pid);
+        Path::new(&place).exists()
+    };
+    row(
+        format!("{noun} of thread {thread}"),
+        form,
+        move |_, owner| lives(owner).then(|| read(thread)).transpose(),
+        move |_, owner, value| match lives(owner) {
+            true => write(thread, value),
+            false => Ok(()),
+        },
+    )
+}
+
 /// The CPUs that a thread may run on.
 pub(super) fn thread_cpus(thread: u32) -> SettingRow<'static> {
-    let row = row(
-        format!("CPUs of thread {thread}"),
+    let row = of_thread(
+        "CPUs",
         Form::List,
-        move |_, _| Ok(Some(Value::set(sched::affinity(thread)?))),
-        move |_, _, value| match value {
+        thread,
+        |thread| Ok(Value::set(sched::affinity(thread)?)),
+        |thread, value| match value {
             Value::Set { set } => sched::pin(thread, set),
             _ => Ok(()),
         },
     );
     SettingRow {
         command: format!("taskset -pc VALUE {thread}").into(),
+        ..row
+    }
+}
+
+/// The nice value of a thread.
+pub(super) fn thread_nice(thread: u32) -> SettingRow<'static> {
+    let row = of_thread(
+        "nice value",
+        Form::Number,
+        thread,
+        |thread| Ok(Value::number(sched::nice(thread)?)),
+        |thread, value| match value {
+            Value::Number(nice) => sched::set_nice(thread, i32::try_from(*nice).unwrap_or(0)),
+            _ => Ok(()),
+        },
+    );
+    SettingRow {
+        needs: "CAP_SYS_NICE",
+        command: format!("renice -n VALUE -p {thread}").into(),
         ..row
     }
 }
