@@ -7,8 +7,8 @@ use crate::HostResult;
 use crate::check::{Fix, FixKind};
 use crate::root::Root;
 use crate::setting::{
-    BY_HASH, Edit, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting, SettingChange,
-    SettingHost, Value, spread_by,
+    BY_HASH, Edit, Leftover, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
+    SettingChange, SettingHost, Value, leftovers, spread_by,
 };
 
 /// The name of the claim on a process, and the beginning of the names of its changes.
@@ -89,6 +89,21 @@ pub fn claim(pid: u32) -> HostResult<SettingChange> {
         heading,
         Vec::new(),
     )?)
+}
+
+/// The edits of a fix of this kind that is kept on its process; none if there is none. The journal of an
+/// earlier process of that number goes.
+pub fn kept_before(change: &SettingChange) -> Option<Vec<String>> {
+    let (found, _) = leftovers();
+    let is_same = |one: &Leftover| one.record.change.file_name() == change.file_name();
+    let own = found
+        .into_iter()
+        .find(|one| one.is_kept() && is_same(one))?;
+    if own.record.change.place != change.place {
+        own.undo_here(false);
+        return None;
+    }
+    Some(own.steps().0)
 }
 
 /// True if a [`SettingChange`] of this name is a fix of a program.

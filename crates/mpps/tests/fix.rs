@@ -25,7 +25,7 @@ const PORT: u16 = 4400;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_buffer_for_bursts, a_stopped_program,
+        measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
             a_user_fixes_a_program_of_his_own;
         measures(Need::Root, PYTHON, Need::Cpus(2), TOOLS): a_reader_gets_another_cpu, programs_that_could_be_moved_away,
@@ -498,6 +498,29 @@ fn a_healthy_program_is_left_alone() {
     assert!(found.out.contains("left as it is"), "{}", found.out);
     let list = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
     assert!(!list.out.contains(&served.pid()), "{}", list.out);
+}
+
+/// A buffer that was kept has the same kind of change no second time.
+fn a_second_fix_says_that_there_is_one() {
+    let served = Served::start(BURSTS);
+    let second = served.under(40, || {
+        run(&mut fix("3")).fine();
+        let buffer = served.buffers();
+        // Smaller again, so that it loses.
+        let python = "import os, socket, sys\npidfd = os.pidfd_open(int(sys.argv[1]))\nimport ctypes\n\
+            for fd in range(3, 9):\n  got = ctypes.CDLL(None).syscall(438, pidfd, fd, 0)\n  \
+            if got >= 0 and os.readlink(f'/proc/self/fd/{got}').startswith('socket'):\n    \
+            socket.socket(fileno=got).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 106496)";
+        run(Command::new("python3").args(["-c", python, &served.pid()])).fine();
+        assert_ne!(served.buffers(), buffer);
+        run(&mut fix("3"))
+    });
+    assert_eq!(second.code(), 1, "{second:?}");
+    let said = "buffer: fixed already: receive buffer 212992 -> ";
+    assert!(second.out.contains(said), "{}", second.out);
+    // What another program has set stays.
+    let undone = served.host.within(|| run(&mut mpps(&["undo"])));
+    assert_eq!(served.buffers(), [212_992], "{undone:?}");
 }
 
 fn two_fixes_lock_each_other_out() {

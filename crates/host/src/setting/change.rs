@@ -66,7 +66,7 @@ impl SettingChange {
     }
 
     /// The name of its journal: one for each name and place.
-    pub(super) fn file_name(&self) -> String {
+    pub(crate) fn file_name(&self) -> String {
         format!("{}-{}.json", self.name, self.key())
     }
 

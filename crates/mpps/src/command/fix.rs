@@ -334,15 +334,24 @@ impl Look {
         lossy.fold([0, 0], |sum, each| [sum[0] + each[0], sum[1] + each[1]])
     }
 
-    /// The changes that are possible.
+    /// The changes that are possible. A kind that is kept on its process is not made once more.
     fn steps(&self) -> Result<Vec<Step>> {
-        let steps = self.fixes.iter().cloned().map(|fix| {
+        let mut steps = Vec::new();
+        for fix in self.fixes.iter().cloned() {
             let change = fixing::change(&fix);
             let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
-            Ok(Step { fix, change })
-        });
-        let mut steps: Vec<Step> = steps.collect::<Result<_>>()?;
-        steps.retain(|step| !step.change.edits.is_empty());
+            if change.edits.is_empty() {
+                continue;
+            }
+            match fixing::kept_before(&change) {
+                Some(edits) => LINES.say(&format!(
+                    "{}: fixed already: {}; to change it again, restore it by `mpps undo` first",
+                    change.heading,
+                    edits.join(", ")
+                ))?,
+                None => steps.push(Step { fix, change }),
+            }
+        }
         Ok(steps)
     }
 }
