@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
+            a_buffer_of_a_slow_program_stays, an_end_of_the_traffic_decides_nothing,
             a_user_fixes_a_program_of_his_own;
         measures(Need::Root, PYTHON, Need::Cpus(2), TOOLS): a_reader_gets_another_cpu, programs_that_could_be_moved_away,
             a_reader_gets_the_nice_value_of_others;
@@ -90,6 +91,15 @@ impl Served {
         self.under_flows(burst, &[self.flow()], work)
     }
 
+    fn under_bursts<R: Send>(
+        &self,
+        pause: Duration,
+        burst: usize,
+        work: impl FnOnce() -> R + Send,
+    ) -> R {
+        self.under_flows_each(pause, burst, &[self.flow()], work)
+    }
+
     fn flow(&self) -> UdpSocket {
         let client = self.host.within(|| UdpSocket::bind("127.0.0.1:0"));
         client.expect("a port is free")
@@ -102,13 +112,22 @@ impl Served {
         flows: &[UdpSocket],
         work: impl FnOnce() -> R + Send,
     ) -> R {
+        self.under_flows_each(Duration::from_millis(2), burst, flows, work)
+    }
+
+    fn under_flows_each<R: Send>(
+        &self,
+        pause: Duration,
+        burst: usize,
+        flows: &[UdpSocket],
+        work: impl FnOnce() -> R + Send,
+    ) -> R {
         let (end, over) = mpsc::channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
                 // It also ends if the work panics.
                 let mut all = flows.iter().cycle();
-                while over.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout)
-                {
+                while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                     for client in all.by_ref().take(burst) {
                         let _ = client.send_to(&[0; 100], ("127.0.0.1", PORT));
                     }
@@ -254,6 +273,39 @@ fn a_buffer_for_bursts() {
     assert!(served.buffers()[0] > before[0]);
     served.host.within(|| run(&mut mpps(&["undo"]))).fine();
     assert_eq!(served.buffers(), before);
+}
+
+/// It can read some 550 of 750 datagrams of each burst. Its old buffer empties between them; a larger one holds the
+/// losses of a run, and would be full after some seconds.
+fn a_buffer_of_a_slow_program_stays() {
+    let served = Served::start(["1", "0.0005", "one"]);
+    let before = served.buffers();
+    let each = Duration::from_millis(300);
+    let fixed = served.under_bursts(each, 750, || run(&mut fix("3")));
+    assert_eq!(fixed.code(), 1, "{fixed:?}");
+    assert!(fixed.out.contains("no queue empties"), "{}", fixed.out);
+    assert_eq!(served.buffers(), before, "{}", fixed.out);
+}
+
+/// Nothing is lost of no traffic.
+fn an_end_of_the_traffic_decides_nothing() {
+    let served = Served::start(BURSTS);
+    let before = served.buffers();
+    let running = served.under(40, || {
+        let mut running = Running::start(&mut fix("100"));
+        running.line("receive buffer");
+        while served.buffers() == before {
+            thread::sleep(Duration::from_millis(1));
+        }
+        running
+    });
+    let fixed = running.end();
+    assert_eq!(fixed.code(), 1, "{fixed:?}");
+    assert!(
+        fixed.out.contains("put back: the traffic ended"),
+        "{fixed:?}"
+    );
+    assert_eq!(served.buffers(), before, "{}", fixed.out);
 }
 
 /// Accepts the connections that wait, at most N, and sleeps.

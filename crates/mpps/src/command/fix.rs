@@ -32,6 +32,10 @@ use traffic::{FixTraffic, wait};
 /// A program that reads empties its queue within this time.
 const SETTLES: Duration = Duration::from_secs(3);
 
+/// Why a change is put back.
+const DELAYS: &str = "no queue empties, so that it only delays the loss";
+const ENDED: &str = "the traffic ended";
+
 const LINES: OutputLines = OutputLines::PEOPLE;
 
 /// Arguments of `mpps fix`.
@@ -226,7 +230,7 @@ impl FixArgs {
         let mut after: BTreeMap<FixTraffic, [u64; 2]> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             let traffic = step.traffic();
-            if after.get(&traffic).is_some_and(|[lost, _]| *lost == 0) {
+            if after.get(&traffic).copied().is_some_and(is_lossless) {
                 continue;
             }
             let (all, _) = &look.sockets[&traffic];
@@ -251,15 +255,15 @@ impl FixArgs {
                 continue;
             }
             let ledger = traffic.measure(all, self.run, interrupt)?.ledger;
-            let lost = ledger.offered - ledger.delivered;
-            after.insert(traffic, [lost, ledger.offered]);
+            let losses = [ledger.offered - ledger.delivered, ledger.offered];
+            after.insert(traffic, losses);
             let mut rest = steps[at + 1..].iter();
-            if lost == 0 && rest.any(|step| step.traffic() == traffic) {
+            if is_lossless(losses) && rest.any(|step| step.traffic() == traffic) {
                 LINES.say("nothing is lost any more; the other changes are not made")?;
             }
         }
         if after.is_empty() {
-            LINES.say("no change helps beyond the noise; all is as it was")?;
+            LINES.say("no change was kept; all is as it was")?;
             return Ok(CommandEnding::Found);
         }
         for (traffic, now) in after {
@@ -282,47 +286,83 @@ impl FixArgs {
         before: impl Iterator<Item = &'a Proof> + Clone,
         interrupt: &EndSignal,
     ) -> Result<(Proof, Option<Applied>)> {
-        let traffic = step.traffic();
         let mut sides: [Vec<UdpRun>; 2] = Default::default();
-        let mut edits = Vec::new();
-        let mut applied = None;
-        let mut stopped = None;
+        let (mut edits, mut applied, mut stopped) = (Vec::new(), None, None);
         // A process that was stopped is not stopped again.
-        let in_turn = step.fix.kind != FixKind::Continue;
-        let turns = if in_turn { self.repeat } else { 1 };
-        let one = || traffic.measure(inodes, self.run, interrupt);
-        let measure = || (0..self.repeat / turns).map(|_| one());
+        let turns = match step.fix.kind {
+            FixKind::Continue => 1,
+            _ => self.repeat,
+        };
         for _ in 0..turns {
-            applied.take().map_or(Ok(()), back)?;
-            sides[0].extend(measure().collect::<Result<Vec<_>>>()?);
-            match Applied::new(&step.change) {
-                Ok(change) => edits = applied.insert(change).steps(),
-                Err(error) => {
-                    one()?;
-                    stopped = Some(failure::explain(&error.into()));
-                    break;
-                }
-            }
-            let with = step.settles(interrupt).and_then(|settles| match settles {
-                true => measure().collect::<Result<Vec<_>>>(),
-                false => Ok(Vec::new()),
-            });
-            match with {
-                Ok(with) if with.is_empty() => {
-                    stopped = Some("no queue empties, so that it only delays the loss".to_owned());
-                    break;
-                }
-                Ok(with) => sides[1].extend(with),
+            let turn = self.turn(step, inodes, &mut sides, &mut applied, interrupt);
+            edits = applied.as_ref().map_or(edits, Applied::steps);
+            stopped = match turn {
+                Ok(stopped) => stopped,
                 Err(error) => return ended(Err(error), applied.take().map_or(Ok(()), back)),
+            };
+            if stopped.is_some() {
+                break;
             }
         }
         let mut row = Proof::new(step.fix.kind.name(), edits, &sides, before);
         row.stopped = stopped;
         row.kept = row.loses_less();
+        if row.kept && matches!(step.fix.kind, FixKind::Size(..)) {
+            // A queue may also fill up more slowly than in one run.
+            let stays = wait(self.run * u32::from(self.repeat), interrupt)
+                .and_then(|()| step.settles(2, interrupt));
+            match stays {
+                Ok(stays) => row.kept = stays,
+                Err(error) => return ended(Err(error), applied.take().map_or(Ok(()), back)),
+            }
+            row.stopped = (!row.kept).then(|| DELAYS.to_owned());
+        }
         if !row.kept {
             applied.take().map_or(Ok(()), back)?;
         }
         Ok((row, applied))
+    }
+
+    /// Measures without a change, makes it, and measures with it; why that is the last time, if it is.
+    fn turn(
+        &self,
+        step: &Step,
+        inodes: &BTreeSet<u32>,
+        sides: &mut [Vec<UdpRun>; 2],
+        applied: &mut Option<Applied>,
+        interrupt: &EndSignal,
+    ) -> Result<Option<String>> {
+        let runs = match step.fix.kind {
+            FixKind::Continue => self.repeat,
+            _ => 1,
+        };
+        let one = || step.traffic().measure(inodes, self.run, interrupt);
+        let measure = || (0..runs).map(|_| one()).collect::<Result<Vec<_>>>();
+        if let Some(change) = applied.take() {
+            back(change)?;
+            // What waits in a larger queue is not of the next run.
+            if !step.settles(1, interrupt)? {
+                return Ok(Some(DELAYS.to_owned()));
+            }
+        }
+        sides[0].extend(measure()?);
+        if !has_traffic(sides) {
+            return Ok(Some(ENDED.to_owned()));
+        }
+        match Applied::new(&step.change) {
+            Ok(change) => *applied = Some(change),
+            Err(error) => {
+                one()?;
+                return Ok(Some(failure::explain(&error.into())));
+            }
+        }
+        let settles = step.settles(2, interrupt)?;
+        let with = if settles { measure()? } else { Vec::new() };
+        if !settles || !step.settles(2, interrupt)? {
+            return Ok(Some(DELAYS.to_owned()));
+        }
+        sides[1].extend(with);
+        Ok((!has_traffic(sides)).then(|| ENDED.to_owned()))
     }
 }
 
@@ -381,9 +421,10 @@ impl Step {
         }
     }
 
-    /// Waits until each queue that got more room has once been below half of what it had before; false if
-    /// one never is. A longer queue that fills up only delays the loss, and looks like a cure until then.
-    fn settles(&self, interrupt: &EndSignal) -> Result<bool> {
+    /// Waits until each queue that got more room has once held no more than this part of what it had before;
+    /// false if one never does. A longer queue that fills up only delays the loss, and looks like a cure until
+    /// then.
+    fn settles(&self, part: u32, interrupt: &EndSignal) -> Result<bool> {
         let FixKind::Size(_, inodes, _) = &self.fix.kind else {
             return Ok(true);
         };
@@ -392,13 +433,13 @@ impl Step {
             Value::Number(size) => u32::try_from(*size).ok(),
             _ => None,
         });
-        let half = old.max().unwrap_or(0) / 2;
+        let most = old.max().unwrap_or(0) / part;
         let mut full: BTreeSet<u32> = inodes.iter().copied().collect();
         let end = Instant::now() + SETTLES;
         while !full.is_empty() && Instant::now() < end {
             ensure!(!interrupt.came(), Interrupted);
             let queues = self.traffic().queues()?;
-            full.retain(|inode| queues.get(inode).is_some_and(|waits| *waits > half));
+            full.retain(|inode| queues.get(inode).is_some_and(|waits| *waits > most));
             thread::sleep(Duration::from_millis(2));
         }
         Ok(full.is_empty())
@@ -422,6 +463,14 @@ impl Step {
         );
         lines
     }
+}
+
+/// True if each run had at least a tenth of the first one's traffic: fewer losses of less say nothing.
+fn has_traffic(sides: &[Vec<UdpRun>; 2]) -> bool {
+    let mut came = sides.iter().flatten().map(|run| run.ledger.offered);
+    let least = came.clone().min().unwrap_or(0);
+    came.next()
+        .is_some_and(|first| least > 0 && 10 * least >= first)
 }
 
 /// Where nothing can be changed from outside.
@@ -472,11 +521,18 @@ fn agrees(interrupt: &EndSignal) -> Result<bool> {
     }
 }
 
-/// The share lost of those that came.
-fn share([lost, came]: [u64; 2]) -> String {
-    percent(lost as f64 / came.max(1) as f64)
+/// True if something came, and nothing was lost of it.
+fn is_lossless([lost, came]: [u64; 2]) -> bool {
+    lost == 0 && came > 0
 }
 
-fn percent(share: f64) -> String {
-    Quantity::Share(share).to_string()
+/// The share lost of those that came.
+fn share([lost, came]: [u64; 2]) -> String {
+    percent((came > 0).then(|| lost as f64 / came as f64))
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("not measured".to_owned(), |share| {
+        Quantity::Share(share).to_string()
+    })
 }

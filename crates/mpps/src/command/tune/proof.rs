@@ -148,11 +148,11 @@ impl Proof {
         }
     }
 
-    /// The median share of lost packets, without it and with it.
-    pub(crate) fn lost_shares(&self) -> [f64; 2] {
+    /// The median share of lost packets, without it and with it; none of a side without a run.
+    pub(crate) fn lost_shares(&self) -> [Option<f64>; 2] {
         [&self.without, &self.with].map(|side| {
-            let share = median(&side.delivered_of_lost()).map_or(0.0, |inverse| 1.0 / inverse);
-            if share <= LOST_MIN { 0.0 } else { share }
+            let share = median(&side.delivered_of_lost()).map(|inverse| 1.0 / inverse);
+            share.map(|share| if share <= LOST_MIN { 0.0 } else { share })
         })
     }
 
