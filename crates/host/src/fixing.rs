@@ -36,16 +36,17 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
             sizes.map(|one| (one, Value::number(*room))).collect()
         }
         FixKind::Nice(thread, nice) => {
-            let thread = *thread;
-            vec![(Setting::ThreadNice { thread }, Value::number(*nice))]
+            let nice = Value::number(*nice);
+            let setting = |(thread, start_time_ticks)| Setting::ThreadNice {
+                thread,
+                start_time_ticks,
+            };
+            Vec::from_iter(started(fix.pid, *thread)?.map(|one| (setting(one), nice)))
         }
         FixKind::Others(cpus) => threads_of(fix.pid)
-            .map(|thread| (Setting::ThreadCpus { thread }, Value::set(cpus.0.clone())))
-            .collect(),
-        FixKind::Affinity(thread, cpus) => {
-            let thread = *thread;
-            vec![(Setting::ThreadCpus { thread }, Value::set(cpus.0.clone()))]
-        }
+            .filter_map(|thread| may_run_on(fix.pid, thread, &cpus.0).transpose())
+            .collect::<HostResult<_>>()?,
+        FixKind::Affinity(thread, cpus) => Vec::from_iter(may_run_on(fix.pid, *thread, &cpus.0)?),
     };
     let mut change = claim(fix.pid)?;
     for (setting, new) in wanted {
@@ -73,6 +74,22 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
     change.name = format!("{CLAIM}-{kind}");
     change.heading = format!("{} ({}), {kind}", fix.program, fix.pid);
     Ok(change)
+}
+
+/// A thread of a process and its start, if it lives.
+fn started(pid: u32, thread: u32) -> HostResult<Option<(u32, u64)>> {
+    let start = Owner::of(pid)?.thread_start(thread)?;
+    Ok(start.map(|start| (thread, start)))
+}
+
+/// The setting that lets a thread run on these CPUs, if it lives.
+fn may_run_on(pid: u32, thread: u32, cpus: &[usize]) -> HostResult<Option<(Setting, Value)>> {
+    let setting = |(thread, start_time_ticks)| Setting::ThreadCpus {
+        thread,
+        start_time_ticks,
+    };
+    let started = started(pid, thread)?;
+    Ok(started.map(|one| (setting(one), Value::set(cpus.to_vec()))))
 }
 
 /// The change that keeps a second fix away from a process: it changes nothing.

@@ -121,11 +121,15 @@ pub enum Setting {
     ThreadCpus {
         /// Its number.
         thread: u32,
+        /// When it started, in clock ticks after the machine: another may get its number.
+        start_time_ticks: u64,
     },
     /// The nice value of a thread of a program.
     ThreadNice {
         /// Its number.
         thread: u32,
+        /// When it started, as of [`Setting::ThreadCpus`].
+        start_time_ticks: u64,
     },
     /// Whether a signal has stopped the program: `stopped` or `running`.
     Stopped,
@@ -152,8 +156,14 @@ impl Setting {
             Self::Untracked { protocol, port } => untracked::row(protocol, *port),
             Self::SocketSize { size, socket } => program::size(*size, socket),
             Self::Spreading { socket, sockets } => program::spreading(socket, *sockets),
-            Self::ThreadCpus { thread } => program::thread_cpus(*thread),
-            Self::ThreadNice { thread } => program::thread_nice(*thread),
+            Self::ThreadCpus {
+                thread,
+                start_time_ticks,
+            } => program::thread_cpus(*thread, *start_time_ticks),
+            Self::ThreadNice {
+                thread,
+                start_time_ticks,
+            } => program::thread_nice(*thread, *start_time_ticks),
             Self::Stopped => program::stopped(),
         }
     }

@@ -1,6 +1,6 @@
 //! The process that makes a change, and whether it lives.
 
-use mpps_os::On;
+use mpps_os::{CallResult, On};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -83,6 +83,23 @@ impl Owner {
     pub(super) fn is_stopped(&self) -> bool {
         let text = Root::machine().read(&format!("proc/{}/stat", self.pid));
         text.is_ok_and(|text| Stat::parse(&text).is_some_and(|stat| stat.stopped))
+    }
+
+    /// When a thread of it started, in the unit of its own start; none if the thread has ended.
+    ///
+    /// # Errors
+    /// It cannot be seen.
+    pub(crate) fn thread_start(&self, thread: u32) -> CallResult<Option<u64>> {
+        let file = format!("proc/{}/task/{thread}/stat", self.pid);
+        match Root::machine().read_if_present(&file) {
+            // The file is there, and its thread ends while it is read (ESRCH).
+            Err(error) if error.errno() == Some(3) => Ok(None),
+            Ok(text) => Ok(text
+                .and_then(|text| Stat::parse(&text))
+                .filter(|stat| !stat.ended)
+                .map(|stat| stat.start_time_ticks)),
+            Err(error) => Err(error),
+        }
     }
 
     fn life_from(&self, root: &Root) -> Life {

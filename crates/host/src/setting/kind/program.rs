@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::path::Path;
 
 use mpps_os::borrowed::{BorrowedSocket, SpreadWay};
 use mpps_os::{CallError, CallResult, process, sched};
@@ -190,20 +189,20 @@ pub(super) fn spreading(socket: &ProgramSocket, sockets: u32) -> SettingRow<'_> 
 fn of_thread(
     noun: &'static str,
     form: Form,
-    thread: u32,
+    (thread, start_time_ticks): (u32, u64),
     read: fn(u32) -> CallResult<Value>,
     write: fn(u32, &Value) -> CallResult<()>,
 ) -> SettingRow<'static> {
-    // The number may be of another process's thread by now.
+    // Its number may be that of a thread of another process by now.
     let lives = move |owner: &Owner| {
-        let place = format!("/proc/{}/task/{thread}", owner.pid);
-        Path::new(&place).exists()
+        let start = owner.thread_start(thread);
+        start.map(|start| start == Some(start_time_ticks))
     };
     row(
         format!("{noun} of thread {thread}"),
         form,
-        move |_, owner| lives(owner).then(|| read(thread)).transpose(),
-        move |_, owner, value| match lives(owner) {
+        move |_, owner| lives(owner)?.then(|| read(thread)).transpose(),
+        move |_, owner, value| match lives(owner)? {
             true => write(thread, value),
             false => Ok(()),
         },
@@ -211,11 +210,11 @@ fn of_thread(
 }
 
 /// The CPUs that a thread may run on.
-pub(super) fn thread_cpus(thread: u32) -> SettingRow<'static> {
+pub(super) fn thread_cpus(thread: u32, start_time_ticks: u64) -> SettingRow<'static> {
     let row = of_thread(
         "CPUs",
         Form::List,
-        thread,
+        (thread, start_time_ticks),
         |thread| Ok(Value::set(sched::affinity(thread)?)),
         |thread, value| match value {
             Value::Set { set } => sched::pin(thread, set),
@@ -229,11 +228,11 @@ pub(super) fn thread_cpus(thread: u32) -> SettingRow<'static> {
 }
 
 /// The nice value of a thread.
-pub(super) fn thread_nice(thread: u32) -> SettingRow<'static> {
+pub(super) fn thread_nice(thread: u32, start_time_ticks: u64) -> SettingRow<'static> {
     let row = of_thread(
         "nice value",
         Form::Number,
-        thread,
+        (thread, start_time_ticks),
         |thread| Ok(Value::number(sched::nice(thread)?)),
         |thread, value| match value {
             Value::Number(nice) => sched::set_nice(thread, i32::try_from(*nice).unwrap_or(0)),
@@ -275,9 +274,11 @@ mod tests {
     #[test]
     fn a_process_that_is_not_seen_has_not_ended() {
         let own = Owner::current().expect("/proc is here");
-        let read = |process| {
-            (thread_cpus(sched::thread_id()).read)(&Root::machine(), &Place::process(process))
-        };
+        let thread = sched::thread_id();
+        let start = own.thread_start(thread).expect("it is seen");
+        let start = start.expect("this thread lives");
+        let read =
+            |process| (thread_cpus(thread, start).read)(&Root::machine(), &Place::process(process));
         assert!(read(own).expect("it lives").is_some());
         let start_time_ticks = own.start_time_ticks + 1;
         let later = Owner {
@@ -291,5 +292,22 @@ mod tests {
             ..own
         })
         .expect_err("it may live");
+    }
+
+    /// The kernel would take the number for that of any thread.
+    #[test]
+    fn another_thread_of_the_number_is_left_alone() {
+        let own = Owner::current().expect("/proc is here");
+        let thread = sched::thread_id();
+        let start = own.thread_start(thread).expect("it is seen");
+        let start = start.expect("this thread lives");
+        let init = Owner::of(1).expect("there is a first process");
+        let (root, cpus) = (Root::machine(), Value::set([999]));
+        for (owner, start) in [(own, start + 1), (init, start)] {
+            let row = thread_cpus(thread, start);
+            let place = Place::process(owner);
+            assert_eq!((row.read)(&root, &place).expect("it has ended"), None);
+            (row.write)(&root, &place, &cpus).expect("nothing is done");
+        }
     }
 }
