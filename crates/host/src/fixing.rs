@@ -1,14 +1,17 @@
 //! The change of settings that fixes a running program.
 
+use std::collections::BTreeMap;
+
 use mpps_os::CallResult;
 use mpps_os::netlink::sock_diag;
 
 use crate::HostResult;
 use crate::check::{Fix, FixKind};
+use crate::facts::relabels_sockets;
 use crate::root::Root;
 use crate::setting::{
     BY_HASH, Edit, Leftover, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
-    SettingChange, SettingHost, Value, leftovers, spread_by,
+    SettingChange, SettingHost, SocketSize, Value, leftovers, spread_by,
 };
 
 /// The name of the claim on a process, and the beginning of the names of its changes.
@@ -19,21 +22,24 @@ const CLAIM: &str = "fix";
 /// # Errors
 /// [`HostError::Kernel`](crate::HostError) if the process, its sockets or its threads cannot be read.
 pub fn change(fix: &Fix) -> HostResult<SettingChange> {
+    let mut sizes = BTreeMap::new();
     let wanted: Vec<(Setting, Value)> = match &fix.kind {
         FixKind::Continue => vec![(Setting::Stopped, Value::Word(RUNNING.to_owned()))],
         FixKind::Spread(way, inodes) => {
             let sockets = inodes.len() as u32;
-            let first = sockets_of(inodes)?.into_iter().take(1);
-            let spread = first.map(|socket| Setting::Spreading { socket, sockets });
+            let first = sockets_of(inodes, SocketSize::ReceiveBuffer)?;
+            let first = first.into_iter().take(1);
+            let spread = first.map(|(socket, _)| Setting::Spreading { socket, sockets });
             spread.map(|one| (one, spread_by(*way))).collect()
         }
         FixKind::Size(size, inodes, room) => {
-            let sockets = sockets_of(inodes)?.into_iter();
-            let sizes = sockets.map(|socket| Setting::SocketSize {
+            let sockets = sockets_of(inodes, *size)?;
+            sizes.extend(sockets.iter().map(|(socket, now)| (socket.cookie, *now)));
+            let sockets = sockets.into_iter().map(|(socket, _)| Setting::SocketSize {
                 size: *size,
                 socket,
             });
-            sizes.map(|one| (one, Value::number(*room))).collect()
+            sockets.map(|one| (one, Value::number(*room))).collect()
         }
         FixKind::Nice(thread, nice) => {
             let nice = Value::number(*nice);
@@ -52,6 +58,10 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
     for (setting, new) in wanted {
         let old = match &setting {
             Setting::Spreading { .. } => Some(Value::Word(BY_HASH.to_owned())),
+            // No socket is borrowed to only look.
+            Setting::SocketSize { socket, .. } => {
+                sizes.get(&socket.cookie).copied().map(Value::number)
+            }
             other => LiveKernel::default().read(other, &change.place)?,
         };
         // A larger size stays, and so does a lower nice value.
@@ -139,14 +149,26 @@ fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
     names.filter_map(|name| name.parse().ok())
 }
 
-/// The sockets with these inode numbers that are still there.
-fn sockets_of(inodes: &[u32]) -> CallResult<Vec<ProgramSocket>> {
+/// True if a change of a socket gives it the traffic class of mpps.
+pub fn gives_class(fix: &Fix) -> bool {
+    let is_of_socket = matches!(fix.kind, FixKind::Size(..) | FixKind::Spread(..));
+    is_of_socket && relabels_sockets(&Root::machine())
+}
+
+/// The sockets with these inode numbers that are still there, and how much may wait at each.
+fn sockets_of(inodes: &[u32], size: SocketSize) -> CallResult<Vec<(ProgramSocket, u32)>> {
     let datagrams = sock_diag::udp()?.into_iter();
-    let datagrams = datagrams.map(|one| (one.inode, one.cookie));
+    let datagrams = datagrams.map(|one| {
+        let now = match size {
+            SocketSize::SendBuffer => one.send_buffer_bytes,
+            _ => one.buffer_bytes,
+        };
+        (one.inode, one.cookie, now)
+    });
     let listeners = sock_diag::listeners()?.into_iter();
-    let all = datagrams.chain(listeners.map(|one| (one.inode, one.cookie)));
+    let all = datagrams.chain(listeners.map(|one| (one.inode, one.cookie, one.waiting_max)));
     Ok(all
-        .filter(|(inode, _)| inodes.contains(inode))
-        .map(|(inode, cookie)| ProgramSocket { inode, cookie })
+        .filter(|(inode, ..)| inodes.contains(inode))
+        .map(|(inode, cookie, now)| (ProgramSocket { inode, cookie }, now))
         .collect())
 }

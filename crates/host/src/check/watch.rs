@@ -8,6 +8,7 @@ use crate::counters::read_probe::ReadProbe;
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of};
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, ask, namespace_name,
+    relabels_sockets,
 };
 use crate::root::Root;
 use mpps_os::borrowed::BorrowedSocket;
@@ -88,6 +89,13 @@ impl Watch {
                 "the kernel's drop reasons are not seen: {error}; {remedy}"
             ));
         });
+        if relabels_sockets(&Root::machine()) {
+            notes.push(
+                "options of sockets are not read: a copy of a socket would give it the traffic class of mpps, as \
+                 net_cls or net_prio of cgroup version 1 are in use"
+                    .to_owned(),
+            );
+        }
         let mut watch = Self {
             interface,
             asked,

@@ -56,6 +56,9 @@ const SHARING_MAX: usize = 16;
 /// Descriptors to look at before asking again whether to go on.
 const DESCRIPTORS: usize = 16;
 
+/// Controllers of cgroup version 1 that give sockets a traffic class.
+const CLASSES: [&str; 2] = ["net_cls", "net_prio"];
+
 /// The times of a thread, from `schedstat` and `stat` of `/proc/PID/task/TID`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThreadTime {
@@ -219,8 +222,21 @@ pub(crate) fn socket_descriptors(root: &Root, pid: u32, inode: u32) -> impl Iter
     own.filter_map(|name| name.parse().ok())
 }
 
+/// True if a copy of a descriptor gives its socket another traffic class, that of mpps (`__receive_sock` in
+/// net/core/sock.c): net_cls or net_prio of cgroup version 1 are in use, with several groups.
+pub(crate) fn relabels_sockets(root: &Root) -> bool {
+    let table = root.read_if_possible("proc/cgroups").unwrap_or_default();
+    table.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let is_class = words.next().is_some_and(|name| CLASSES.contains(&name));
+        let mut numbers = words.map(|word| word.parse().unwrap_or(0));
+        let hierarchy: u32 = numbers.next().unwrap_or(0);
+        is_class && hierarchy > 0 && numbers.next().unwrap_or(0) > 1
+    })
+}
+
 /// The answers of these sockets to a question, by inode number, as far as this user may borrow them. Each
-/// process is searched once.
+/// process is searched once. None where that would change their traffic class.
 pub(crate) fn ask<T>(
     root: &Root,
     owners: &Owners,
@@ -228,7 +244,8 @@ pub(crate) fn ask<T>(
     question: fn(&BorrowedSocket) -> CallResult<T>,
 ) -> BTreeMap<u32, T> {
     let mut sought: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for inode in inodes {
+    let may_borrow = !relabels_sockets(root);
+    for inode in inodes.into_iter().filter(|_| may_borrow) {
         if let Some(&pid) = owners.get(&inode).and_then(|pids| pids.first()) {
             sought.entry(pid).or_default().insert(inode);
         }
@@ -414,6 +431,23 @@ mod tests {
         proc/10/stat = 10 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 3 0\n\
         proc/10/schedstat = 500 20 3\n\
         proc/self/comm = none";
+
+    #[test]
+    fn a_copy_changes_the_class_where_there_are_several() {
+        for (line, relabels) in [
+            ("net_cls 5 2 1", true),
+            ("net_prio 5 9 1", true),
+            // One group, version 2, and another controller.
+            ("net_cls 5 1 1", false),
+            ("net_cls 0 80 1", false),
+            ("memory 5 9 1", false),
+        ] {
+            let table =
+                format!("proc/cgroups = #subsys_name hierarchy num_cgroups enabled\\n{line}");
+            let tree = fixture::tree(&table);
+            assert_eq!(relabels_sockets(&tree.root), relabels, "{line}");
+        }
+    }
 
     #[test]
     fn a_process_is_read() {

@@ -455,12 +455,10 @@ impl Step {
             let command = edit.setting.command(&pid.to_string(), &edit.new);
             lines.extend((!command.is_empty()).then(|| format!("   as      {command}")));
         }
-        lines.extend(
-            self.fix
-                .kind
-                .risk()
-                .map(|risk| format!("   risk    {risk}")),
-        );
+        let class = "each socket gets the traffic class (net_cls, net_prio) of mpps, and keeps it";
+        let class = fixing::gives_class(&self.fix).then_some(class);
+        let risks = self.fix.kind.risk().into_iter().chain(class);
+        lines.extend(risks.map(|risk| format!("   risk    {risk}")));
         lines
     }
 }
