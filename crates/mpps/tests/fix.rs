@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials![
         measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
-            a_buffer_of_a_slow_program_stays, an_end_of_the_traffic_decides_nothing,
+            a_buffer_of_a_slow_program_stays, a_socket_that_was_handed_over_is_undone, an_end_of_the_traffic_decides_nothing,
             a_user_fixes_a_program_of_his_own;
         measures(Need::Root, PYTHON, Need::Cpus(2), TOOLS): a_reader_gets_another_cpu, programs_that_could_be_moved_away,
             a_reader_gets_the_nice_value_of_others;
@@ -73,10 +73,14 @@ impl Served {
     }
 
     fn start_as(arguments: [&str; 3], user: u32) -> Self {
+        Self::start_program(SERVER, &arguments, user)
+    }
+
+    fn start_program(program: &str, arguments: &[&str], user: u32) -> Self {
         let host = quiet_namespace();
         let mut python = Command::new("python3");
         python
-            .args(["-c", SERVER])
+            .args(["-c", program])
             .args(arguments)
             .uid(user)
             .gid(user)
@@ -272,6 +276,41 @@ fn a_buffer_for_bursts() {
     assert!(fixed.out.contains(": kept"), "{}", fixed.out);
     assert!(served.buffers()[0] > before[0]);
     served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert_eq!(served.buffers(), before);
+}
+
+/// Reads in bursts. By SIGUSR1 a child gets the socket, and it closes it.
+const HANDS_OVER: &str = r"
+import os, signal, socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('127.0.0.1', 4400))
+s.setblocking(False)
+orders = []
+signal.signal(signal.SIGUSR1, lambda *_: orders.append(1))
+print('ready', flush=True)
+parent = os.getpid()
+while os.getpid() == parent or os.getppid() == parent:
+    try:
+        while True:
+            s.recv(2048)
+    except BlockingIOError:
+        pass
+    time.sleep(0.06)
+    if orders and os.getpid() == parent and os.fork():
+        s.close()
+        print('closed', flush=True)
+        signal.pause()
+";
+
+fn a_socket_that_was_handed_over_is_undone() {
+    let mut served = Served::start_program(HANDS_OVER, &[], 0);
+    let before = served.buffers();
+    served.under(40, || run(&mut fix("3"))).fine();
+    assert!(served.buffers()[0] > before[0]);
+    served.server.signal("USR1");
+    served.server.line("closed");
+    let undone = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert!(undone.out.contains("undone: receive buffer"), "{undone:?}");
     assert_eq!(served.buffers(), before);
 }
 

@@ -211,6 +211,12 @@ pub(super) fn port_sharing(
     ask(root, owners, inodes, BorrowedSocket::shares_port)
 }
 
+/// The processes that have the socket with this inode number, as far as this user may see them.
+pub(crate) fn holders_of_socket(root: &Root, inode: u32) -> Vec<u32> {
+    let (mut owners, _) = find_owners(root, &[inode].into(), &|| true);
+    owners.remove(&inode).unwrap_or_default()
+}
+
 /// The descriptors of a process that are the socket with this inode number.
 pub(crate) fn socket_descriptors(root: &Root, pid: u32, inode: u32) -> impl Iterator<Item = i32> {
     let folder = format!("proc/{pid}/fd");

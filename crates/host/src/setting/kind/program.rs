@@ -2,9 +2,12 @@
 //! (`pidfd_getfd(2)`), and of its threads. They end with the socket or the process.
 
 use std::borrow::Cow;
-use std::io;
+use std::collections::BTreeSet;
+use std::{io, iter};
 
 use mpps_os::borrowed::{BorrowedSocket, SpreadWay};
+use mpps_os::namespace::NetNamespace;
+use mpps_os::netlink::sock_diag;
 use mpps_os::{CallError, CallResult, process, sched};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +16,7 @@ use super::super::owner::{Life, Owner};
 use super::super::place::{Place, PlaceKind};
 use super::super::value::{Form, Value};
 use super::row::SettingRow;
-use crate::facts::socket_descriptors;
+use crate::facts::{holders_of_socket, namespace_paths, socket_descriptors};
 use crate::root::Root;
 
 /// How the kernel spreads datagrams over a group: by the hash of addresses and ports.
@@ -39,18 +42,57 @@ pub struct ProgramSocket {
 }
 
 impl ProgramSocket {
-    /// A copy of its descriptor; none if the socket or its process is gone.
+    /// A copy of its descriptor in its process, or in another to which it was handed over; none if the socket is
+    /// gone.
+    ///
+    /// # Errors
+    /// It is there, and cannot be borrowed.
     fn borrow(&self, place: &Place) -> CallResult<Option<BorrowedSocket>> {
-        let Some(owner) = alive(place)? else {
-            return Ok(None);
+        let own = alive(place)?.map(|owner| owner.pid);
+        let others = iter::once_with(|| holders_of_socket(&Root::machine(), self.inode)).flatten();
+        let mut refusal = None;
+        for pid in own.into_iter().chain(others) {
+            match self.copy_of(pid) {
+                Ok(Some(copy)) => return Ok(Some(copy)),
+                Ok(None) => {}
+                Err(error) => refusal = refusal.or(Some(error)),
+            }
+        }
+        let unseen = || {
+            let source = io::Error::other("no process that this user sees has it; run as root");
+            CallError::new("find socket", place.name(), source)
         };
+        match self.is_open() {
+            true => Err(refusal.unwrap_or_else(unseen)),
+            false => Ok(None),
+        }
+    }
+
+    /// A copy of its descriptor in a process; none if that has it not.
+    fn copy_of(&self, pid: u32) -> CallResult<Option<BorrowedSocket>> {
         let root = Root::machine();
-        let mut descriptors = socket_descriptors(&root, owner.pid, self.inode);
-        let Some(descriptor) = descriptors.next() else {
+        let Some(descriptor) = socket_descriptors(&root, pid, self.inode).next() else {
             return Ok(None);
         };
-        let socket = BorrowedSocket::borrow(owner.pid, descriptor)?;
+        let socket = BorrowedSocket::borrow(pid, descriptor)?;
         Ok((socket.cookie()? == self.cookie).then_some(socket))
+    }
+
+    /// True if it is there, in any network namespace that this user may enter.
+    fn is_open(&self) -> bool {
+        let is_here = || {
+            let datagrams = sock_diag::udp().unwrap_or_default().into_iter();
+            let listeners = sock_diag::listeners().unwrap_or_default().into_iter();
+            let datagrams = datagrams.map(|one| (one.inode, one.cookie));
+            let mut all = datagrams.chain(listeners.map(|one| (one.inode, one.cookie)));
+            all.any(|one| one == (self.inode, self.cookie))
+        };
+        let mut seen = BTreeSet::new();
+        let mut others = namespace_paths().filter(|(inode, _)| seen.insert(*inode));
+        is_here()
+            || others.any(|(_, path)| {
+                NetNamespace::open(&path).is_ok_and(|there| there.run(is_here).unwrap_or(false))
+            })
     }
 }
 
@@ -86,16 +128,30 @@ fn row<'a>(
     read: impl Fn(&Place, &Owner) -> CallResult<Option<Value>> + 'a,
     write: impl Fn(&Place, &Owner, &Value) -> CallResult<()> + 'a,
 ) -> SettingRow<'a> {
-    let row = SettingRow::new(
+    of_place(
         noun,
         form,
-        move |_, place| alive(place)?.map_or(Ok(None), |owner| read(place, owner)),
-        move |_, place, value| alive(place)?.map_or(Ok(()), |owner| write(place, owner, value)),
-    );
+        move |place| alive(place)?.map_or(Ok(None), |owner| read(place, owner)),
+        move |place, value| alive(place)?.map_or(Ok(()), |owner| write(place, owner, value)),
+    )
+}
+
+/// A row of a setting that may outlive its process.
+fn of_place<'a>(
+    noun: impl Into<Cow<'a, str>>,
+    form: Form,
+    read: impl Fn(&Place) -> CallResult<Option<Value>> + 'a,
+    write: impl Fn(&Place, &Value) -> CallResult<()> + 'a,
+) -> SettingRow<'a> {
     SettingRow {
         place: PlaceKind::Process,
         needs: OWN,
-        ..row
+        ..SettingRow::new(
+            noun,
+            form,
+            move |_, place| read(place),
+            move |_, place, value| write(place, value),
+        )
     }
 }
 
@@ -139,14 +195,14 @@ pub(super) fn size(size: SocketSize, socket: &ProgramSocket) -> SettingRow<'_> {
             BorrowedSocket::set_backlog,
         ),
     };
-    let row = row(
+    let row = of_place(
         noun,
         Form::Number,
-        move |place, _| match socket.borrow(place)? {
+        move |place| match socket.borrow(place)? {
             Some(copy) => Ok(get(&copy)?.map(Value::number)),
             None => Ok(None),
         },
-        move |place, _, value| match socket.borrow(place)?.zip(value.count()) {
+        move |place, value| match socket.borrow(place)?.zip(value.count()) {
             Some((copy, size)) => set(&copy, size),
             None => Ok(()),
         },
@@ -167,11 +223,11 @@ pub(crate) fn spread_by(way: SpreadWay) -> Value {
 
 /// How datagrams are spread over the group of a socket.
 pub(super) fn spreading(socket: &ProgramSocket, sockets: u32) -> SettingRow<'_> {
-    let row = row(
+    let row = of_place(
         format!("spreading over {sockets} sockets"),
         Form::Word(|word| [BY_HASH, UNREAD].contains(&word) || way_of(word).is_some()),
-        move |place, _| Ok(socket.borrow(place)?.map(|_| word(UNREAD))),
-        move |place, _, value| match (socket.borrow(place)?, way_of(value.word())) {
+        move |place| Ok(socket.borrow(place)?.map(|_| word(UNREAD))),
+        move |place, value| match (socket.borrow(place)?, way_of(value.word())) {
             (Some(copy), Some(way)) => copy.spread(&way.program(sockets)),
             (Some(copy), None) => copy.stop_spreading().map(drop),
             (None, _) => Ok(()),
