@@ -7,7 +7,7 @@ use mpps_os::netlink::sock_diag;
 
 use crate::HostResult;
 use crate::check::{Fix, FixKind};
-use crate::facts::relabels_sockets;
+use crate::facts::{relabels_sockets, socket_descriptors};
 use crate::root::Root;
 use crate::setting::{
     BY_HASH, Edit, Leftover, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
@@ -27,10 +27,13 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
         FixKind::Continue => vec![(Setting::Stopped, Value::Word(RUNNING.to_owned()))],
         FixKind::Spread(way, inodes) => {
             let sockets = inodes.len() as u32;
-            let first = sockets_of(inodes, SocketSize::ReceiveBuffer)?;
-            let first = first.into_iter().take(1);
-            let spread = first.map(|(socket, _)| Setting::Spreading { socket, sockets });
-            spread.map(|one| (one, spread_by(*way))).collect()
+            let root = Root::machine();
+            // Of a group of several processes, others have the rest.
+            let is_own = |inode| socket_descriptors(&root, fix.pid, inode).next().is_some();
+            let all = sockets_of(inodes, SocketSize::ReceiveBuffer)?;
+            let own = all.into_iter().find(|(socket, _)| is_own(socket.inode));
+            let spread = own.map(|(socket, _)| Setting::Spreading { socket, sockets });
+            Vec::from_iter(spread.map(|one| (one, spread_by(*way))))
         }
         FixKind::Size(size, inodes, room) => {
             let sockets = sockets_of(inodes, *size)?;

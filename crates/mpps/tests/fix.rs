@@ -25,7 +25,7 @@ const PORT: u16 = 4400;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
+        measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_group_of_four_processes, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
             a_buffer_of_a_slow_program_stays, a_socket_that_was_handed_over_is_undone, an_end_of_the_traffic_decides_nothing,
             a_user_fixes_a_program_of_his_own;
@@ -40,7 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Sockets of one group, a thread each, that reads one datagram, or all that wait, and sleeps.
 const SERVER: &str = r"
-import socket, sys, threading, time
+import ctypes, os, socket, sys, threading, time
 sockets, pause, reads_all = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == 'all'
 def serve(s):
     while True:
@@ -56,7 +56,13 @@ for at in range(sockets):
     if sockets > 1:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     s.bind(('127.0.0.1', 4400))
-    threading.Thread(target=serve, args=(s,), daemon=True).start()
+    if sys.argv[4:] == ['processes']:
+        if os.fork() == 0:
+            ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG
+            serve(s)
+        s.close()
+    else:
+        threading.Thread(target=serve, args=(s,), daemon=True).start()
 print('ready', flush=True)
 threading.Event().wait()
 ";
@@ -252,6 +258,19 @@ fn flows_of_one_socket_keep_their_order() {
     served.host.within(|| run(&mut mpps(&["undo"]))).fine();
     let sockets: BTreeSet<_> = flows.iter().map(socket_of).collect();
     assert_eq!(sockets, [first].into());
+}
+
+fn a_group_of_four_processes() {
+    let served = Served::start_program(SERVER, &["4", "0.0005", "one", "processes"], 0);
+    let fixed = served.under(10, || run(&mut fix("3"))).fine();
+    assert!(fixed.out.contains("by hash -> at random"), "{}", fixed.out);
+    assert!(fixed.out.contains(": kept"), "{}", fixed.out);
+    let undone = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert!(
+        undone.out.contains("at random -> by hash"),
+        "{}",
+        undone.out
+    );
 }
 
 /// A program that reads every 60 ms: the default buffer has no room for what comes meanwhile.

@@ -161,7 +161,9 @@ pub fn fixes(seen: &Observed) -> Vec<Fix> {
         .chain(accept_queues(seen))
         .chain(send_buffers(seen))
     {
-        let mut others = all.iter_mut().filter(|one| one.pid == fix.pid);
+        // A group may be of several processes, and is spread once.
+        let is_group = matches!(fix.kind, FixKind::Spread(..));
+        let mut others = all.iter_mut().filter(|one| is_group || one.pid == fix.pid);
         if !others.any(|one| one.kind.joins(&fix.kind)) {
             all.push(fix);
         }

@@ -53,6 +53,19 @@ fn one_full_socket_of_a_group_is_spread_over_it() {
     after.snapshot.softnet = softnet("9 0 0\n9 0 0");
     let found = kinds(&(before, after));
     assert_eq!(found[1], FixKind::Spread(SpreadWay::Cpu, vec![1, 2]));
+    // Two of its three programs lose: one step for each way is enough.
+    let (mut before, mut after) = pair(5000, [950, 3], true);
+    for (facts, drops) in [(&mut before, 0), (&mut after, 900)] {
+        facts.sockets.push(socket("0.0.0.0:53", 3, drops));
+        facts.port_sharing.insert(3, true);
+        let process = Process {
+            pid: 814,
+            ..facts.processes[&812].clone()
+        };
+        has(facts, 3, process);
+    }
+    let found = kinds(&(before, after));
+    assert_eq!(found, ways.map(|way| FixKind::Spread(way, vec![1, 2, 3])));
     // Without SO_REUSEPORT the kernel spreads nothing.
     assert_eq!(kinds(&pair(5000, [950, 3], false)), []);
     // A program that it attached cannot be brought back.
