@@ -110,6 +110,7 @@ fn may_run_on(pid: u32, thread: u32, cpus: &[usize]) -> HostResult<Option<(Setti
 /// # Errors
 /// [`HostError::Kernel`](crate::HostError) if there is no such process.
 pub fn claim(pid: u32) -> HostResult<SettingChange> {
+    Owner::numbers_are_valid()?;
     let place = Place::process(Owner::of(pid)?);
     let heading = format!("process {pid}, being fixed");
     Ok(SettingChange::new(

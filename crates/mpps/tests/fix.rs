@@ -33,7 +33,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_reader_gets_the_nice_value_of_others;
         measures(Need::Root, PYTHON, TC): a_larger_send_buffer;
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
-            a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket;
+            a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket,
+            the_proc_of_another_namespace_is_refused;
         waits: what_is_not_named_is_refused;
     ]
 }
@@ -689,6 +690,19 @@ fn ctrl_c_ends_the_question() {
     assert_eq!(ended.code(), 130, "{ended:?}");
     let stat = fs::read_to_string(format!("/proc/{}/stat", served.pid())).expect("it lives");
     assert!(stat.contains(") T "), "{stat}");
+}
+
+/// A number of another process namespace is that of any process here.
+fn the_proc_of_another_namespace_is_refused() {
+    let served = Served::start(["1", "0", "one"]);
+    kill("STOP", &served.pid());
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork", env!("CARGO_BIN_EXE_mpps")]);
+    inside.args(words("3"));
+    let refused = served.under(40, || run(&mut inside));
+    assert_eq!(refused.code(), 2, "{refused:?}");
+    let why = "/proc: it is of another process namespace";
+    assert!(refused.err.contains(why), "{refused:?}");
 }
 
 fn a_port_without_a_socket() {

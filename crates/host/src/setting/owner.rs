@@ -1,8 +1,8 @@
 //! The process that makes a change, and whether it lives.
 
-use mpps_os::{CallResult, On};
+use mpps_os::{CallError, CallResult, On};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 
 use schemars::JsonSchema;
@@ -60,6 +60,22 @@ impl Owner {
     /// There is none, or no `/proc`.
     pub(crate) fn of(pid: u32) -> HostResult<Self> {
         Self::read_from(&Root::machine(), &pid.to_string())
+    }
+
+    /// Fails where `/proc` shows other processes than calls of this one mean: it is of another process namespace.
+    ///
+    /// # Errors
+    /// It is, or there is no `/proc`.
+    pub(crate) fn numbers_are_valid() -> CallResult<()> {
+        let shown = Root::machine().link("proc/self");
+        match shown.and_then(|pid| pid.parse().ok()) == Some(std::process::id()) {
+            true => Ok(()),
+            false => {
+                let why = "it is of another process namespace, and its numbers are of other processes here; mount it \
+                           anew (`unshare --mount-proc`), or run this outside";
+                Err(CallError::new("use", "/proc", io::Error::other(why)))
+            }
+        }
     }
 
     fn read_from(root: &Root, process: &str) -> HostResult<Self> {

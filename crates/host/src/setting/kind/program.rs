@@ -104,6 +104,7 @@ fn alive(place: &Place) -> CallResult<Option<&Owner>> {
     let Place::Process { process, .. } = place else {
         return Ok(None);
     };
+    Owner::numbers_are_valid()?;
     match process.life() {
         Life::Alive => Ok(Some(process)),
         Life::Dead => Ok(None),
