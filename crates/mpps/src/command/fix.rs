@@ -193,6 +193,7 @@ impl FixArgs {
 
     /// Looks for losses for a while.
     fn look(&self, interrupt: &EndSignal) -> Result<Look> {
+        let only = self.part.processes()?;
         interrupt.ends_during(|| self.part.enter())?;
         let mut watch = interrupt.ends_during(|| Watch::begin(None, self.part.asked()))?;
         let time = Quantity::Seconds(self.duration.as_secs_f64());
@@ -212,8 +213,10 @@ impl FixArgs {
             FixTraffic::Connections,
             FixTraffic::Sent,
         ];
+        let mut fixes = fixes(&seen);
+        fixes.retain(|fix| only.as_ref().is_none_or(|only| only.contains(&fix.pid)));
         Ok(Look {
-            fixes: fixes(&seen),
+            fixes,
             sockets: all.map(|one| (one, one.seen(&seen))).into(),
         })
     }

@@ -8,6 +8,7 @@ use mpps_os::user::is_believed;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::iter;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -74,9 +75,18 @@ const ID: [usize; 2] = [4, 64];
 /// The process of the container that began first.
 ///
 /// # Errors
+/// As [`processes_of`].
+pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
+    processes_of(root, name).map(|all| all[0])
+}
+
+/// The processes of the container, that which began first at first. Those with a process in no container, which is
+/// first then, are those of its network namespace.
+///
+/// # Errors
 /// There is none, or several containers are meant, or a container and a process outside of it, or the
 /// processes of a container are in different network namespaces.
-pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
+pub(crate) fn processes_of(root: &Path, name: &str) -> Result<Vec<u32>> {
     let is_there = |pid: &u32| root.join(format!("proc/{pid}/ns")).exists();
     let process: Option<u32> = name.parse().ok().filter(is_there);
     let usual = FILES.iter().map(|files| (files, files.path.to_owned()));
@@ -92,7 +102,8 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
         false => named,
     };
     let (mut found, mut own) = (BTreeMap::<String, Vec<u32>>::new(), None);
-    for (pid, id) in containers(root) {
+    let all = containers(root);
+    for (pid, id) in all.iter().cloned() {
         if process == Some(pid) {
             own = Some(id.clone());
         }
@@ -100,6 +111,7 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
             found.entry(id).or_default().push(pid);
         }
     }
+    let namespace = |pid: &u32| root.join(format!("proc/{pid}/ns/net")).read_link().ok();
     if let Some(pid) = process {
         let other = found.keys().find(|id| own.as_ref() != Some(id));
         ensure!(
@@ -108,9 +120,20 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
              process, or more of the ID",
             other.map_or("", String::as_str)
         );
-        return Ok(pid);
+        let others = match own {
+            Some(own) => all
+                .into_iter()
+                .filter(|(_, id)| *id == own)
+                .map(|(pid, _)| pid)
+                .collect(),
+            None => numbers(root)
+                .into_iter()
+                .filter(|other| namespace(other).is_some_and(|it| namespace(&pid) == Some(it)))
+                .collect::<Vec<u32>>(),
+        };
+        let others = others.into_iter().filter(|other| *other != pid);
+        return Ok(iter::once(pid).chain(others).collect());
     }
-    let namespace = |pid: &u32| root.join(format!("proc/{pid}/ns/net")).read_link().ok();
     for (id, pids) in &found {
         let same = in_one_namespace(id, pids, namespace);
         same.with_context(|| format!("--container {}", Foreign(name)))?;
@@ -118,7 +141,8 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
     // A pod has several containers, and one namespace.
     let firsts = found.values().map(|pids| &pids[0]);
     let namespaces: BTreeSet<_> = firsts.clone().map(namespace).collect();
-    let first = firsts.min().copied();
+    let mut every: Vec<u32> = found.values().flatten().copied().collect();
+    every.sort_unstable();
     let is_short = wanted.iter().any(|wanted| wanted.len() < ID[1]);
     let is_ambiguous = found.len() > 1 && (is_short || namespaces.len() > 1);
     ensure!(
@@ -134,13 +158,13 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
             Foreign(name)
         );
     }
-    first.with_context(|| {
-        format!(
-            "--container {}: no process is in it (/proc/PID/cgroup); it does not run, or use the PID of a \
-             process in it",
-            Foreign(name)
-        )
-    })
+    ensure!(
+        !every.is_empty(),
+        "--container {}: no process is in it (/proc/PID/cgroup); it does not run, or use the PID of a \
+         process in it",
+        Foreign(name)
+    );
+    Ok(every)
 }
 
 /// Fails if processes of a container are in different network namespaces, as far as these can be seen.
@@ -188,15 +212,20 @@ fn docker_directories(root: &Path) -> Vec<String> {
 
 /// The processes in containers with the ID of theirs, in the order of their numbers.
 fn containers(root: &Path) -> Vec<(u32, String)> {
-    let pids = names(&root.join("proc")).into_iter();
-    let mut pids: Vec<u32> = pids.filter_map(|name| name.parse().ok()).collect();
-    pids.sort_unstable();
-    let ids = pids.into_iter().flat_map(|pid| {
+    let ids = numbers(root).into_iter().flat_map(|pid| {
         let text = fs::read_to_string(root.join(format!("proc/{pid}/cgroup")));
         let id = id_in(root, &text.unwrap_or_default());
         id.into_iter().map(move |id| (pid, id))
     });
     ids.collect()
+}
+
+/// The numbers of all processes in order.
+fn numbers(root: &Path) -> Vec<u32> {
+    let pids = names(&root.join("proc")).into_iter();
+    let mut pids: Vec<u32> = pids.filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
 }
 
 /// The ID in a text of `/proc/PID/cgroup`: `docker-ID.scope`, `libpod-ID.scope`, `cri-containerd-ID.scope`,
@@ -429,6 +458,8 @@ mod tests {
         }
         let found = || process_of(root.path(), "web").map_err(|error| format!("{error:#}"));
         assert_eq!(found(), Ok(40), "one namespace");
+        let all = processes_of(root.path(), "50").expect("it is there");
+        assert_eq!(all, [50, 51], "its container, not its namespace");
         process(40, &planted, "net:[2]");
         let error = found().expect_err("two namespaces");
         assert!(

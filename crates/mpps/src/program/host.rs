@@ -8,7 +8,7 @@ use clap::Args;
 use mpps_host::facts::{namespace_of_sockets, numbered_elsewhere};
 use mpps_host::{DoctorRequest, Watch};
 use mpps_os::namespace::NetNamespace;
-use mpps_os::text::ShellWord;
+use mpps_os::text::{Foreign, ShellWord};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -113,6 +113,24 @@ impl PartArgs {
             namespace(name)?.enter().context("--netns")?;
         }
         Ok(())
+    }
+
+    /// The processes that may be changed, if a container was named.
+    ///
+    /// # Errors
+    /// It has the network namespace of this command, so that its sockets are among those of other programs.
+    pub(crate) fn processes(&self) -> Result<Option<Vec<u32>>> {
+        let Some(name) = &self.container else {
+            return Ok(None);
+        };
+        let all = container::processes_of(Path::new("/"), name)?;
+        let namespace = NetNamespace::open(&format!("/proc/{}/ns/net", all[0]));
+        ensure!(
+            namespace.context("--container")?.inode() != NetNamespace::current()?.inode(),
+            "--container {}: it has the network namespace of this command; use --pid PID or --port PORT",
+            Foreign(name)
+        );
+        Ok(Some(all))
     }
 
     /// The part of the host to look at.
