@@ -1,18 +1,22 @@
 //! The change of settings that fixes a running program.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use mpps_os::CallResult;
+use mpps_os::capability::{CAP_NET_ADMIN, Rights};
 use mpps_os::netlink::sock_diag;
+use mpps_os::user::{is_believed, is_root};
 
-use crate::HostResult;
 use crate::check::{Fix, FixKind};
 use crate::facts::{relabels_sockets, socket_descriptors};
 use crate::root::Root;
 use crate::setting::{
-    BY_HASH, Edit, Leftover, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
-    SettingChange, SettingHost, SocketSize, Value, leftovers, spread_by,
+    BY_HASH, Edit, Journal, Leftover, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
+    SettingChange, SettingHost, SocketSize, Value, directory, leftovers, spread_by,
 };
+use crate::{HostError, HostResult};
 
 /// The name of the claim on a process, and the beginning of the names of its changes.
 const CLAIM: &str = "fix";
@@ -135,6 +139,47 @@ pub fn kept_before(change: &SettingChange) -> Option<Vec<String>> {
         return None;
     }
     Some(own.steps().0)
+}
+
+/// Why a change cannot be made, as far as that is seen before it is tried: the rights, or another change on the
+/// process.
+pub fn obstacle(change: &SettingChange) -> Option<HostError> {
+    let Place::Process { process, .. } = &change.place else {
+        return None;
+    };
+    let claim = match claim(process.pid) {
+        Ok(claim) => claim,
+        Err(error) => return Some(error),
+    };
+    let mut both = [change, &claim].into_iter();
+    let taken = both.find_map(|one| Journal::obstacle(&directory(), one));
+    taken.or_else(|| missing_right(change, process.pid))
+}
+
+fn missing_right(change: &SettingChange, pid: u32) -> Option<HostError> {
+    let rights = Rights::own();
+    let may_force = rights.has(CAP_NET_ADMIN) && rights.is_initial;
+    let user = fs::metadata(format!("/proc/{pid}")).map_or(0, |file| file.uid());
+    let is_own = is_root() || user != 0 && is_believed(user);
+    let impossible = |why, remedy| Some(HostError::impossible(change.place.name(), why, remedy));
+    change.edits.iter().find_map(|Edit { setting, .. }| {
+        let is_forced = setting.needs() == "CAP_NET_ADMIN";
+        match setting {
+            _ if is_forced && !may_force => impossible(
+                "CAP_NET_ADMIN is missing".to_owned(),
+                rights.remedy(&[CAP_NET_ADMIN]),
+            ),
+            Setting::ThreadCpus { .. } | Setting::ThreadNice { .. } | Setting::Stopped
+                if !is_own =>
+            {
+                impossible(format!("it is of user {user}"), "run as root".to_owned())
+            }
+            other => {
+                let read = LiveKernel::default().read(other, &change.place);
+                read.err().map(HostError::from)
+            }
+        }
+    })
 }
 
 /// True if a [`SettingChange`] of this name is a fix of a program.

@@ -34,7 +34,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         measures(Need::Root, PYTHON, TC): a_larger_send_buffer;
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
             a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket,
-            the_proc_of_another_namespace_is_refused;
+            the_proc_of_another_namespace_is_refused, a_right_that_is_missing_is_named_first,
+            a_container_in_this_namespace_is_refused;
         waits: what_is_not_named_is_refused;
     ]
 }
@@ -587,6 +588,12 @@ fn a_killed_fix_is_undone() {
     assert_eq!(served.buffers(), before);
 }
 
+fn as_user() -> Command {
+    let mut user = Command::new("setpriv");
+    user.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    user
+}
+
 fn a_user_fixes_a_program_of_his_own() {
     // The user of `as_nobody`.
     let served = Served::start_as(["4", "0.0005", "one"], 65534);
@@ -594,13 +601,35 @@ fn a_user_fixes_a_program_of_his_own() {
     let binary = copy_for_all(place.path());
     let own = directory();
     chown(own.path(), Some(65534), Some(65534)).expect("this is root");
-    let mut user = Command::new("setpriv");
-    user.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    let mut user = as_user();
     user.arg(binary)
         .args(words("3"))
         .env("XDG_RUNTIME_DIR", own.path());
     let fixed = served.under(10, || run(&mut user)).fine();
     assert!(fixed.out.contains(": kept"), "{}", fixed.out);
+}
+
+/// A forced buffer needs a right that the user lacks: nothing is asked or measured.
+fn a_right_that_is_missing_is_named_first() {
+    let served = Served::start_as(BURSTS, 65534);
+    let place = directory();
+    let mut user = as_user();
+    user.arg(copy_for_all(place.path()));
+    user.args(words("3").into_iter().filter(|word| *word != "--yes"));
+    let refused = served.under(40, || run(&mut user));
+    assert_eq!(refused.code(), 2, "{refused:?}");
+    assert!(refused.err.contains("CAP_NET_ADMIN"), "{refused:?}");
+    assert!(!refused.out.contains("lost"), "{refused:?}");
+}
+
+/// All programs of the host would be those of the container.
+fn a_container_in_this_namespace_is_refused() {
+    let served = Served::start(["1", "0", "one"]);
+    let own = served.pid();
+    let mut words = words("3");
+    words.extend(["--container", &own]);
+    let refused = served.host.within(|| run(&mut mpps(&words)));
+    refused.refused(&["--container", "network namespace of this command"]);
 }
 
 fn a_healthy_program_is_left_alone() {

@@ -150,7 +150,7 @@ impl FixArgs {
             self.part.words("mpps doctor")
         );
         let losses = look.losses();
-        let steps = look.steps()?;
+        let steps = look.steps(self.dry_run)?;
         if steps.is_empty() {
             lines.object(&FixObject::new(losses, &[], BTreeMap::new()))?;
             return nothing(losses);
@@ -377,23 +377,39 @@ impl Look {
         lossy.fold([0, 0], |sum, each| [sum[0] + each[0], sum[1] + each[1]])
     }
 
-    /// The changes that are possible. A kind that is kept on its process is not made once more.
-    fn steps(&self) -> Result<Vec<Step>> {
-        let mut steps = Vec::new();
+    /// The changes that are possible; those that would be, if none is made. A kind that is kept on its process is
+    /// not made once more.
+    fn steps(&self, is_dry: bool) -> Result<Vec<Step>> {
+        let (mut steps, mut refused) = (Vec::new(), Vec::new());
         for fix in self.fixes.iter().cloned() {
             let change = fixing::change(&fix);
             let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
             if change.edits.is_empty() {
                 continue;
             }
-            match fixing::kept_before(&change) {
-                Some(edits) => LINES.say(&format!(
+            if let Some(edits) = fixing::kept_before(&change) {
+                LINES.say(&format!(
                     "{}: fixed already: {}; to change it again, restore it by `mpps undo` first",
                     change.heading,
                     edits.join(", ")
-                ))?,
+                ))?;
+                continue;
+            }
+            match fixing::obstacle(&change).filter(|_| !is_dry) {
+                Some(why) => refused.push((fix.kind.name(), anyhow::Error::from(why))),
                 None => steps.push(Step { fix, change }),
             }
+        }
+        if steps.is_empty()
+            && let Some((name, why)) = refused.pop()
+        {
+            return Err(why.context(format!("{name} is not possible")));
+        }
+        for (name, why) in refused {
+            LINES.say(&format!(
+                "{name} is not possible: {}",
+                failure::explain(&why)
+            ))?;
         }
         Ok(steps)
     }
