@@ -12,7 +12,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -56,6 +56,16 @@ pub(crate) struct OutputFile {
     pipe: Option<File>,
     /// Whether a new file was to take that place, so that its directory takes new files.
     replaces: bool,
+    /// What is to be in that place until this run writes again.
+    known: Mutex<Option<KnownFile>>,
+}
+
+/// A regular file: its device, its inode number, its length.
+type KnownFile = (u64, u64, u64);
+
+fn known(file: Option<&File>) -> io::Result<Option<KnownFile>> {
+    let status = file.map(File::metadata).transpose()?;
+    Ok(status.map(|status| (status.dev(), status.ino(), status.len())))
 }
 
 /// How the bytes get there.
@@ -91,7 +101,11 @@ impl OutputFile {
         let tried = FileTarget::find(path).and_then(|target| {
             target.remove_left(STALE);
             let way = way(&target)?;
-            Ok((target, way))
+            let known = match &way {
+                WrittenHow::Replace(old) => known(old.as_ref())?,
+                _ => None,
+            };
+            Ok((target, way, Mutex::new(known)))
         });
         let cannot = |error: io::Error| {
             let (path, text) = (path.display(), of_file(&error));
@@ -109,11 +123,12 @@ impl OutputFile {
                 }
             }
         };
-        let (target, way) = tried.map_err(cannot)?;
+        let (target, way, known) = tried.map_err(cannot)?;
         let is_pipe = |file: &File| file.metadata().is_ok_and(|it| it.file_type().is_fifo());
         Ok(Self {
             path: path.to_owned(),
             target,
+            known,
             replaces: matches!(way, WrittenHow::Replace(_)),
             pipe: match way {
                 WrittenHow::Open(file) if is_pipe(&file) => Some(file),
@@ -183,7 +198,13 @@ impl OutputFile {
             Some(_) => Ok(None),
             None => way(target).and_then(|way| match way {
                 WrittenHow::Replace(old) => {
-                    replace(target, old, bytes, is_last, NewFile::take_place).map(Some)
+                    let mut expected = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                    if known(old.as_ref())? != *expected {
+                        return Err(io::Error::other("another program wrote it during the run"));
+                    }
+                    let new = replace(target, old, bytes, is_last, NewFile::take_place)?;
+                    *expected = known(Some(&new))?;
+                    Ok(Some(new))
                 }
                 _ if !is_last => Ok(None),
                 WrittenHow::Open(file) => {
@@ -241,11 +262,16 @@ impl OutputFileLines {
             let opened = self.open(bytes);
             return opened.map_err(|error| io::Error::other(format!("{error:#}")));
         };
-        let whole = file.metadata().map_or(0, |file| file.len());
+        let status = file.metadata()?;
+        // The open file of another program is not ours to cut, and may have no name.
+        let is_ours = status.is_file() && !self.file.target.is_in_proc();
+        if is_ours && status.nlink() == 0 {
+            let gone = io::Error::other("another program replaced or removed it during the run");
+            return Err(named(&self.file.path.display(), &gone));
+        }
         write_all(file, bytes, patience()).map_err(|error| {
-            // The open file of another program is not ours to cut.
-            if !self.file.target.is_in_proc() {
-                let _ = file.set_len(whole);
+            if is_ours {
+                let _ = file.set_len(status.len());
             }
             named(&self.file.path.display(), &error)
         })

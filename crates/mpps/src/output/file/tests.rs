@@ -74,11 +74,34 @@ fn a_link_that_comes_after_the_trial_stays_too() {
     let directory = tempfile::tempdir().unwrap();
     let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
     let output = try_out(&link).unwrap();
-    fs::write(&file, "a long earlier result").unwrap();
     symlink(&file, &link).unwrap();
     output.write(b"new").unwrap();
     assert!(link.is_symlink());
     assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+}
+
+#[test]
+fn the_result_of_another_run_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.json");
+    let [first, second] = [(); 2].map(|()| try_out(&path).unwrap());
+    first.keep(b"so far");
+    second.keep(b"lost");
+    let error = second.write(b"second").unwrap_err().to_string();
+    let (_, aside) = error.split_once("; the result is in ").expect(&error);
+    assert_eq!(fs::read_to_string(aside).unwrap(), "second");
+    first.write(b"first").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+    // Lines of the first replace nothing if the second has begun, and are not lost if it replaced them.
+    let [first, second] = [(); 2].map(|()| try_out(&path).unwrap().into_lines().unwrap());
+    first.write(b"1\n").unwrap();
+    second.write(b"2\n").unwrap_err();
+    let third = try_out(&path).unwrap().into_lines().unwrap();
+    third.write(b"3\n").unwrap();
+    let error = first.write(b"total\n").unwrap_err().to_string();
+    assert!(error.contains("another program replaced"), "{error}");
+    third.write(b"total\n").unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "3\ntotal\n");
 }
 
 #[test]
