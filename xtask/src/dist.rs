@@ -147,6 +147,7 @@ const INCLUDED: &[&str] = &[
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "packaging/mpps-exporter.service",
+    "packaging/mpps-fix@.service",
     "packaging/prometheus-rules.yml",
     "packaging/grafana-dashboard.json",
 ];

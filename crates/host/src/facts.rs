@@ -40,9 +40,11 @@ pub use namespace_name::namespace_name;
 pub(crate) use namespace_name::namespace_paths;
 use packet_filter::FlowsOf;
 pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
+use process::Owners;
 pub use process::{Busy, Process, ThreadTime};
-use process::{Owners, find_owners};
-pub(crate) use process::{ask, holders_of_socket, relabels_sockets, socket_descriptors};
+pub(crate) use process::{
+    ask, find_owners, holders_of_socket, relabels_sockets, socket_descriptors,
+};
 pub(crate) use queue_course::is_full;
 pub use queue_course::{QueueCourse, QueueCourses};
 pub use quota::Quota;

@@ -1,6 +1,6 @@
 //! The change of settings that fixes a running program.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -10,11 +10,11 @@ use mpps_os::netlink::sock_diag;
 use mpps_os::user::{is_believed, is_root};
 
 use crate::check::{Fix, FixKind};
-use crate::facts::{relabels_sockets, socket_descriptors};
+use crate::facts::{find_owners, relabels_sockets, socket_descriptors};
 use crate::root::Root;
 use crate::setting::{
-    BY_HASH, Edit, Journal, Leftover, LiveKernel, Owner, Place, ProgramSocket, RUNNING, Setting,
-    SettingChange, SettingHost, SocketSize, Value, directory, leftovers, spread_by,
+    BY_HASH, Edit, Journal, Leftover, Life, LiveKernel, Owner, Place, ProgramSocket, RUNNING,
+    Setting, SettingChange, SettingHost, SocketSize, Value, directory, leftovers, spread_by,
 };
 use crate::{HostError, HostResult};
 
@@ -180,6 +180,58 @@ fn missing_right(change: &SettingChange, pid: u32) -> Option<HostError> {
             }
         }
     })
+}
+
+/// The same fixes for the processes of their programs that have these sockets now.
+///
+/// # Errors
+/// [`HostError::Kernel`](crate::HostError) if the sockets cannot be listed.
+pub fn again(fixes: &[Fix], inodes: &BTreeSet<u32>) -> HostResult<Vec<Fix>> {
+    let root = Root::machine();
+    let datagrams: BTreeSet<u32> = sock_diag::udp()?.iter().map(|one| one.inode).collect();
+    let mut own: BTreeMap<u32, [Vec<u32>; 2]> = BTreeMap::new();
+    for (inode, pids) in find_owners(&root, inodes, &|| true).0 {
+        let is_listener = usize::from(!datagrams.contains(&inode));
+        let sockets = pids.first().map(|pid| own.entry(*pid).or_default());
+        sockets
+            .into_iter()
+            .for_each(|sockets| sockets[is_listener].push(inode));
+    }
+    let name = |pid| root.read_if_possible(&format!("proc/{pid}/comm"));
+    own.retain(|pid, _| {
+        let name = name(*pid).unwrap_or_default();
+        fixes.iter().any(|fix| fix.program == name.trim_end())
+    });
+    let mut all: Vec<Fix> = Vec::new();
+    for (pid, [datagrams, listeners]) in &own {
+        let program = name(*pid).unwrap_or_default();
+        let fixes = fixes.iter().filter(|fix| fix.program == program.trim_end());
+        let mut group: Vec<u32> = own.values().flat_map(|one| &one[0]).copied().collect();
+        group.sort_unstable();
+        for fix in fixes.filter_map(|fix| fix.again(*pid, datagrams, listeners, &group)) {
+            let is_same = |one: &Fix| one.pid == fix.pid && one.kind.name() == fix.kind.name();
+            if !all.iter().any(is_same) {
+                all.push(fix);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Restores the fixes of a process that are kept, for they are of sockets that it no longer has; and removes
+/// the journals of processes that have ended.
+pub fn clear(pid: u32) {
+    let (found, _) = leftovers();
+    for one in found
+        .iter()
+        .filter(|one| one.is_kept() && is_of_fix(one.name()))
+    {
+        if let Place::Process { process, .. } = &one.record.change.place
+            && (process.pid == pid || process.life() == Life::Dead)
+        {
+            one.undo_here(false);
+        }
+    }
 }
 
 /// True if a [`SettingChange`] of this name is a fix of a program.

@@ -26,6 +26,7 @@ const PORT: u16 = 4400;
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
         measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_group_of_four_processes, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
+            a_program_that_comes_back_is_fixed_again,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
             a_buffer_of_a_slow_program_stays, a_socket_that_was_handed_over_is_undone, an_end_of_the_traffic_decides_nothing,
             a_user_fixes_a_program_of_his_own;
@@ -86,16 +87,21 @@ impl Served {
 
     fn start_program(program: &str, arguments: &[&str], user: u32) -> Self {
         let host = quiet_namespace();
+        let server = Self::program(&host, program, arguments, user);
+        Self { host, server }
+    }
+
+    fn program(host: &NetNamespace, code: &str, arguments: &[&str], user: u32) -> Running {
         let mut python = Command::new("python3");
         python
-            .args(["-c", program])
+            .args(["-c", code])
             .args(arguments)
             .uid(user)
             .gid(user)
             .process_group(0);
         let mut server = host.within(|| Running::start(&mut python));
         server.line("ready");
-        Self { host, server }
+        server
     }
 
     /// Does this while bursts of this size come, one each 2 ms.
@@ -136,15 +142,7 @@ impl Served {
     ) -> R {
         let (end, over) = mpsc::channel::<()>();
         thread::scope(|scope| {
-            scope.spawn(move || {
-                // It also ends if the work panics.
-                let mut all = flows.iter().cycle();
-                while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                    for client in all.by_ref().take(burst) {
-                        let _ = client.send_to(&[0; 100], ("127.0.0.1", PORT));
-                    }
-                }
-            });
+            scope.spawn(move || bursts(pause, burst, flows, &over));
             let _end = end;
             self.host.within(work)
         })
@@ -198,6 +196,16 @@ impl Served {
             .zip(&before)
             .map(|(now, then)| now.queued_bytes - then.queued_bytes);
         grown.collect()
+    }
+}
+
+/// Sends them each 2 ms until the other end of the channel is gone, also if its work panics.
+fn bursts(pause: Duration, burst: usize, flows: &[UdpSocket], over: &mpsc::Receiver<()>) {
+    let mut all = flows.iter().cycle();
+    while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        for client in all.by_ref().take(burst) {
+            let _ = client.send_to(&[0; 100], ("127.0.0.1", PORT));
+        }
     }
 }
 
@@ -640,6 +648,43 @@ fn a_healthy_program_is_left_alone() {
     assert!(!list.out.contains(&served.pid()), "{}", list.out);
 }
 
+fn a_program_that_comes_back_is_fixed_again() {
+    let mut served = Served::start(BURSTS);
+    let before = served.buffers();
+    let client = served.flow();
+    let (end, over) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || bursts(Duration::from_millis(2), 40, &[client], &over));
+        let _end = end;
+        let mut words = words("3");
+        words.push("--watch");
+        let mut watch = served.host.within(|| Running::start(&mut mpps(&words)));
+        watch.line("comes back");
+        assert!(served.buffers()[0] > before[0]);
+        served.server.signal("KILL");
+        while !served.sockets().is_empty() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        served.server = Served::program(&served.host, SERVER, &BURSTS, 0);
+        watch.line("again: receive buffer 212992 -> ");
+        assert!(served.buffers()[0] > before[0]);
+        watch.signal("INT");
+        watch.end().fine();
+    });
+    let list = served
+        .host
+        .within(|| run(&mut mpps(&["undo", "--list"])))
+        .fine();
+    assert_eq!(
+        list.out.matches("receive buffer").count(),
+        1,
+        "{}",
+        list.out
+    );
+    served.host.within(|| run(&mut mpps(&["undo"]))).fine();
+    assert_eq!(served.buffers(), before);
+}
+
 /// A buffer that was kept has the same kind of change no second time.
 fn a_second_fix_says_that_there_is_one() {
     let served = Served::start(BURSTS);
@@ -658,7 +703,7 @@ fn a_second_fix_says_that_there_is_one() {
     assert_eq!(second.code(), 1, "{second:?}");
     let said = "buffer: fixed already: receive buffer 212992 -> ";
     assert!(second.out.contains(said), "{}", second.out);
-    // What another program has set stays.
+    // A value that another program has set stays.
     let undone = served.host.within(|| run(&mut mpps(&["undo"])));
     assert_eq!(served.buffers(), [212_992], "{undone:?}");
 }

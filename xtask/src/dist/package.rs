@@ -26,8 +26,11 @@ const PRERM: &str = "#!/bin/sh
 set -e
 if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then
     systemctl --quiet disable --now mpps-exporter.service || true
+    systemctl --quiet stop 'mpps-fix@*.service' || true
 fi
 ";
+
+const UNITS: &str = "usr/lib/systemd/system";
 
 /// systemd reads its units again after the package is installed or removed.
 const RELOAD: &str = "#!/bin/sh
@@ -64,10 +67,11 @@ pub(super) fn build(release: &Release, program: &Path, pages: &Path) -> Result<S
         }
     }
     let packaging = release.root.join("packaging");
-    let unit = fs::read_to_string(packaging.join("mpps-exporter.service"))?;
-    let unit = unit.replace("/usr/local/bin/mpps", "/usr/bin/mpps");
-    let place = "usr/lib/systemd/system/mpps-exporter.service";
-    write(&tree, place, unit.as_bytes(), 0o644)?;
+    for name in ["mpps-exporter.service", "mpps-fix@.service"] {
+        let unit = fs::read_to_string(packaging.join(name))?;
+        let unit = unit.replace("/usr/local/bin/mpps", "/usr/bin/mpps");
+        write(&tree, &format!("{UNITS}/{name}"), unit.as_bytes(), 0o644)?;
+    }
     for example in ["prometheus-rules.yml", "grafana-dashboard.json"] {
         let to = format!("usr/share/doc/mpps/examples/{example}");
         put(&packaging.join(example), &to, 0o644)?;

@@ -68,6 +68,40 @@ impl Fix {
     }
 }
 
+impl Fix {
+    /// The same for a new process of its program, which has these sockets for datagrams and these listeners;
+    /// `group` is all sockets for datagrams of the program. None if it has nothing to change.
+    pub(crate) fn again(
+        &self,
+        pid: u32,
+        datagrams: &[u32],
+        listeners: &[u32],
+        group: &[u32],
+    ) -> Option<Self> {
+        let kind = match &self.kind {
+            FixKind::Size(size, _, room) => {
+                let sockets = match size {
+                    SocketSize::AcceptQueue => listeners,
+                    SocketSize::ReceiveBuffer | SocketSize::SendBuffer => datagrams,
+                };
+                (!sockets.is_empty()).then(|| FixKind::Size(*size, sockets.to_vec(), *room))
+            }
+            FixKind::Spread(way, _) => {
+                let is_first = group.len() > 1 && datagrams.contains(&group[0]);
+                is_first.then(|| FixKind::Spread(*way, group.to_vec()))
+            }
+            // Only of the first thread it is known which one of the new process that is.
+            FixKind::Affinity(thread, cpus) if *thread == self.pid => {
+                Some(FixKind::Affinity(pid, cpus.clone()))
+            }
+            FixKind::Nice(thread, nice) if *thread == self.pid => Some(FixKind::Nice(pid, *nice)),
+            _ => None,
+        };
+        let same = self.clone();
+        kind.map(|kind| Self { pid, kind, ..same })
+    }
+}
+
 impl FixKind {
     /// The table of kinds: the place in the order of making them, the name, and the disadvantage or danger. A
     /// process that is stopped has no other fault as yet, and spreading has the greatest disadvantage.

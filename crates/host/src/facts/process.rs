@@ -125,7 +125,7 @@ impl Busy {
 
 /// Searches all processes for sockets with these inode numbers. Returns false if it had to end
 /// early. Only root sees the descriptors of another user's process.
-pub(super) fn find_owners(
+pub(crate) fn find_owners(
     root: &Root,
     inodes: &BTreeSet<u32>,
     goes_on: &dyn Fn() -> bool,

@@ -2,6 +2,7 @@
 //! time, on the live traffic, and keeps what helps.
 
 mod traffic;
+mod watch;
 
 use super::tune::proof::Proof;
 use crate::failure;
@@ -58,6 +59,10 @@ pub(crate) struct FixArgs {
     /// Show the changes and make none
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
+    /// Look until something is lost, and then stay: change a restarted program at --port again, without a
+    /// new measurement
+    #[arg(long, conflicts_with = "dry_run", requires = "port")]
+    watch: bool,
     #[command(flatten)]
     json: JsonArgs,
 }
@@ -143,7 +148,32 @@ impl FixArgs {
         // A change that has begun is completed before a signal can end the process.
         let interrupt = EndSignal::listen_held()?;
         let lines = self.json.begin()?;
-        let look = self.look(&interrupt)?;
+        let Some(port) = self.part.port.filter(|_| self.watch) else {
+            return Ok(self.fixed(&lines, &interrupt)?.0);
+        };
+        LINES.say(&format!("watching port {port} until Ctrl-C"))?;
+        loop {
+            let pause = match self.fixed(&lines, &interrupt) {
+                Ok((_, kept)) if !kept.is_empty() => return watch::keep(port, kept, &interrupt),
+                Ok((CommandEnding::Fine, _)) => Duration::ZERO,
+                // Something is lost, and no change helps as yet.
+                Ok(_) => watch::AGAIN,
+                Err(error) if error.is::<Interrupted>() => return Ok(CommandEnding::Fine),
+                Err(error) => return Err(error),
+            };
+            if wait(pause, &interrupt).is_err() {
+                return Ok(CommandEnding::Fine);
+            }
+        }
+    }
+
+    /// Looks, and fixes; the changes that are kept.
+    fn fixed(
+        &self,
+        lines: &OutputLines,
+        interrupt: &EndSignal,
+    ) -> Result<(CommandEnding, Vec<Fix>)> {
+        let look = self.look(interrupt)?;
         ensure!(
             look.sockets.values().any(|(inodes, _)| !inodes.is_empty()),
             "no UDP socket or TCP listener of that program or port is in this network namespace; `{}` says where",
@@ -151,9 +181,12 @@ impl FixArgs {
         );
         let losses = look.losses();
         let steps = look.steps(self.dry_run)?;
+        if self.watch && losses[0] == 0 {
+            return Ok((CommandEnding::Fine, Vec::new()));
+        }
         if steps.is_empty() {
             lines.object(&FixObject::new(losses, &[], BTreeMap::new()))?;
-            return nothing(losses);
+            return Ok((nothing(losses)?, Vec::new()));
         }
         for (number, step) in (1..).zip(&steps) {
             step.lines(number)
@@ -162,17 +195,19 @@ impl FixArgs {
         }
         if self.dry_run {
             lines.object(&FixObject::new(losses, &steps, BTreeMap::new()))?;
-            return Ok(CommandEnding::Found);
+            return Ok((CommandEnding::Found, Vec::new()));
         }
-        if !self.yes && !agrees(&interrupt)? {
+        if !self.yes && !agrees(interrupt)? {
             LINES.say("nothing was changed")?;
-            return Ok(CommandEnding::Found);
+            return Ok((CommandEnding::Found, Vec::new()));
         }
         let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
         let claims = pids.into_iter().map(|pid| Ok(Applied::new(&claim(pid)?)?));
         let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
         let (mut rows, mut made) = (BTreeMap::new(), Vec::new());
-        let fixed = self.fix(&steps, &look, &mut rows, &mut made, &interrupt);
+        let fixed = self.fix(&steps, &look, &mut rows, &mut made, interrupt);
+        let kept = rows.iter().filter(|(_, row)| row.kept);
+        let kept = kept.map(|(at, _)| steps[*at].fix.clone()).collect();
         let object = FixObject::new(losses, &steps, rows);
         let fixed = fixed.and_then(|ending| lines.object(&object).map(|()| ending));
         for claim in claims {
@@ -182,7 +217,7 @@ impl FixArgs {
         match fixed {
             Ok(ending) => {
                 made.into_iter().try_for_each(Applied::keep)?;
-                Ok(ending)
+                Ok((ending, kept))
             }
             Err(error) => {
                 let back = made.into_iter().rev().map(back).fold(Ok(()), Result::and);
@@ -197,7 +232,9 @@ impl FixArgs {
         interrupt.ends_during(|| self.part.enter())?;
         let mut watch = interrupt.ends_during(|| Watch::begin(None, self.part.asked()))?;
         let time = Quantity::Seconds(self.duration.as_secs_f64());
-        output::line(OutputStream::Err, &format!("looking for {time}"))?;
+        if !self.watch {
+            output::line(OutputStream::Err, &format!("looking for {time}"))?;
+        }
         let end = Instant::now() + self.duration;
         while Instant::now() < end {
             watch.look_at_queues();

@@ -240,3 +240,45 @@ fn a_pinned_reader_gets_its_nice_value_and_its_cpu() {
     );
     assert!(!kinds(&[2, 3], 15).contains(&others));
 }
+
+#[test]
+fn a_fix_is_made_again_for_the_new_process_of_a_program() {
+    let fix = |kind| Fix {
+        pid: 812,
+        program: "unbound".to_owned(),
+        kind,
+        why: String::new(),
+        permanent: None,
+    };
+    let again = |kind, datagrams: &[u32], group: &[u32]| {
+        let again = fix(kind).again(99, datagrams, &[7], group)?;
+        assert_eq!(again.pid, 99);
+        Some(again.kind)
+    };
+    let size = |size, inodes: &[u32]| FixKind::Size(size, inodes.to_vec(), 4096);
+    for (kind, expected) in [
+        (
+            size(SocketSize::ReceiveBuffer, &[1]),
+            Some(size(SocketSize::ReceiveBuffer, &[3, 4])),
+        ),
+        (
+            size(SocketSize::AcceptQueue, &[1]),
+            Some(size(SocketSize::AcceptQueue, &[7])),
+        ),
+        (
+            FixKind::Spread(SpreadWay::Flow, vec![1, 2]),
+            Some(FixKind::Spread(SpreadWay::Flow, vec![3, 4, 5])),
+        ),
+        (FixKind::Nice(812, -5), Some(FixKind::Nice(99, -5))),
+        // Which thread of the new process that is, is not known.
+        (FixKind::Nice(813, -5), None),
+        (FixKind::Continue, None),
+        (FixKind::Others(CpuList(vec![1])), None),
+    ] {
+        assert_eq!(again(kind, &[3, 4], &[3, 4, 5]), expected);
+    }
+    // Another process of the group has the first socket; there is no group.
+    let spread = FixKind::Spread(SpreadWay::Flow, vec![1, 2]);
+    assert_eq!(again(spread.clone(), &[4], &[3, 4]), None);
+    assert_eq!(again(spread, &[3], &[3]), None);
+}

@@ -1,0 +1,70 @@
+//! Keeps fixes in force: a program that comes back at its port is fixed again.
+
+use super::LINES;
+use super::traffic::{FixTraffic, wait};
+use crate::failure;
+use crate::measure::outcome::CommandEnding;
+use crate::output::{self, OutputStream};
+use crate::signal::EndSignal;
+use anyhow::Result;
+use mpps_host::check::Fix;
+use mpps_host::fixing;
+use mpps_host::setting::Applied;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Until the next attempt where something is lost and no change helps.
+pub(super) const AGAIN: Duration = Duration::from_secs(600);
+/// Between two looks for new sockets.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Watches until a signal comes. A socket is changed at the second look that sees it: a program sets its own
+/// options as it opens it.
+pub(super) fn keep(port: u16, mut fixes: Vec<Fix>, interrupt: &EndSignal) -> Result<CommandEnding> {
+    LINES.say(&format!(
+        "kept until Ctrl-C: a program that comes back to port {port} is changed again"
+    ))?;
+    let mut known = sockets(port)?;
+    let mut new = BTreeSet::new();
+    while wait(PAUSE, interrupt).is_ok() {
+        let now = sockets(port)?;
+        let came: BTreeSet<u32> = now.difference(&known).copied().collect();
+        known.retain(|inode| now.contains(inode));
+        if came.is_empty() || came != new {
+            new = came;
+            continue;
+        }
+        known = now;
+        let again = fixing::again(&fixes, &known)?;
+        for fix in &again {
+            if let Err(error) = make(fix) {
+                let text = format!("mpps: {}", failure::explain(&error));
+                output::line(OutputStream::Err, &text)?;
+            }
+        }
+        // The next one comes back after these.
+        fixes.retain(|one| !again.iter().any(|fix| fix.program == one.program));
+        fixes.extend(again);
+    }
+    Ok(CommandEnding::Fine)
+}
+
+fn make(fix: &Fix) -> Result<()> {
+    if fixing::change(fix)?.edits.is_empty() {
+        return Ok(());
+    }
+    fixing::clear(fix.pid);
+    let change = fixing::change(fix)?;
+    let applied = Applied::new(&change)?;
+    let said = format!("{}: again: {}", change.heading, applied.steps().join(", "));
+    applied.keep()?;
+    LINES.say(&said)
+}
+
+fn sockets(port: u16) -> Result<BTreeSet<u32>> {
+    let mut all = BTreeSet::new();
+    for traffic in [FixTraffic::Datagrams, FixTraffic::Connections] {
+        all.extend(traffic.sockets_at(port)?);
+    }
+    Ok(all)
+}
