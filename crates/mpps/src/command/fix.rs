@@ -33,6 +33,9 @@ use traffic::{FixTraffic, wait};
 /// A program that reads empties its queue within this time.
 const SETTLES: Duration = Duration::from_secs(3);
 
+/// Without traffic in this many runs, it has ended.
+const TRIES: usize = 3;
+
 /// Why a change is put back.
 const DELAYS: &str = "no queue empties, so that it only delays the loss";
 const ENDED: &str = "the traffic ended";
@@ -377,7 +380,19 @@ impl FixArgs {
             _ => 1,
         };
         let one = || step.traffic().measure(inodes, self.run, interrupt);
-        let measure = || (0..runs).map(|_| one()).collect::<Result<Vec<_>>>();
+        // A run with less than a tenth of the first one's traffic says nothing, and may lie between two bursts.
+        let some = |first: u64| -> Result<Option<UdpRun>> {
+            for _ in 0..TRIES {
+                let run = one()?;
+                if run.ledger.offered.saturating_mul(10) >= first {
+                    return Ok(Some(run));
+                }
+            }
+            Ok(None)
+        };
+        let measure =
+            |first| -> Result<Option<Vec<_>>> { (0..runs).map(|_| some(first)).collect() };
+        let first = |side: &[UdpRun]| side.first().map_or(1, |run| run.ledger.offered);
         if let Some(change) = applied.take() {
             back(change)?;
             // What waits in a larger queue is not of the next run.
@@ -385,10 +400,10 @@ impl FixArgs {
                 return Ok(Some(DELAYS.to_owned()));
             }
         }
-        sides[0].extend(measure()?);
-        if !has_traffic(sides) {
+        let Some(without) = measure(first(&sides[0]))? else {
             return Ok(Some(ENDED.to_owned()));
-        }
+        };
+        sides[0].extend(without);
         match Applied::new(&step.change) {
             Ok(change) => *applied = Some(change),
             Err(error) => {
@@ -396,13 +411,17 @@ impl FixArgs {
                 return Ok(Some(failure::explain(&error.into())));
             }
         }
-        let settles = step.settles(2, interrupt)?;
-        let with = if settles { measure()? } else { Vec::new() };
-        if !settles || !step.settles(2, interrupt)? {
+        if !step.settles(2, interrupt)? {
+            return Ok(Some(DELAYS.to_owned()));
+        }
+        let Some(with) = measure(first(&sides[0]))? else {
+            return Ok(Some(ENDED.to_owned()));
+        };
+        if !step.settles(2, interrupt)? {
             return Ok(Some(DELAYS.to_owned()));
         }
         sides[1].extend(with);
-        Ok((!has_traffic(sides)).then(|| ENDED.to_owned()))
+        Ok(None)
     }
 }
 
@@ -517,14 +536,6 @@ impl Step {
         lines.extend(risks.map(|risk| format!("   risk    {risk}")));
         lines
     }
-}
-
-/// True if each run had at least a tenth of the first one's traffic: fewer losses of less say nothing.
-fn has_traffic(sides: &[Vec<UdpRun>; 2]) -> bool {
-    let mut came = sides.iter().flatten().map(|run| run.ledger.offered);
-    let least = came.clone().min().unwrap_or(0);
-    came.next()
-        .is_some_and(|first| least > 0 && 10 * least >= first)
 }
 
 /// Where nothing can be changed from outside.
