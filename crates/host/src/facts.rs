@@ -43,7 +43,7 @@ pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
 use process::Owners;
 pub use process::{Busy, Process, ThreadTime};
 pub(crate) use process::{
-    ask, find_owners, holders_of_socket, relabels_sockets, socket_descriptors,
+    ask, find_owners, holders_of_socket, relabels_sockets, socket_at, socket_descriptors,
 };
 pub(crate) use queue_course::is_full;
 pub use queue_course::{QueueCourse, QueueCourses};

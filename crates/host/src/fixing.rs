@@ -33,9 +33,11 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
             let sockets = inodes.len() as u32;
             let root = Root::machine();
             // Of a group of several processes, others have the rest.
-            let is_own = |inode| socket_descriptors(&root, fix.pid, inode).next().is_some();
+            let own = socket_descriptors(&root, fix.pid);
             let all = sockets_of(inodes, SocketSize::ReceiveBuffer)?;
-            let own = all.into_iter().find(|(socket, _)| is_own(socket.inode));
+            let own = all
+                .into_iter()
+                .find(|(socket, _)| own.contains_key(&socket.inode));
             let spread = own.map(|(socket, _)| Setting::Spreading { socket, sockets });
             Vec::from_iter(spread.map(|one| (one, spread_by(*way))))
         }

@@ -217,15 +217,19 @@ pub(crate) fn holders_of_socket(root: &Root, inode: u32) -> Vec<u32> {
     owners.remove(&inode).unwrap_or_default()
 }
 
-/// The descriptors of a process that are the socket with this inode number.
-pub(crate) fn socket_descriptors(root: &Root, pid: u32, inode: u32) -> impl Iterator<Item = i32> {
-    let folder = format!("proc/{pid}/fd");
-    let names = root.names(&folder).into_iter();
-    let own = names.filter(move |name| {
-        let link = root.link(&format!("{folder}/{name}"));
-        link.and_then(|link| socket(&link)) == Some(inode)
-    });
-    own.filter_map(|name| name.parse().ok())
+/// The inode number of a descriptor, if it is a socket.
+pub(crate) fn socket_at(root: &Root, pid: u32, descriptor: i32) -> Option<u32> {
+    let link = root.link(&format!("proc/{pid}/fd/{descriptor}"));
+    link.and_then(|link| socket(&link))
+}
+
+/// The sockets of a process by their inode numbers, with a descriptor of each.
+pub(crate) fn socket_descriptors(root: &Root, pid: u32) -> BTreeMap<u32, i32> {
+    let names = root.names(&format!("proc/{pid}/fd")).into_iter();
+    let descriptors = names.filter_map(|name| name.parse().ok());
+    descriptors
+        .filter_map(|one| Some((socket_at(root, pid, one)?, one)))
+        .collect()
 }
 
 /// True if a copy of a descriptor gives its socket another traffic class, that of mpps (`__receive_sock` in

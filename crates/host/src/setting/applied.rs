@@ -37,6 +37,15 @@ impl Applied {
         )
     }
 
+    /// The same, as long as `goes_on` says so; otherwise the edits made so far are put back.
+    ///
+    /// # Errors
+    /// As [`Applied::new`].
+    pub fn new_while(change: &SettingChange, goes_on: &dyn Fn() -> bool) -> HostResult<Self> {
+        let host = Box::new(LiveKernel::default());
+        Self::on_while(host, change, &journal::directory(), goes_on)
+    }
+
     /// Makes a change as far as the driver takes it. A refused edit is put back, left out, and
     /// returned with the refusal. Otherwise as [`Applied::new`].
     pub(crate) fn far_on(
@@ -95,8 +104,17 @@ impl Applied {
         change: &SettingChange,
         directory: &Path,
     ) -> HostResult<Self> {
+        Self::on_while(host, change, directory, &|| true)
+    }
+
+    pub(crate) fn on_while(
+        host: Box<dyn SettingHost>,
+        change: &SettingChange,
+        directory: &Path,
+        goes_on: &dyn Fn() -> bool,
+    ) -> HostResult<Self> {
         let mut made = Self::written_down(host, change, directory)?;
-        let Err(cause) = made.make_edits() else {
+        let Err(cause) = made.make_edits(goes_on) else {
             return Ok(made);
         };
         let outcomes = made.end(true);
@@ -111,8 +129,14 @@ impl Applied {
         })
     }
 
-    fn make_edits(&mut self) -> HostResult<()> {
-        (0..self.record.change.edits.len()).try_for_each(|at| self.make_edit(at))
+    fn make_edits(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
+        (0..self.record.change.edits.len()).try_for_each(|at| match goes_on() {
+            true => self.make_edit(at),
+            false => {
+                let name = self.record.change.place.name();
+                Err(HostError::impossible(name, "interrupted", "try again"))
+            }
+        })
     }
 
     fn make_edit(&mut self, at: usize) -> HostResult<()> {

@@ -404,7 +404,7 @@ impl FixArgs {
             return Ok(Some(ENDED.to_owned()));
         };
         sides[0].extend(without);
-        match Applied::new(&step.change) {
+        match Applied::new_while(&step.change, &|| !interrupt.came()) {
             Ok(change) => *applied = Some(change),
             Err(error) => {
                 one()?;

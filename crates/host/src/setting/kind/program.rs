@@ -2,7 +2,8 @@
 //! (`pidfd_getfd(2)`), and of its threads. They end with the socket or the process.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::{io, iter};
 
 use mpps_os::borrowed::{BorrowedSocket, SpreadWay};
@@ -16,7 +17,7 @@ use super::super::owner::{Life, Owner};
 use super::super::place::{Place, PlaceKind};
 use super::super::value::{Form, Value};
 use super::row::SettingRow;
-use crate::facts::{holders_of_socket, namespace_paths, socket_descriptors};
+use crate::facts::{holders_of_socket, namespace_paths, socket_at, socket_descriptors};
 use crate::root::Root;
 
 /// How the kernel spreads datagrams over a group: by the hash of addresses and ports.
@@ -31,6 +32,12 @@ const WAYS: [(&str, SpreadWay); 3] = [
 const UNREAD: &str = "not shown";
 pub(crate) const RUNNING: &str = "running";
 const STOPPED: &str = "stopped";
+
+thread_local! {
+    /// The descriptors of sockets when they were last searched for, by process and inode number: a search reads
+    /// all that the process has.
+    static DESCRIPTORS: RefCell<BTreeMap<(u32, u32), i32>> = const { RefCell::new(BTreeMap::new()) };
+}
 
 /// A socket of a process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -71,7 +78,15 @@ impl ProgramSocket {
     /// A copy of its descriptor in a process; none if that has it not.
     fn copy_of(&self, pid: u32) -> CallResult<Option<BorrowedSocket>> {
         let root = Root::machine();
-        let Some(descriptor) = socket_descriptors(&root, pid, self.inode).next() else {
+        let known = || DESCRIPTORS.with_borrow(|known| known.get(&(pid, self.inode)).copied());
+        let is_it = |one: &i32| socket_at(&root, pid, *one) == Some(self.inode);
+        let descriptor = known().filter(is_it).or_else(|| {
+            let all = socket_descriptors(&root, pid).into_iter();
+            let all = all.map(|(inode, descriptor)| ((pid, inode), descriptor));
+            DESCRIPTORS.with_borrow_mut(|known| known.extend(all));
+            known().filter(is_it)
+        });
+        let Some(descriptor) = descriptor else {
             return Ok(None);
         };
         let socket = BorrowedSocket::borrow(pid, descriptor)?;
