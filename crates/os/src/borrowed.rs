@@ -2,6 +2,7 @@
 //! An option that is set by the copy holds for the socket, and so for its process.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::thread;
 
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -26,7 +27,7 @@ impl BorrowedSocket {
     ///
     /// # Errors
     /// `EPERM` without the rights of ptrace over that process (ptrace(2), "Ptrace access mode checking"),
-    /// `ESRCH` if it has ended, `EBADF` if it has no such descriptor, `ENOSYS` before Linux 5.6.
+    /// `ESRCH` if it has ended, `EBADF` if it has no such descriptor, `ENOTSOCK` for another file, `ENOSYS` before Linux 5.6.
     pub fn borrow(process: u32, descriptor: i32) -> CallResult<Self> {
         let name = format!("descriptor {descriptor} of process {process}");
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
@@ -34,7 +35,14 @@ impl BorrowedSocket {
         let held = pidfd_open(pid, PidfdFlags::empty()).on("pidfd_open", &name)?;
         let fd =
             pidfd_getfd(&held, descriptor, PidfdGetfdFlags::empty()).on("pidfd_getfd", &name)?;
-        Ok(Self { fd, name })
+        // Its process may have put another file there meanwhile, whose close may wait for ever (FUSE).
+        match sockopt::socket_type(&fd).on("getsockopt SO_TYPE", &name) {
+            Ok(_) => Ok(Self { fd, name }),
+            Err(error) => {
+                let _ = thread::Builder::new().spawn(move || drop(fd));
+                Err(error)
+            }
+        }
     }
 
     /// The number that no other socket of this boot has (`SO_COOKIE`, Linux 4.12).
@@ -371,6 +379,6 @@ mod tests {
         assert!(BorrowedSocket::borrow(u32::MAX, 0).is_err());
         let file = std::fs::File::open("/proc/self/stat").expect("/proc");
         let copy = BorrowedSocket::borrow(std::process::id(), file.as_fd().as_raw_fd());
-        assert!(copy.is_err() || copy.is_ok_and(|copy| copy.cookie().is_err()));
+        assert!(copy.is_err(), "it is closed in a thread of its own");
     }
 }
