@@ -6,7 +6,7 @@ use crate::setting::fake::{
     Fake, FakeMachine, died, directory, found, journals, plain as machine, results,
 };
 use crate::setting::journal::Record;
-use crate::setting::{Owner, Undone};
+use crate::setting::{Applied, Owner, Undone};
 use mpps_os::ethtool::coalesce::Coalescing;
 
 fn flush() -> Setting {
