@@ -12,6 +12,7 @@ use mpps_os::user::{is_believed, is_root};
 use crate::check::{Fix, FixKind};
 use crate::facts::{find_owners, relabels_sockets, socket_descriptors};
 use crate::root::Root;
+use crate::setting::tune::TunePlan;
 use crate::setting::{
     BY_HASH, Edit, Journal, Leftover, Life, LiveKernel, Owner, Place, ProgramSocket, RUNNING,
     Setting, SettingChange, SettingHost, SocketSize, Value, directory, leftovers, spread_by,
@@ -50,6 +51,7 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
             });
             sockets.map(|one| (one, Value::number(*room))).collect()
         }
+        FixKind::Tune(stage, interface) => return TunePlan::change_of(stage, interface),
         FixKind::Nice(thread, nice) => {
             let nice = Value::number(*nice);
             let setting = |(thread, start_time_ticks)| Setting::ThreadNice {

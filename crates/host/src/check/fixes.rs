@@ -7,7 +7,7 @@ use super::reader::{
     FULL, Late, better_nice, buffer_for_bursts, busy_others, is_idle, least_busy, pinned, rates,
 };
 use super::way_out::full_send_buffers;
-use super::{Observed, SeenSocket};
+use super::{Evidence, Observed, SeenSocket, backlog, nic_no_room, time_squeeze};
 use crate::CpuList;
 use crate::setting::SocketSize;
 use mpps_os::borrowed::SpreadWay;
@@ -50,17 +50,26 @@ pub enum FixKind {
     Nice(u32, i32),
     /// Another process, which is busy on the CPU of a reader and may run on none of these, runs on these.
     Others(CpuList),
+    /// This stage of `mpps tune` for an interface.
+    Tune(&'static str, String),
 }
 
 impl Fix {
+    /// The name of the program, with its number, or of the interface.
+    pub fn whose(&self) -> String {
+        match self.kind {
+            FixKind::Tune(..) => Foreign(&self.program).to_string(),
+            _ => format!("{} ({})", Foreign(&self.program), self.pid),
+        }
+    }
+
     /// How long it holds, and how it becomes permanent.
     pub fn stays(&self) -> String {
-        let what = self.kind.name();
-        let until = format!(
-            "{what}: until {} ({}) ends",
-            Foreign(&self.program),
-            self.pid
-        );
+        let (what, whose) = (self.kind.name(), self.whose());
+        let until = match self.kind {
+            FixKind::Tune(..) => format!("{what}: until `mpps tune undo {whose}` or a restart"),
+            _ => format!("{what}: until {whose} ends"),
+        };
         match &self.permanent {
             Some(line) => format!("{until}; for good: {line}"),
             None => until,
@@ -136,6 +145,8 @@ impl FixKind {
                 "others",
                 Some("that program leaves the CPUs that were chosen for it"),
             ),
+            // Its settings have risks of their own.
+            Self::Tune(stage, _) => (8, stage, None),
             Self::Spread(SpreadWay::Flow, _) => (
                 5,
                 "spread-hash",
@@ -194,6 +205,7 @@ pub fn fixes(seen: &Observed) -> Vec<Fix> {
     for fix in datagrams
         .chain(accept_queues(seen))
         .chain(send_buffers(seen))
+        .chain(on_the_way(seen))
     {
         // A group may be of several processes, and is spread once.
         let is_group = matches!(fix.kind, FixKind::Spread(..));
@@ -273,6 +285,38 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
         fix(owner.pid, kind, why, None)
     });
     spread.chain(own).chain(others).collect()
+}
+
+/// Stages of `mpps tune` for packets that were lost before any socket. Where no interface is named, it is that
+/// which received most.
+fn on_the_way(seen: &Observed) -> Vec<Fix> {
+    let received = |name: &&str| {
+        let packets = seen.link(name, "rx_packets", |link| link.rx_packets);
+        packets.map_or(0, |packets| packets.grown())
+    };
+    let names = || seen.counting_interfaces().filter(|name| *name != "lo");
+    let Some(most) = names().max_by_key(received) else {
+        return Vec::new();
+    };
+    let has_no_room = |name: &&str| Evidence::sum(&nic_no_room::losses_of(seen, name)) > 0;
+    let no_room = names().filter(has_no_room);
+    let no_room = no_room.map(|name| ("rings", name, "it had no room for packets"));
+    let backlog = "the backlog of a CPU was full";
+    let backlog = [("rps", most, backlog), ("backlog", most, backlog)].into_iter();
+    let squeezed = ("budget", most, "soft interrupts ended with packets left");
+    let is_asked = seen.asked.port.is_some() || seen.asked.pid.is_some();
+    let stages = no_room
+        .chain(backlog.filter(|_| backlog::lost(seen) > 0))
+        .chain((!(time_squeeze::CHECK.run)(seen).is_empty()).then_some(squeezed))
+        .filter(|_| is_asked);
+    let fix = stages.map(|(stage, interface, why)| Fix {
+        pid: 0,
+        program: interface.to_owned(),
+        kind: FixKind::Tune(stage, interface.to_owned()),
+        why: why.to_owned(),
+        permanent: None,
+    });
+    fix.collect()
 }
 
 /// Larger send buffers for the sockets in question, if a program found one full. The kernel does not count

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::HostResult;
 pub use crate::setting::Risk;
-use crate::setting::{Edit, Setting, SettingChange, SettingHost, Value};
+use crate::setting::{Edit, LiveKernel, Setting, SettingChange, SettingHost, Value};
 pub use tunables::{CpuPlace, QueueInterrupt, Tunables};
 pub use tuned::{Edited, Tuned};
 
@@ -200,6 +200,17 @@ impl TunePlan {
     /// Its edits, in order.
     pub fn edits(&self) -> impl Iterator<Item = &Edit> {
         self.steps.iter().flat_map(PlannedStep::edits)
+    }
+
+    /// The change that one stage makes on an interface, for UDP, also what only may help. It is made in the
+    /// network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// As [`Tunables::read`].
+    pub(crate) fn change_of(stage: &str, interface: &str) -> HostResult<SettingChange> {
+        let tunables = Tunables::read(interface, None)?;
+        let plan = Self::new(&tunables, TuneGoal::Udp, &[stage.to_owned()]).trying();
+        plan.change_on(&LiveKernel::default(), plan.steps.first())
     }
 
     /// The change that a step makes. Without a step it is the claim on the interface: it changes

@@ -4,6 +4,7 @@
 mod traffic;
 mod watch;
 
+use super::tune::check_interface;
 use super::tune::proof::Proof;
 use crate::failure;
 use crate::measure::outcome::{CommandEnding, ended, put_back};
@@ -19,7 +20,6 @@ use mpps_host::Watch;
 use mpps_host::check::{Fix, FixKind, fixes};
 use mpps_host::fixing::{self, claim};
 use mpps_host::setting::{Applied, SettingChange, Value};
-use mpps_os::text::Foreign;
 use mpps_report::Quantity;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,7 +28,7 @@ use std::io::{self, IsTerminal};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
-use traffic::{FixTraffic, wait};
+use traffic::{FixTraffic, lost, wait};
 
 /// A program that reads empties its queue within this time.
 const SETTLES: Duration = Duration::from_secs(3);
@@ -103,9 +103,9 @@ pub struct FixObject {
 /// A change.
 #[derive(Debug, Serialize, JsonSchema)]
 struct FixStep {
-    /// The process.
+    /// The process; 0 for a stage of `mpps tune`.
     pid: u32,
-    /// Its name.
+    /// Its name, or that of the interface.
     program: String,
     /// The kind of change, as in docs/fix.md.
     stage: &'static str,
@@ -205,7 +205,8 @@ impl FixArgs {
             return Ok((CommandEnding::Found, Vec::new()));
         }
         let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
-        let claims = pids.into_iter().map(|pid| Ok(Applied::new(&claim(pid)?)?));
+        let claims = pids.into_iter().filter(|pid| *pid > 0);
+        let claims = claims.map(|pid| Ok(Applied::new(&claim(pid)?)?));
         let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
         let (mut rows, mut made) = (BTreeMap::new(), Vec::new());
         let fixed = self.fix(&steps, &look, &mut rows, &mut made, interrupt);
@@ -248,16 +249,19 @@ impl FixArgs {
         }
         watch.look_at_losses(&|| !interrupt.came())?;
         let seen = watch.seen();
+        let mut fixes = fixes(&seen);
+        fixes.retain(|fix| only.as_ref().is_none_or(|only| only.contains(&fix.pid)));
+        let interface = fixes.iter().find_map(interface);
         let all = [
             FixTraffic::Datagrams,
             FixTraffic::Connections,
             FixTraffic::Sent,
+            FixTraffic::Passing,
         ];
-        let mut fixes = fixes(&seen);
-        fixes.retain(|fix| only.as_ref().is_none_or(|only| only.contains(&fix.pid)));
+        let sockets = all.map(|one| (one, one.seen(&seen, interface)));
         Ok(Look {
+            sockets: sockets.into(),
             fixes,
-            sockets: all.map(|one| (one, one.seen(&seen))).into(),
         })
     }
 
@@ -297,11 +301,11 @@ impl FixArgs {
             if !is_kept {
                 continue;
             }
-            let ledger = traffic.measure(all, self.run, interrupt)?.ledger;
-            let losses = [ledger.offered - ledger.delivered, ledger.offered];
-            after.insert(traffic, losses);
+            let on = interface(&step.fix);
+            let now = lost(&traffic.measure(all, on, self.run, interrupt)?.ledger);
+            after.insert(traffic, now);
             let mut rest = steps[at + 1..].iter();
-            if is_lossless(losses) && rest.any(|step| step.traffic() == traffic) {
+            if is_lossless(now) && rest.any(|step| step.traffic() == traffic) {
                 LINES.say("nothing is lost any more; the other changes are not made")?;
             }
         }
@@ -379,7 +383,8 @@ impl FixArgs {
             FixKind::Continue => self.repeat,
             _ => 1,
         };
-        let one = || step.traffic().measure(inodes, self.run, interrupt);
+        let on = interface(&step.fix);
+        let one = || step.traffic().measure(inodes, on, self.run, interrupt);
         // A run with less than a tenth of the first one's traffic says nothing, and may lie between two bursts.
         let some = |first: u64| -> Result<Option<UdpRun>> {
             for _ in 0..TRIES {
@@ -428,9 +433,14 @@ impl FixArgs {
 impl Look {
     /// How much was lost, and how much came of that kind.
     fn losses(&self) -> [u64; 2] {
-        let lossy = self.sockets.values().map(|(_, losses)| losses);
-        let lossy = lossy.filter(|[lost, _]| *lost > 0);
-        lossy.fold([0, 0], |sum, each| [sum[0] + each[0], sum[1] + each[1]])
+        let lossy = self.sockets.iter().map(|(one, (_, losses))| (one, losses));
+        let mut lossy: Vec<_> = lossy.filter(|(_, [lost, _])| *lost > 0).collect();
+        // It has those of sockets, too.
+        if lossy.len() > 1 {
+            lossy.retain(|(one, _)| **one != FixTraffic::Passing);
+        }
+        let add = |sum: [u64; 2], each: &[u64; 2]| [sum[0] + each[0], sum[1] + each[1]];
+        lossy.iter().fold([0, 0], |sum, (_, each)| add(sum, each))
     }
 
     /// The changes that are possible; those that would be, if none is made. A kind that is kept on its process is
@@ -438,16 +448,31 @@ impl Look {
     fn steps(&self, is_dry: bool) -> Result<Vec<Step>> {
         let (mut steps, mut refused) = (Vec::new(), Vec::new());
         for fix in self.fixes.iter().cloned() {
-            let change = fixing::change(&fix);
-            let change = change.with_context(|| format!("cannot change process {}", fix.pid))?;
+            let change = match (interface(&fix), fixing::change(&fix)) {
+                // It cannot be tuned, as without /sys of its namespace.
+                (Some(_), Err(_)) => continue,
+                (_, change) => change.with_context(|| format!("cannot change {}", fix.whose()))?,
+            };
             if change.edits.is_empty() {
+                continue;
+            }
+            let risks = change.edits.iter().flat_map(|edit| edit.setting.risks());
+            let risks: Vec<_> = risks.copied().collect();
+            if let Some(interface) = interface(&fix)
+                && check_interface(interface, &risks, false).is_err()
+            {
+                LINES.say(&format!(
+                    "{}: left as it is: its link may go down, and the ssh session or the default route needs it",
+                    change.heading
+                ))?;
                 continue;
             }
             if let Some(edits) = fixing::kept_before(&change) {
                 LINES.say(&format!(
-                    "{}: fixed already: {}; to change it again, restore it by `mpps undo` first",
+                    "{}: fixed already: {}; to change it again, restore it by `mpps {}` first",
                     change.heading,
-                    edits.join(", ")
+                    edits.join(", "),
+                    interface(&fix).map_or("undo".to_owned(), |name| format!("tune undo {name}"))
                 ))?;
                 continue;
             }
@@ -521,20 +546,31 @@ impl Step {
     }
 
     fn lines(&self, number: usize) -> Vec<String> {
-        let Fix {
-            pid, program, why, ..
-        } = &self.fix;
-        let mut lines = vec![format!("{number}. {} ({pid}): {why}", Foreign(program))];
+        let Fix { pid, why, .. } = &self.fix;
+        let object = interface(&self.fix).map_or_else(|| pid.to_string(), str::to_owned);
+        let mut lines = vec![format!("{number}. {}: {why}", self.fix.whose())];
         for edit in &self.change.edits {
             lines.push(format!("   change  {edit}"));
-            let command = edit.setting.command(&pid.to_string(), &edit.new);
+            let command = edit.setting.command(&object, &edit.new);
             lines.extend((!command.is_empty()).then(|| format!("   as      {command}")));
         }
         let class = "each socket gets the traffic class (net_cls, net_prio) of mpps, and keeps it";
-        let class = fixing::gives_class(&self.fix).then_some(class);
-        let risks = self.fix.kind.risk().into_iter().chain(class);
+        let class = fixing::gives_class(&self.fix).then(|| class.to_owned());
+        let own = self.fix.kind.risk().map(str::to_owned);
+        let edits = self.change.edits.iter();
+        let settings: BTreeSet<_> = edits.flat_map(|edit| edit.setting.risks()).collect();
+        let settings = settings.iter().map(ToString::to_string);
+        let risks = own.into_iter().chain(class).chain(settings);
         lines.extend(risks.map(|risk| format!("   risk    {risk}")));
         lines
+    }
+}
+
+/// The interface of a stage of `mpps tune`.
+fn interface(fix: &Fix) -> Option<&str> {
+    match &fix.kind {
+        FixKind::Tune(_, interface) => Some(interface),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ mod guard;
 pub(crate) mod proof;
 mod prove;
 mod shown;
-mod traffic;
+pub(crate) mod traffic;
 mod undo;
 
 pub(crate) use document::document;
@@ -21,7 +21,7 @@ use crate::value::{self, Named, one_of};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use mpps_host::carries;
-use mpps_host::setting::tune::{Aim, Tunables, TuneGoal, TunePlan, stages};
+use mpps_host::setting::tune::{Aim, Risk, Tunables, TuneGoal, TunePlan, stages};
 use mpps_os::netlink::link;
 use mpps_os::netlink::route;
 use std::fs;
@@ -256,20 +256,23 @@ fn inherited() -> Option<String> {
 
 /// Refuses what would cut the session that runs it, unless that is allowed.
 fn check_link(plan: &TunePlan, is_allowed: bool) -> Result<()> {
-    let bounces = plan
-        .risks()
-        .contains(&mpps_host::setting::tune::Risk::LinkBounce);
+    check_interface(&plan.interface, &plan.risks(), is_allowed)
+}
+
+/// The same for settings of this interface with these risks.
+pub(crate) fn check_interface(interface: &str, risks: &[Risk], is_allowed: bool) -> Result<()> {
+    let bounces = risks.contains(&Risk::LinkBounce);
     if is_allowed || !bounces {
         return Ok(());
     }
-    let is_below = |upper: &String| carries(&plan.interface, upper);
+    let is_below = |upper: &String| carries(interface, upper);
     let by_session = session_interface().as_ref().is_some_and(is_below);
     let by_route = default_interfaces()?.iter().any(is_below);
     ensure!(
         !by_session && !by_route,
         "{}: a step may take its link down, and {} by it; add --allow-link-bounce, with \
          --confirm-within 60s to have all put back if you do not return, or choose other steps by --only",
-        plan.interface,
+        interface,
         if by_session {
             "the ssh session came"
         } else {

@@ -282,3 +282,24 @@ fn a_fix_is_made_again_for_the_new_process_of_a_program() {
     assert_eq!(again(spread.clone(), &[4], &[3, 4]), None);
     assert_eq!(again(spread, &[3], &[3]), None);
 }
+
+#[test]
+fn losses_before_any_socket_are_for_a_stage_of_tune() {
+    let kinds = |dropped, port| {
+        let at = |packets, dropped: u32| {
+            let mut facts = host(&[]);
+            facts.snapshot.softnet = Softnet::parse(&format!("9 {dropped:x} 0")).expect("a row");
+            let mut link = LinkSnapshot::default();
+            link.counters.rx_packets = packets;
+            facts.snapshot.links = [("eth0".to_owned(), link)].into();
+            facts
+        };
+        let (before, after) = (at(0, 0), later(at(900, dropped)));
+        let found = fixes(&Observed::new(&before, &after, None, asked(port)));
+        found.into_iter().map(|one| one.kind).collect::<Vec<_>>()
+    };
+    let stages = ["rps", "backlog"].map(|stage| FixKind::Tune(stage, "eth0".to_owned()));
+    assert_eq!(kinds(500, Some(53)), stages);
+    assert_eq!(kinds(0, Some(53)), []);
+    assert_eq!(kinds(500, None), []);
+}

@@ -1,5 +1,6 @@
 //! The traffic that a fix is about: what a program's sockets lost of it, and what was not lost.
 
+use crate::command::tune::traffic::counted;
 use crate::program::lines::LOOK;
 use crate::signal::{EndSignal, Interrupted};
 use crate::udp::run::UdpRun;
@@ -23,6 +24,8 @@ pub(super) enum FixTraffic {
     Connections,
     /// Datagrams that are sent.
     Sent,
+    /// Datagrams on their way from an interface to any socket.
+    Passing,
 }
 
 /// Facts of a kind.
@@ -43,6 +46,7 @@ impl FixTraffic {
         match kind {
             FixKind::Size(SocketSize::AcceptQueue, ..) => Self::Connections,
             FixKind::Size(SocketSize::SendBuffer, ..) => Self::Sent,
+            FixKind::Tune(..) => Self::Passing,
             _ => Self::Datagrams,
         }
     }
@@ -69,6 +73,12 @@ impl FixTraffic {
                         .collect())
                 },
                 read: &["Tcp.PassiveOpens"],
+                lost: &[],
+            },
+            Self::Passing => TrafficRow {
+                noun: "of all datagrams ",
+                sockets: || Ok(BTreeMap::new()),
+                read: &[],
                 lost: &[],
             },
             Self::Sent => TrafficRow {
@@ -102,7 +112,7 @@ impl FixTraffic {
                 let all = sock_diag::listeners()?.into_iter();
                 all.filter_map(|one| at(one.local, one.inode)).collect()
             }
-            Self::Datagrams | Self::Sent => {
+            Self::Datagrams | Self::Sent | Self::Passing => {
                 let all = sock_diag::udp()?.into_iter();
                 all.filter_map(|one| at(one.local, one.inode)).collect()
             }
@@ -110,7 +120,11 @@ impl FixTraffic {
     }
 
     /// The sockets in question, how many were lost, and how many came.
-    pub(super) fn seen(self, seen: &Observed) -> (BTreeSet<u32>, [u64; 2]) {
+    pub(super) fn seen(
+        self,
+        seen: &Observed,
+        interface: Option<&str>,
+    ) -> (BTreeSet<u32>, [u64; 2]) {
         let read = seen.grown(self.row().read);
         let (inodes, lost): (BTreeSet<u32>, u64) = match self {
             Self::Datagrams | Self::Sent => (
@@ -120,6 +134,11 @@ impl FixTraffic {
                     _ => seen.sockets.iter().map(|one| one.drops.grown()).sum(),
                 },
             ),
+            Self::Passing => {
+                let run = interface.map(|interface| counted(&seen.delta, interface));
+                let losses = run.map_or([0, 0], |run| lost(&run.ledger));
+                return (BTreeSet::new(), losses);
+            }
             Self::Connections => {
                 let before = seen.before.listeners.iter();
                 let before: BTreeMap<u32, u32> = before.map(|one| (one.inode, one.drops)).collect();
@@ -134,10 +153,12 @@ impl FixTraffic {
         (inodes, [lost, lost + read])
     }
 
-    /// One run: what these sockets lost, and what programs of the namespace read or accepted.
+    /// One run: what these sockets lost, and what programs of the namespace read or accepted; or what was lost on
+    /// the way from this interface.
     pub(super) fn measure(
         self,
         inodes: &BTreeSet<u32>,
+        interface: Option<&str>,
         time: Duration,
         interrupt: &EndSignal,
     ) -> Result<UdpRun> {
@@ -145,7 +166,11 @@ impl FixTraffic {
         let took = || {
             let mut sockets = (row.sockets)()?;
             sockets.retain(|inode, _| inodes.contains(inode));
-            Ok::<_, anyhow::Error>((sockets, Snapshot::take(&[] as &[&str])?, ProcStat::read()?))
+            Ok::<_, anyhow::Error>((
+                sockets,
+                Snapshot::take(interface.as_slice())?,
+                ProcStat::read()?,
+            ))
         };
         let (then, before, ticks) = took()?;
         wait(time, interrupt)?;
@@ -157,6 +182,11 @@ impl FixTraffic {
         let each = now.values().zip(then.values());
         let dropped = each.map(|([now, _], [then, _])| u64::from(now.wrapping_sub(*then)));
         let delta = after.since(&before);
+        let busy = ticks_after.busy_since(&ticks);
+        if let Some(interface) = interface {
+            let run = counted(&delta, interface);
+            return Ok(UdpRun { busy, ..run });
+        }
         let counted = |names: &[&str]| {
             let counted: i64 = names.iter().filter_map(|name| delta.snmp(name)).sum();
             u64::try_from(counted).unwrap_or(0)
@@ -178,10 +208,16 @@ impl FixTraffic {
             mpps: read as f64 / seconds / 1e6,
             offered_mpps: (read + lost) as f64 / seconds / 1e6,
             ledger,
-            busy: ticks_after.busy_since(&ticks),
+            busy,
             ..UdpRun::default()
         })
     }
+}
+
+/// How much was lost, and how much came.
+pub(super) fn lost(ledger: &Ledger) -> [u64; 2] {
+    let lost = ledger.losses.iter().map(|loss| loss.count);
+    [lost.sum(), ledger.offered]
 }
 
 /// Waits, unless a signal comes.

@@ -376,7 +376,7 @@ mod tests {
         assert!(!proof(&without, &of([590, 575, 610, 470, 600])).loses_less());
         // Now and then it helped, and now and then not.
         assert!(!proof(&without, &of([0, 580, 50, 600, 590])).loses_less());
-        // What lost nothing has nothing to gain.
+        // No loss cannot get smaller.
         assert!(!proof(&of([0; 5]), &of([0, 0, 1, 0, 0])).loses_less());
     }
 

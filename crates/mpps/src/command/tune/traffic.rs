@@ -242,7 +242,8 @@ impl fmt::Display for Traffic {
     }
 }
 
-fn counted(host: &Delta, interface: &str) -> UdpRun {
+/// Datagrams of an interface by all counters of a host.
+pub(crate) fn counted(host: &Delta, interface: &str) -> UdpRun {
     let account = Account::by_counters(offered_at(host, interface), PacketRoute::Hosts, host, host);
     let account = Account {
         sender: None,
