@@ -253,10 +253,7 @@ fn fix(repeat: &str) -> Command {
 fn one_flow_over_four_sockets() {
     // Each thread can read 2000 a second, and 5000 come.
     let served = Served::start(["4", "0.0005", "one"]);
-    let (of_one, fixed) = (
-        served.queues(),
-        served.under(10, || run(&mut fix("3"))).fine(),
-    );
+    let (of_one, fixed) = (served.queues(), served.under(10, || run(&mut fix("3"))));
     assert_eq!(
         of_one.iter().filter(|bytes| **bytes > 0).count(),
         1,
@@ -303,7 +300,7 @@ fn flows_of_one_socket_keep_their_order() {
 
 fn a_group_of_four_processes() {
     let served = Served::start_program(SERVER, &["4", "0.0005", "one", "processes"], 0);
-    let fixed = served.under(10, || run(&mut fix("3"))).fine();
+    let fixed = served.under(10, || run(&mut fix("3")));
     assert!(fixed.out.contains("by hash -> at random"), "{}", fixed.out);
     assert!(fixed.out.contains(": kept"), "{}", fixed.out);
     let undone = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
@@ -365,7 +362,7 @@ while os.getpid() == parent or os.getppid() == parent:
 fn a_socket_that_was_handed_over_is_undone() {
     let mut served = Served::start_program(HANDS_OVER, &[], 0);
     let before = served.buffers();
-    served.under(40, || run(&mut fix("3"))).fine();
+    served.under(40, || run(&mut fix("3")));
     assert!(served.buffers()[0] > before[0]);
     served.server.signal("USR1");
     served.server.line("closed");
@@ -604,8 +601,9 @@ fn a_reader_gets_the_nice_value_of_others() {
 fn a_stopped_program() {
     let served = Served::start(["1", "0", "one"]);
     kill("STOP", &served.pid());
-    let fixed = served.under(40, || run(&mut fix("3"))).fine();
+    let fixed = served.under(40, || run(&mut fix("3")));
     assert!(fixed.out.contains("stopped -> running"), "{}", fixed.out);
+    assert!(fixed.out.contains(": kept"), "{}", fixed.out);
     let undone = served.host.within(|| run(&mut mpps(&["undo"]))).fine();
     assert!(undone.out.contains("running -> stopped"), "{}", undone.out);
 }
@@ -644,7 +642,7 @@ fn a_user_fixes_a_program_of_his_own() {
     user.arg(binary)
         .args(words("3"))
         .env("XDG_RUNTIME_DIR", own.path());
-    let fixed = served.under(10, || run(&mut user)).fine();
+    let fixed = served.under(10, || run(&mut user));
     assert!(fixed.out.contains(": kept"), "{}", fixed.out);
 }
 
@@ -760,12 +758,18 @@ fn two_fixes_lock_each_other_out() {
 fn a_program_that_ends_meanwhile() {
     let served = Served::start(["1", "0", "one"]);
     kill("STOP", &served.pid());
+    let folder = directory();
+    let json = folder.path().join("fix.json");
+    let mut command = fix("100");
+    command.arg(format!("--json={}", json.display()));
     let ended = served.under(40, || {
-        let mut running = Running::start(&mut fix("100"));
+        let mut running = Running::start(&mut command);
         running.line("stopped -> running");
         served.server.signal("KILL");
         running.end()
     });
+    let text = fs::read_to_string(json).expect("it was written");
+    assert!(text.contains(r#""stage":"continue""#), "{text}");
     assert_eq!(ended.code(), 2, "{ended:?}");
     assert!(ended.err.contains("sockets meanwhile"), "{ended:?}");
     let undone = served

@@ -202,6 +202,7 @@ impl FixArgs {
         }
         if !self.yes && !agrees(interrupt)? {
             LINES.say("nothing was changed")?;
+            lines.object(&FixObject::new(losses, &steps, BTreeMap::new()))?;
             return Ok((CommandEnding::Found, Vec::new()));
         }
         let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
@@ -210,10 +211,12 @@ impl FixArgs {
         let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
         let (mut rows, mut made) = (BTreeMap::new(), Vec::new());
         let fixed = self.fix(&steps, &look, &mut rows, &mut made, interrupt);
+        // After an error all is put back.
+        rows.values_mut().for_each(|row| row.kept &= fixed.is_ok());
         let kept = rows.iter().filter(|(_, row)| row.kept);
         let kept = kept.map(|(at, _)| steps[*at].fix.clone()).collect();
-        let object = FixObject::new(losses, &steps, rows);
-        let fixed = fixed.and_then(|ending| lines.object(&object).map(|()| ending));
+        let written = lines.object(&FixObject::new(losses, &steps, rows));
+        let fixed = fixed.and_then(|ending| written.map(|()| ending));
         for claim in claims {
             // It changes nothing.
             let _ = claim.undo();
@@ -313,6 +316,16 @@ impl FixArgs {
             LINES.say("no change was kept; all is as it was")?;
             return Ok(CommandEnding::Found);
         }
+        let is_mended = |(traffic, (_, [lost, _])): (&FixTraffic, &(BTreeSet<u32>, [u64; 2]))| {
+            // What passes an interface has the losses of sockets, too.
+            let is_of = |of| of == traffic || *traffic == FixTraffic::Passing;
+            let mut after = after.iter().filter(|(of, _)| is_of(*of));
+            *lost == 0 || after.any(|(_, now)| is_lossless(*now))
+        };
+        let ending = match look.sockets.iter().all(is_mended) {
+            true => CommandEnding::Fine,
+            false => CommandEnding::Found,
+        };
         for (traffic, now) in after {
             let (_, losses) = look.sockets[&traffic];
             let noun = traffic.noun();
@@ -322,7 +335,7 @@ impl FixArgs {
             LINES.say(&steps[*at].fix.stays())?;
         }
         LINES.say("`mpps undo` takes it back")?;
-        Ok(CommandEnding::Fine)
+        Ok(ending)
     }
 
     /// Measures one change, without it and with it in turn; the change, if it stays.
