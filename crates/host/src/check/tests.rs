@@ -116,6 +116,11 @@ fn owner(run_ns: u64, wait_ns: u64) -> Process {
     }
 }
 
+/// The owner of the tests.
+fn reader(facts: &mut Observation) -> &mut Process {
+    facts.processes.get_mut(&812).expect("it is there")
+}
+
 fn link(driver: &[(&str, u64)], counters: LinkCounters<u64>) -> LinkSnapshot {
     let driver = driver.iter().map(|&(name, value)| (name.to_owned(), value));
     LinkSnapshot {

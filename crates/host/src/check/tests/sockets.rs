@@ -1,26 +1,38 @@
 //! Sockets that lose, and the causes.
 
-use super::{SECOND, asked, dropped, findings, found, has, host, is, later, owner, socket, told};
+use super::scene::{Scene, mentions, tells};
+use super::{SECOND, asked, findings, has, host, later, owner, reader, socket};
 use crate::ProcStat;
-use crate::check::{Confidence, DoctorRequest, Observed};
+use crate::check::{DoctorRequest, Finding, Observed};
 use crate::facts::{Observation, Process, ProcessLoad, QueueCourse, Quota};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
+/// A buffer of the usual size.
+const FULL: u32 = 212_992;
+
+/// The socket of the tests after so many drops, with these bytes in its queue.
+fn queue(drops: u32, queued_bytes: u32) -> UdpEntry {
+    UdpEntry {
+        queued_bytes,
+        ..socket("0.0.0.0:53", 4711, drops)
+    }
+}
+
 /// A socket that lost 500. Its owner's thread ran and waited for these milliseconds of a second.
 pub(super) fn starved(run_ms: u64, wait_ms: u64) -> (Observation, Observation) {
-    let at = |drops, queued_bytes, process| {
-        let socket = UdpEntry {
-            queued_bytes,
-            ..socket("0.0.0.0:53", 4711, drops)
-        };
+    let at = |socket, process| {
         let mut facts = host(&[]);
         facts.sockets = vec![socket];
         has(&mut facts, 4711, process);
         facts
     };
-    let before = at(10, 0, owner(0, 0));
-    let after = at(510, 212_992, owner(run_ms * 1_000_000, wait_ms * 1_000_000));
-    (before, later(after))
+    let before = at(queue(10, 0), owner(0, 0));
+    let now = owner(run_ms * 1_000_000, wait_ms * 1_000_000);
+    (before, later(at(queue(510, FULL), now)))
+}
+
+fn lossy(run_ms: u64, wait_ms: u64) -> Scene {
+    Scene::of(starved(run_ms, wait_ms))
 }
 
 #[test]
@@ -40,68 +52,44 @@ fn a_full_buffer_has_a_cause() {
         (4, 0, "does not read it"),
         (4, 300, "lacked a CPU for 99 %"),
     ] {
-        let (mut before, mut after) = starved(run_ms, wait_ms);
-        before.snapshot.snmp = host(&[("Udp.RcvbufErrors", 0)]).snapshot.snmp;
-        after.snapshot.snmp = host(&[("Udp.RcvbufErrors", 500)]).snapshot.snmp;
-        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
-        assert_eq!(told(&findings), is(&[("socket_buffer", 500)]));
-        assert!(
-            findings[0].what.contains(words),
-            "{run_ms}: {}",
-            findings[0].what
-        );
-        assert!(
-            findings[0]
-                .what
-                .contains("0.0.0.0:53 of unbound1 (pid 812)")
-        );
-        assert!(findings[0].why.starts_with("its busiest thread ran"));
-        assert_eq!(findings[0].confidence, Confidence::Likely);
+        let found = lossy(run_ms, wait_ms)
+            .counting("Udp.RcvbufErrors 500")
+            .found();
+        tells(&found, "socket_buffer 500 likely alone");
+        let name = "0.0.0.0:53 of unbound1 (pid 812)";
+        mentions(&found[0].what, &format!("{name} | {words}"));
+        assert!(found[0].why.starts_with("its busiest thread ran"));
     }
-    let (before, mut after) = starved(4, 0);
-    after.processes.get_mut(&812).expect("it is there").stopped = true;
-    let findings = super::findings(&Observed::new(&before, &after, None, asked(None)));
-    assert!(
-        findings[0].what.contains("is stopped"),
-        "{}",
-        findings[0].what
-    );
-    assert_eq!(findings[0].remedy, "kill -CONT 812");
+    let found = lossy(4, 0)
+        .now(|after| reader(after).stopped = true)
+        .found();
+    mentions(&found[0].what, "is stopped");
+    assert_eq!(found[0].remedy, "kill -CONT 812");
 }
 
 #[test]
 fn a_queue_that_nobody_reads_is_told_before_it_is_full() {
     let look = |port, looks: usize, queued_bytes, read, is_seen| {
-        let at = |queued_bytes, read| {
-            let mut facts = host(&[("Udp.InDatagrams", read)]);
-            facts.sockets = vec![UdpEntry {
-                queued_bytes,
-                ..socket("0.0.0.0:53", 4711, 0)
-            }];
-            facts
-        };
-        let (mut before, mut after) = (at(0, 0), at(queued_bytes, read));
-        let mut courses = QueueCourse::begin(&before.sockets);
-        (0..looks).for_each(|_| QueueCourse::add(&mut courses, &after.sockets));
-        after.queues = courses;
+        let mut scene = Scene::grown(&format!("Udp.InDatagrams {read}")).port(port);
+        scene.before.sockets = vec![queue(0, 0)];
+        scene.after.sockets = vec![queue(0, queued_bytes)];
+        let mut courses = QueueCourse::begin(&scene.before.sockets);
+        (0..looks).for_each(|_| QueueCourse::add(&mut courses, &scene.after.sockets));
+        scene.after.queues = courses;
         if is_seen {
-            has(&mut before, 4711, owner(0, 0));
-            has(&mut after, 4711, owner(4_000_000, 0));
+            has(&mut scene.before, 4711, owner(0, 0));
+            has(&mut scene.after, 4711, owner(4_000_000, 0));
+            reader(&mut scene.after).read_ns = SECOND;
         }
-        let after = later(after);
-        let found = findings(&Observed::new(&before, &after, None, asked(port)));
-        let mut found = found.into_iter().filter(|one| one.check == "socket_buffer");
-        found.next().map(|one| (one.what, one.is_remark))
+        let mut found = scene.found();
+        found.retain(|one| one.check == "socket_buffer");
+        found
     };
-    let (what, is_remark) = look(Some(53), 10, 9000, 0, false).expect("a finding");
-    assert!(
-        what.contains("does not read 0.0.0.0:53") && what.contains("9000 bytes"),
-        "{what}"
-    );
-    assert!(!is_remark);
-    assert!(look(Some(53), 10, 9000, 0, true).is_some());
+    let unread = "socket_buffer: does not read 0.0.0.0:53 | 9000 bytes";
+    tells(&look(Some(53), 10, 9000, 0, false), unread);
+    tells(&look(Some(53), 10, 9000, 0, true), unread);
     // Others read, and its own reader sleeps.
-    assert!(look(Some(53), 10, 9000, 7, true).is_some());
+    tells(&look(Some(53), 10, 9000, 7, true), unread);
     // Its reader may have read; the queue is empty; it is a moment; it was not asked for.
     for healthy in [
         look(Some(53), 10, 9000, 7, false),
@@ -109,7 +97,7 @@ fn a_queue_that_nobody_reads_is_told_before_it_is_full() {
         look(Some(53), 9, 9000, 0, false),
         look(None, 10, 9000, 0, false),
     ] {
-        assert_eq!(healthy, None);
+        assert_eq!(healthy, []);
     }
 }
 
@@ -118,122 +106,93 @@ fn who_is_not_seen_is_not_judged() {
     let changes: [fn(&mut Observation); 3] = [
         |after| after.owners.clear(),
         // Another process with the socket is another program.
-        |after| {
-            after.owners.insert(4711, vec![9]);
-        },
-        |after| {
-            let process = after.processes.get_mut(&812);
-            process.expect("it is there").threads.clear();
-        },
+        |after| drop(after.owners.insert(4711, vec![9])),
+        |after| reader(after).threads.clear(),
     ];
     for change in changes {
-        let (before, mut after) = starved(900, 0);
-        change(&mut after);
-        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
-        assert_eq!(findings[0].confidence, Confidence::Possible);
-        assert!(
-            findings[0].what.contains("is not seen"),
-            "{}",
-            findings[0].what
-        );
+        lossy(900, 0)
+            .now(change)
+            .tells("socket_buffer possible: is not seen");
     }
 }
 
 /// A server that forks: the parent sleeps, and one of its children is reported.
 #[test]
 fn of_several_owners_the_busiest_is_told() {
-    let (mut before, mut after) = starved(0, 0);
     let child = |run_ms: u64, read_ns| Process {
         pid: 900,
         read_ns,
         ..owner(1 + run_ms * 1_000_000, 0)
     };
-    let what = |before: &Observation, after: &Observation| {
-        let seen = Observed::new(before, after, None, asked(None));
-        let found = findings(&seen).remove(0);
-        format!("{}: {}", found.what, found.why)
-    };
-    has(&mut before, 4711, child(0, 0));
-    has(&mut after, 4711, child(950, SECOND));
-    let said = what(&before, &after);
-    assert!(
-        said.contains("pid 900") && said.contains("too slow"),
-        "{said}"
-    );
+    let mut scene = lossy(0, 0);
+    has(&mut scene.before, 4711, child(0, 0));
+    has(&mut scene.after, 4711, child(950, SECOND));
+    scene.tells("socket_buffer: pid 900 | too slow");
     // A stopped process, however busy it was, does not hide a running one, and may be the reader.
-    after.processes.get_mut(&900).expect("it is there").stopped = true;
-    let said = what(&before, &after);
-    assert!(
-        said.contains("unbound1 (pid 812) was full") && said.contains("(pid 900, stopped)"),
-        "{said}"
-    );
+    scene
+        .after
+        .processes
+        .get_mut(&900)
+        .expect("it is there")
+        .stopped = true;
+    scene.tells("socket_buffer: unbound1 (pid 812) was full | (pid 900, stopped)");
 }
 
 #[test]
 fn a_socket_that_is_new_lost_all_that_it_counts() {
-    let (mut before, after) = starved(4, 0);
-    before.sockets.clear();
-    assert_eq!(found(&before, &after), is(&[("socket_buffer", 510)]));
+    let mut scene = lossy(4, 0);
+    scene.before.sockets.clear();
+    scene.finds("socket_buffer 510");
     // Where they could not be listed, none is new.
-    before.are_sockets_unknown = true;
-    assert_eq!(found(&before, &after), is(&[]));
+    scene.before.are_sockets_unknown = true;
+    scene.finds("");
 }
 
 #[test]
 fn a_counter_of_a_socket_wraps() {
-    let (mut before, mut after) = starved(4, 0);
-    (before.sockets[0].drops, after.sockets[0].drops) = (u32::MAX - 4, 5);
-    assert_eq!(found(&before, &after), is(&[("socket_buffer", 10)]));
+    let mut scene = lossy(4, 0);
+    (scene.before.sockets[0].drops, scene.after.sockets[0].drops) = (u32::MAX - 4, 5);
+    scene.finds("socket_buffer 10");
     // A socket that the kernel listed twice is one socket.
-    after.sockets.push(after.sockets[0].clone());
-    assert_eq!(found(&before, &after), is(&[("socket_buffer", 10)]));
+    let twice = scene.after.sockets[0].clone();
+    scene
+        .now(|after| after.sockets.push(twice))
+        .finds("socket_buffer 10");
 }
 
 #[test]
-fn a_port_hides_the_sockets_of_others() {
-    let (before, after) = starved(900, 0);
-    for (port, count) in [(53, 1), (54, 0)] {
-        let seen = Observed::new(&before, &after, None, asked(Some(port)));
-        let findings = findings(&seen).into_iter();
-        let own = findings.filter(|one| one.check == "socket_buffer");
-        assert_eq!(own.count(), count, "{port}");
-    }
-}
-
-#[test]
-fn a_process_hides_the_sockets_of_others() {
-    let (before, after) = starved(900, 0);
-    for (pid, expected) in [(812, &[("socket_buffer", 500)][..]), (813, &[])] {
+fn a_port_or_a_process_hides_the_sockets_of_others() {
+    lossy(900, 0).port(53).finds("socket_buffer 500");
+    let others = lossy(900, 0).port(54).found();
+    assert!(others.iter().all(|one| one.check != "socket_buffer"));
+    for (pid, expected) in [(812, "socket_buffer 500"), (813, "")] {
         let asked = DoctorRequest {
             pid: Some(pid),
             ..asked(None)
         };
-        let seen = Observed::new(&before, &after, None, asked);
-        assert_eq!(told(&findings(&seen)), is(expected), "{pid}");
+        lossy(900, 0).asking(asked).finds(expected);
     }
 }
 
 #[test]
 fn a_cpu_that_is_shared_with_its_queue_explains_a_full_buffer() {
     for (stat, expected) in [
-        ("cpu3 70 0 0 10 0 0 20 0 0 0", "shared_cpu"),
-        ("cpu3 71 0 0 10 0 0 19 0 0 0", "socket_buffer"),
-        ("cpu3 69 0 0 11 0 0 20 0 0 0", "socket_buffer"),
-        ("cpu2 70 0 0 10 0 0 20 0 0 0", "socket_buffer"),
+        ("cpu3 70 0 0 10 0 0 20 0 0 0", "shared_cpu 500"),
+        ("cpu3 71 0 0 10 0 0 19 0 0 0", "socket_buffer 500"),
+        ("cpu3 69 0 0 11 0 0 20 0 0 0", "socket_buffer 500"),
+        ("cpu2 70 0 0 10 0 0 20 0 0 0", "socket_buffer 500"),
     ] {
-        let (mut before, mut after) = starved(700, 300);
+        let mut scene = lossy(700, 300);
         let zero = format!("{} 0 0 0 0 0 0 0 0 0 0", &stat[..4]);
-        before.cpus = ProcStat::parse(&zero).expect("a line of a test");
-        after.cpus = ProcStat::parse(stat).expect("a line of a test");
-        assert_eq!(found(&before, &after), is(&[(expected, 500)]), "{stat}");
+        scene.before.cpus = ProcStat::parse(&zero).expect("a line of a test");
+        scene.after.cpus = ProcStat::parse(stat).expect("a line of a test");
+        scene.finds(expected);
     }
 }
 
 #[test]
 fn a_quota_explains_a_full_buffer() {
-    let (mut before, mut after) = starved(300, 0);
     let set = |facts: &mut Observation, quotas: &[(&str, u64, u64)]| {
-        let process = facts.processes.get_mut(&812).expect("it is there");
         let quotas = quotas.iter().map(|&(group, periods, throttled)| Quota {
             group: group.to_owned(),
             periods,
@@ -241,9 +200,10 @@ fn a_quota_explains_a_full_buffer() {
             throttled_ns: throttled,
             ..Quota::default()
         });
-        process.quotas = quotas.collect();
+        reader(facts).quotas = quotas.collect();
     };
-    set(&mut before, &[("/pod/c", 100, 7), ("/pod", 900, 0)]);
+    let mut scene = lossy(300, 0);
+    set(&mut scene.before, &[("/pod/c", 100, 7), ("/pod", 900, 0)]);
     for (own, above, expected) in [
         (17, 0, Some("/pod/c")),
         (16, 0, None),
@@ -254,63 +214,56 @@ fn a_quota_explains_a_full_buffer() {
         (20, 99, Some("/pod")),
         (99, 20, Some("/pod/c")),
     ] {
-        set(&mut after, &[("/pod/c", 200, own), ("/pod", 1000, above)]);
-        let findings = findings(&Observed::new(&before, &after, None, asked(None)));
-        let check = expected.map_or("socket_buffer", |_| "quota");
-        assert_eq!(told(&findings), is(&[(check, 500)]), "{own} {above}");
-        if let Some(group) = expected {
-            let proof = format!("cgroup {group}, of unbound1 (pid 812)");
-            let source = &findings[0].evidence[1].source;
-            assert!(source.ends_with(&proof), "{source}");
-            let what = &findings[0].what;
-            assert!(what.contains(&format!("cgroup {group} held")), "{what}");
-        }
+        set(
+            &mut scene.after,
+            &[("/pod/c", 200, own), ("/pod", 1000, above)],
+        );
+        let found = scene.found();
+        let Some(group) = expected else {
+            tells(&found, "socket_buffer 500 alone");
+            continue;
+        };
+        tells(&found, &format!("quota 500 alone: cgroup {group} held"));
+        let proof = format!("cgroup {group}, of unbound1 (pid 812)");
+        assert!(found[0].evidence[1].source.ends_with(&proof), "{found:#?}");
     }
     // A group that the program joined meanwhile counted for others.
-    set(&mut after, &[("/pod/c", 200, 7), ("/other", 1000, 900)]);
-    assert_eq!(found(&before, &after), is(&[("socket_buffer", 500)]));
-}
-
-/// The findings about a group of sockets at one port, each with these losses.
-fn group(drops: &[u32]) -> Vec<(String, u64)> {
-    let sockets = |drops: &[u32]| {
-        let numbered = (1..).zip(drops);
-        numbered
-            .map(|(inode, &drops)| socket("0.0.0.0:53", inode, drops))
-            .collect()
-    };
-    let before = Observation {
-        sockets: sockets(&vec![0; drops.len()]),
-        ..host(&[])
-    };
-    let after = later(Observation {
-        sockets: sockets(drops),
-        ..host(&[])
-    });
-    found(&before, &after)
+    set(
+        &mut scene.after,
+        &[("/pod/c", 200, 7), ("/other", 1000, 900)],
+    );
+    scene.finds("socket_buffer 500");
 }
 
 #[test]
 fn an_uneven_group_is_told_as_one() {
-    assert_eq!(group(&[100, 0, 0, 0]), is(&[("reuseport_uneven", 100)]));
-    assert_eq!(group(&[60, 60, 0, 0]), is(&[("reuseport_uneven", 120)]));
-    // All lose, alike or not: each is too slow for itself.
-    let each = |drops: &[u64]| {
-        let each = drops.iter().map(|&drops| ("socket_buffer", drops));
-        is(&each.collect::<Vec<_>>())
-    };
-    assert_eq!(group(&[400, 90, 80, 70]), each(&[400, 90, 80, 70]));
-    assert_eq!(
-        group(&[70, 60, 60, 0]),
-        each(&[70, 60, 60]),
-        "the most is below twice the mean"
-    );
-    assert_eq!(
-        group(&[99, 0, 0, 0]),
-        each(&[99]),
-        "too few to judge shares by"
-    );
-    assert_eq!(group(&[500]), each(&[500]));
+    for (drops, expected) in [
+        (&[100, 0, 0, 0][..], "reuseport_uneven 100"),
+        (&[60, 60, 0, 0], "reuseport_uneven 120"),
+        // All lose, alike or not: each is too slow for itself.
+        (
+            &[400, 90, 80, 70],
+            "socket_buffer 400, socket_buffer 90, socket_buffer 80, socket_buffer 70",
+        ),
+        // The most is below twice the mean.
+        (
+            &[70, 60, 60, 0],
+            "socket_buffer 70, socket_buffer 60, socket_buffer 60",
+        ),
+        // Too few to judge shares by.
+        (&[99, 0, 0, 0], "socket_buffer 99"),
+        (&[500], "socket_buffer 500"),
+    ] {
+        let mut scene = Scene::grown("");
+        for (inode, drops) in (1..).zip(drops) {
+            scene.before.sockets.push(socket("0.0.0.0:53", inode, 0));
+            scene
+                .after
+                .sockets
+                .push(socket("0.0.0.0:53", inode, *drops));
+        }
+        scene.finds(expected);
+    }
 }
 
 /// If one program of a group does not read, the hash is not at fault.
@@ -330,196 +283,139 @@ fn a_group_of_which_one_does_not_read_is_not_uneven() {
         }
         facts
     };
-    for (run_ms, stopped, expected) in [
-        (100, true, "socket_buffer"),
-        (100, false, "socket_buffer"),
-        (1, false, "socket_buffer"),
-    ] {
-        let (before, after) = (at(0, 0, false), later(at(300, run_ms, stopped)));
-        let expected = is(&[(expected, 300)]);
-        assert_eq!(found(&before, &after), expected, "{run_ms} {stopped}");
+    for (run_ms, stopped) in [(100, true), (100, false), (1, false)] {
+        let hosts = (at(0, 0, false), later(at(300, run_ms, stopped)));
+        Scene::of(hosts).finds("socket_buffer 300");
     }
 }
 
 #[test]
 fn what_found_no_socket_is_told_with_the_sockets_there_are() {
-    let drops = [dropped("NO_SOCKET", 40)];
-    let counters = |count| host(&[("Udp.NoPorts", count)]);
-    let ask = |sockets: Vec<UdpEntry>| {
-        let before = Observation {
-            sockets: sockets.clone(),
-            ..counters(0)
-        };
-        let after = later(Observation {
-            sockets,
-            ..counters(90)
-        });
-        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(Some(53)));
-        told(&findings(&seen))
+    let missed = Scene::grown("Udp.NoPorts 90").port(53);
+    let with = |sockets: &[UdpEntry]| {
+        missed
+            .clone()
+            .both(|facts| facts.sockets = sockets.to_vec())
     };
-    assert_eq!(ask(vec![]), is(&[("no_listener", 40)]), "90 are of all");
-    let other = socket("10.0.0.1:53", 1, 0);
-    assert_eq!(ask(vec![other]), is(&[("listener_elsewhere", 40)]));
     let v6 = UdpEntry {
         only_v6: true,
         ..socket("[::]:53", 2, 0)
     };
-    assert_eq!(ask(vec![v6.clone()]), is(&[("listener_elsewhere", 40)]));
-    // With one for each family what found none came earlier.
-    let v4 = socket("0.0.0.0:53", 3, 0);
-    assert_eq!(ask(vec![v6.clone(), v4]), is(&[("no_listener", 40)]));
     let both = UdpEntry {
         only_v6: false,
-        ..v6
+        ..v6.clone()
     };
-    assert_eq!(ask(vec![both.clone()]), is(&[("no_listener", 40)]));
     let bound = UdpEntry {
         interface: 3,
         ..both.clone()
     };
-    assert_eq!(ask(vec![bound]), is(&[("listener_elsewhere", 40)]));
-    let elsewhere = socket("10.0.0.1:54", 3, 0);
-    assert_eq!(ask(vec![elsewhere]), is(&[("no_listener", 40)]));
-    // Without drop reasons the count is of all ports. It may be of other ports.
+    let v4 = socket("0.0.0.0:53", 3, 0);
     for (sockets, expected) in [
-        (vec![], Some((90, Confidence::Possible))),
-        (vec![both], Some((90, Confidence::Possible))),
+        // The counter has those of all ports.
+        (&[][..], "no_listener 40"),
+        (&[socket("10.0.0.1:53", 1, 0)], "listener_elsewhere 40"),
+        (&[v6.clone()], "listener_elsewhere 40"),
+        // With one for each family what found none came earlier.
+        (&[v6, v4], "no_listener 40"),
+        (&[both.clone()], "no_listener 40"),
+        (&[bound], "listener_elsewhere 40"),
+        (&[socket("10.0.0.1:54", 3, 0)], "no_listener 40"),
     ] {
-        let at = |count| Observation {
-            sockets: sockets.clone(),
-            ..counters(count)
-        };
-        let (before, after) = (at(0), later(at(90)));
-        let found = findings(&Observed::new(&before, &after, None, asked(Some(53))));
-        let told = found.first().map(|one| (one.count, one.confidence));
-        assert_eq!(told, expected);
+        with(sockets).drops("NO_SOCKET 40").finds(expected);
     }
+    // Without drop reasons the count is of all ports. It may be of other ports.
+    with(&[]).tells("no_listener 90 possible");
+    let found = with(&[both]).found();
+    assert_eq!(
+        (found[0].count, found[0].confidence),
+        (90, super::Confidence::Possible)
+    );
 }
 
 #[test]
 fn what_else_a_socket_drops_is_no_full_buffer() {
-    for (full, others, expected) in [
-        (0, [500, 0, 0], &[("drop_reason", 500)][..]),
-        (0, [0, 500, 0], &[("checksum", 500)]),
-        (0, [0, 0, 500], &[("udp_memory", 500)]),
-        (
-            400,
-            [0, 100, 0],
-            &[("socket_buffer", 400), ("checksum", 100)],
-        ),
-        (500, [0, 0, 0], &[("socket_buffer", 500)]),
+    for (full, [filtered, checksum, memory], expected) in [
+        (0, [500, 0, 0], "drop_reason 500"),
+        (0, [0, 500, 0], "checksum 500"),
+        (0, [0, 0, 500], "udp_memory 500"),
+        (400, [0, 100, 0], "socket_buffer 400, checksum 100"),
+        (500, [0, 0, 0], "socket_buffer 500"),
         // Linux 6.18 counts nothing for what its lockless queue found no memory for.
-        (0, [0, 0, 0], &[("udp_memory", 500)]),
-        (
-            400,
-            [0, 0, 0],
-            &[("socket_buffer", 400), ("udp_memory", 100)],
-        ),
-        (497, [0, 0, 0], &[("socket_buffer", 500)]),
+        (0, [0, 0, 0], "udp_memory 500"),
+        (400, [0, 0, 0], "socket_buffer 400, udp_memory 100"),
+        (497, [0, 0, 0], "socket_buffer 500"),
     ] {
-        let counters = |full, checksum, memory| {
-            let counters = [
-                ("Udp.RcvbufErrors", full),
-                ("Udp6.InCsumErrors", checksum),
-                ("Udp.MemErrors", memory),
-            ];
-            host(&counters).snapshot.snmp
-        };
-        let (mut before, mut after) = starved(4, 0);
-        let [filtered, checksum, memory] = others;
-        before.snapshot.snmp = counters(0, 0, 0);
-        after.snapshot.snmp = counters(full, checksum, memory);
-        let drops = [dropped("SOCKET_FILTER", filtered)];
-        let seen = Observed::new(&before, &after, Some((&[], &drops, 1)), asked(None));
-        assert_eq!(told(&findings(&seen)), is(expected), "{others:?}");
+        let counters = format!(
+            "Udp.RcvbufErrors {full}, Udp6.InCsumErrors {checksum}, Udp.MemErrors {memory}"
+        );
+        let scene = lossy(4, 0).counting(&counters);
+        scene
+            .drops(&format!("SOCKET_FILTER {filtered}"))
+            .finds(expected);
     }
 }
 
 #[test]
 fn full_buffers_of_sockets_that_are_gone_are_told() {
-    let counters = |full| host(&[("Udp.RcvbufErrors", full)]);
-    for (full, expected) in [(100, &[("socket_gone", 100)][..]), (99, &[])] {
-        assert_eq!(found(&counters(0), &later(counters(full))), is(expected));
-    }
-    let (mut before, mut after) = starved(4, 0);
-    before.snapshot.snmp = counters(0).snapshot.snmp;
-    after.snapshot.snmp = counters(700).snapshot.snmp;
-    let expected = is(&[("socket_buffer", 500), ("socket_gone", 200)]);
-    assert_eq!(found(&before, &after), expected);
+    Scene::grown("Udp.RcvbufErrors 100").finds("socket_gone 100");
+    Scene::grown("Udp.RcvbufErrors 99").finds("");
+    let some = lossy(4, 0).counting("Udp.RcvbufErrors 700");
+    some.finds("socket_buffer 500, socket_gone 200");
 }
 
 #[test]
 fn threads_that_share_a_socket_are_told_where_they_are_busy() {
-    let thread = |run_ms: u64, wait_ms: u64| crate::facts::ThreadTime {
-        run_ns: run_ms * 1_000_000,
-        wait_ns: wait_ms * 1_000_000,
-        turns: 10,
-        cpu: Some(3),
-        priority: Some(20),
-    };
     let ask = |first: (u64, u64), second: (u64, u64)| {
-        let (mut before, mut after) = starved(first.0, first.1);
-        let threads = |facts: &mut Observation, time| {
-            let process = facts.processes.get_mut(&812).expect("it is there");
-            process.threads.insert(813, time);
-        };
-        threads(&mut before, thread(0, 0));
-        threads(&mut after, thread(second.0, second.1));
-        (before, after)
+        let mut scene = lossy(first.0, first.1);
+        let [zero, time] = [(0, 0), second].map(|(run_ms, wait_ms): (u64, u64)| {
+            let of = owner(run_ms * 1_000_000, wait_ms * 1_000_000);
+            of.threads[&812]
+        });
+        reader(&mut scene.before).threads.insert(813, zero);
+        reader(&mut scene.after).threads.insert(813, time);
+        scene
     };
-    for (first, second, check) in [
-        ((900, 0), (200, 0), "shared_socket"),
-        ((900, 0), (199, 0), "socket_buffer"),
-        ((700, 220), (300, 0), "shared_socket"),
+    for (first, second, expected) in [
+        ((900, 0), (200, 0), "shared_socket 500"),
+        ((900, 0), (199, 0), "socket_buffer 500"),
+        ((700, 220), (300, 0), "shared_socket 500"),
         // It lacks a CPU, or another thread than the busiest does.
-        ((600, 300), (300, 0), "socket_buffer"),
-        ((600, 0), (500, 400), "socket_buffer"),
+        ((600, 300), (300, 0), "socket_buffer 500"),
+        ((600, 0), (500, 400), "socket_buffer 500"),
     ] {
-        let (before, after) = ask(first, second);
-        assert_eq!(
-            found(&before, &after),
-            is(&[(check, 500)]),
-            "{first:?} {second:?}"
-        );
+        ask(first, second).finds(expected);
     }
     // Another socket takes its part.
-    let (mut before, mut after) = ask((900, 0), (900, 0));
-    for facts in [&mut before, &mut after] {
+    let two = ask((900, 0), (900, 0)).both(|facts| {
         facts.sockets.push(socket("0.0.0.0:53", 4712, 0));
         has(facts, 4712, owner(0, 0));
-    }
-    let checks = found(&before, &after);
+    });
+    let found = two.found();
     assert!(
-        checks.iter().all(|(check, _)| check != "shared_socket"),
-        "{checks:?}"
+        found.iter().all(|one| one.check != "shared_socket"),
+        "{found:#?}"
     );
 }
 
 /// The same, with the queue full at both looks.
-fn always_full(run_ms: u64, wait_ms: u64) -> (Observation, Observation) {
-    let (mut before, after) = starved(run_ms, wait_ms);
-    before.sockets[0].queued_bytes = 212_992;
-    (before, after)
+fn always_full(run_ms: u64, wait_ms: u64) -> Scene {
+    let mut scene = lossy(run_ms, wait_ms);
+    scene.before.sockets[0].queued_bytes = FULL;
+    scene
 }
 
-fn first(before: &Observation, after: &Observation) -> super::Finding {
-    findings(&Observed::new(before, after, None, asked(None))).remove(0)
+fn first(scene: &Scene) -> Finding {
+    scene.see(|seen: &Observed| findings(seen).remove(0))
 }
 
 /// A reader that a timer wakes empties the queue each time. A reader that sleeps after each datagram does not.
 #[test]
 fn a_queue_that_is_emptied_at_times_needs_room() {
     for (turns, read, has_room) in [(4, 848, false), (848, 848, true), (40, 848, true)] {
-        let (mut before, mut after) = always_full(4, 0);
-        let owner = after.processes.get_mut(&812).expect("it is there");
-        owner
-            .threads
-            .values_mut()
-            .for_each(|one| one.turns += turns);
-        for (facts, read) in [(&mut before, 0), (&mut after, read)] {
-            facts.snapshot.snmp = host(&[("Udp.InDatagrams", read)]).snapshot.snmp;
-        }
-        let found = first(&before, &after);
+        let mut scene = always_full(4, 0).counting(&format!("Udp.InDatagrams {read}"));
+        let mut threads = reader(&mut scene.after).threads.values_mut();
+        threads.next().expect("one").turns += turns;
+        let found = first(&scene);
         let of_timer = found.remedy.contains("or to bridge these waits: SO_RCVBUF");
         assert_eq!(of_timer, !has_room, "{turns}: {found:#?}");
         assert_eq!(found.what.contains("only delays"), has_room, "{found:#?}");
@@ -529,9 +425,6 @@ fn a_queue_that_is_emptied_at_times_needs_room() {
 /// A larger buffer helps against bursts. It does not help a reader that is slower than its traffic.
 #[test]
 fn a_queue_that_stays_full_is_no_burst() {
-    let with_counter = |facts: &mut Observation, read| {
-        facts.snapshot.snmp = host(&[("Udp.InDatagrams", read)]).snapshot.snmp;
-    };
     for (run_ms, wait_ms, read, words) in [
         (30, 0, 125, "the program reads 125/s of 625/s"),
         (30, 40, 125, "sleeps or waits while datagrams wait"),
@@ -547,241 +440,157 @@ fn a_queue_that_stays_full_is_no_burst() {
         (500, 450, 125, "lacked a CPU for 47 %"),
         (950, 0, 125, "too slow"),
     ] {
-        let (mut before, mut after) = always_full(run_ms, wait_ms);
-        with_counter(&mut before, 0);
-        with_counter(&mut after, read);
-        let found = first(&before, &after);
-        assert!(found.what.contains(words), "{run_ms}: {}", found.what);
-        assert!(!found.what.contains("too small"), "{}", found.what);
+        let scene = always_full(run_ms, wait_ms).counting(&format!("Udp.InDatagrams {read}"));
+        mentions(&first(&scene).what, &format!("{words} | !too small"));
     }
-    let (mut before, mut after) = always_full(30, 0);
-    with_counter(&mut before, 0);
-    with_counter(&mut after, 125);
-    let found = first(&before, &after);
-    assert!(!found.remedy.contains("SO_RCVBUF"), "{}", found.remedy);
-    assert!(
-        found.what.contains("only delays the loss"),
-        "{}",
-        found.what
-    );
+    let mut scene = always_full(30, 0).counting("Udp.InDatagrams 125");
+    scene.tells("socket_buffer: only delays the loss | !SO_RCVBUF");
     // Another socket reads, too.
-    after.sockets.push(socket("0.0.0.0:67", 9, 0));
-    let found = first(&before, &after);
-    assert!(
-        found.what.contains("reads less than comes"),
-        "{}",
-        found.what
-    );
+    scene.after.sockets.push(socket("0.0.0.0:67", 9, 0));
+    scene.tells("socket_buffer: reads less than comes");
     // The owner is not seen, and the queue is.
-    after.owners.clear();
-    let found = first(&before, &after);
-    assert!(found.what.contains("stayed full"), "{}", found.what);
-    assert!(found.remedy.contains("as root, mpps doctor shows how long"));
-    after.sees_owners = true;
-    let found = first(&before, &after);
-    assert!(!found.remedy.contains("as root"), "{}", found.remedy);
+    scene.after.owners.clear();
+    scene.tells("socket_buffer: stayed full | as root, mpps doctor shows how long");
+    scene.after.sees_owners = true;
+    assert!(!first(&scene).remedy.contains("as root"));
 }
 
 /// Several looks in between count more than two looks.
 #[test]
 fn the_course_of_a_queue_tells_bursts() {
-    let course = |looks: &[(u32, u32)]| {
-        let at = |&(drops, queued_bytes): &(u32, u32)| UdpEntry {
-            queued_bytes,
-            ..socket("0.0.0.0:53", 4711, drops)
-        };
-        let mut courses = QueueCourse::begin(&[at(&(10, 0))]);
-        looks
-            .iter()
-            .for_each(|look| QueueCourse::add(&mut courses, &[at(look)]));
-        courses
-    };
-    let full = 212_992;
-    for (looks, words, remedy) in [
+    for (looks, parts) in [
         (
-            &[(110, full), (310, full), (510, full)][..],
-            "stayed full",
-            "no sleep",
+            &[(110, FULL), (310, FULL), (510, FULL)][..],
+            "stayed full | no sleep",
         ),
         // The reader emptied it, and twice 250 did not fit.
         (
-            &[(260, full), (260, 0), (260, 0), (510, full), (510, full)],
-            "too small for the bursts",
-            "SO_RCVBUF of 1048576 bytes",
+            &[(260, FULL), (260, 0), (260, 0), (510, FULL), (510, FULL)],
+            "too small for the bursts | SO_RCVBUF of 1048576 bytes",
         ),
         // One burst of 500, which is still there.
         (
-            &[(510, full), (510, full), (510, full)],
-            "too small for the bursts",
-            "SO_RCVBUF of 2097152 ",
+            &[(510, FULL), (510, FULL), (510, FULL)],
+            "too small for the bursts | SO_RCVBUF of 2097152 ",
         ),
         // Hundred at each look.
         (
-            &[(110, 0), (210, full), (310, 0), (410, 0), (510, full)],
-            "too small for the bursts",
-            "SO_RCVBUF of 524288 bytes in the program's setsockopt or its configuration (the kernel then \
-             shows twice that, 1048576)",
+            &[(110, 0), (210, FULL), (310, 0), (410, 0), (510, FULL)],
+            "too small for the bursts | SO_RCVBUF of 524288 bytes in the program's setsockopt or its configuration \
+             (the kernel then shows twice that, 1048576)",
         ),
         // Too few looks: both ends count.
-        (&[(510, full)], "stayed full", "no sleep"),
+        (&[(510, FULL)], "stayed full | no sleep"),
     ] {
         // It waited for a CPU far less than it slept beside a full queue.
         for wait_ms in [0, 100] {
-            let (before, mut after) = always_full(30, wait_ms);
-            after.queues = course(looks);
-            let found = first(&before, &after);
-            let told = format!("{looks:?}: {} {}", found.what, found.remedy);
-            assert!(found.what.contains(words), "{told}");
-            assert!(found.remedy.contains(remedy), "{told}");
+            let mut scene = always_full(30, wait_ms);
+            scene.after.queues = course(looks);
+            scene.tells(&format!("socket_buffer: {parts}"));
         }
     }
+}
+
+/// What these looks at drops and queued bytes make of a queue that was empty after 10 drops.
+pub(super) fn course(looks: &[(u32, u32)]) -> crate::facts::QueueCourses {
+    let mut courses = QueueCourse::begin(&[queue(10, 0)]);
+    for &(drops, queued_bytes) in looks {
+        QueueCourse::add(&mut courses, &[queue(drops, queued_bytes)]);
+    }
+    courses
 }
 
 /// It computes for 600 ms of each second, and datagrams come on; a burst is over at once.
 #[test]
 fn a_reader_that_is_away_has_no_bursts() {
-    let words = "away for about 600 ms at a time";
-    let at = |drops, queued_bytes| UdpEntry {
-        queued_bytes,
-        ..socket("0.0.0.0:53", 4711, drops)
-    };
+    let away = "away for about 600 ms at a time | !bursts | !lacked a CPU";
+    let bursts = "bursts | !away for about 600 ms at a time";
+    let lacked = "lacked a CPU | !away for about 600 ms at a time";
     // It waits for a CPU in turns, each far shorter than it is away, or once for long.
-    for (drops, [run_ms, wait_ms], turns, told) in [
-        ([170, 340, 510], [520, 40], 0, words),
-        ([510, 510, 510], [520, 40], 0, "bursts"),
-        ([170, 340, 510], [520, 300], 1000, words),
-        ([170, 340, 510], [520, 300], 0, "lacked a CPU"),
-        ([170, 340, 510], [200, 600], 1000, "lacked a CPU"),
-        ([510, 510, 510], [20, 100], 5000, "bursts"),
+    for (drops, [run_ms, wait_ms], turns, parts) in [
+        ([170, 340, 510], [520, 40], 0, away),
+        ([510, 510, 510], [520, 40], 0, bursts),
+        ([170, 340, 510], [520, 300], 1000, away),
+        ([170, 340, 510], [520, 300], 0, lacked),
+        ([170, 340, 510], [200, 600], 1000, lacked),
+        ([510, 510, 510], [20, 100], 5000, bursts),
     ] {
-        let (mut before, mut after) = starved(run_ms, wait_ms);
-        let process = after.processes.get_mut(&812).expect("it is there");
-        let threads = process.threads.values_mut();
+        let mut scene = lossy(run_ms, wait_ms);
+        let threads = reader(&mut scene.after).threads.values_mut();
         threads.for_each(|time| time.turns += turns);
-        before.sockets[0].queued_bytes = 0;
-        let mut courses = QueueCourse::begin(&[at(10, 0)]);
-        let looks = [(10, 0), (drops[0], 212_992), (drops[1], 212_992)];
-        for (drops, queued) in looks.into_iter().chain([(drops[2], 212_992), (510, 0)]) {
-            QueueCourse::add(&mut courses, &[at(drops, queued)]);
-        }
-        after.queues = courses;
-        let found = first(&before, &after);
-        assert!(found.what.contains(told), "{found:#?}");
-        assert!(found.remedy.contains("SO_RCVBUF"), "{found:#?}");
+        let full = drops.map(|drops| (drops, FULL));
+        scene.after.queues = course(&[&[(10, 0)], &full[..], &[(510, 0)]].concat());
+        scene.tells(&format!("socket_buffer: {parts} | SO_RCVBUF"));
     }
 }
 
 /// Its CPU is named with those who have it, and a CPU that is idle.
 #[test]
 fn a_lack_of_a_cpu_is_told_with_its_holders() {
-    let (mut before, mut after) = starved(100, 180);
+    let mut scene = lossy(100, 180);
     let load = |ticks, cpu| ProcessLoad {
         name: "unbound-spin".to_owned(),
         ticks,
         priority: 20,
         cpus: [cpu].into(),
     };
-    before.loads = [(7, load(100, 3)), (8, load(0, 3)), (9, load(0, 2))].into();
-    after.loads = [
-        (7, load(160, 3)),
-        (8, load(4, 3)),
-        (9, load(90, 2)),
-        (812, load(10, 3)),
-    ]
-    .into();
-    for (busy, words) in [
-        (["10", "90"], "taskset -pc 1 812 (CPU 1 was 10 % busy)"),
+    scene.before.loads = [(7, load(100, 3)), (8, load(0, 3)), (9, load(0, 2))].into();
+    let later = [(7, load(160, 3)), (8, load(4, 3)), (9, load(90, 2))];
+    scene.after.loads = later.into_iter().chain([(812, load(10, 3))]).collect();
+    let three = |ticks| format!("cpu3 {ticks} 0 0 0 0 0 0 0 0 0");
+    for (other, words) in [
+        (Some(10), "taskset -pc 1 812 (CPU 1 was 10 % busy)"),
         (
-            ["60", "40"],
+            Some(60),
             "no other CPU is idle (the least busy, CPU 1, was 60 % busy)",
         ),
-        (["", ""], "there is no other CPU"),
+        (None, "there is no other CPU"),
     ] {
-        let [one, rest] = busy;
-        let stat = |user: &str, idle: &str| match user {
-            "" => String::new(),
-            _ => format!("cpu1 {user} 0 0 {idle} 0 0 0 0 0 0\n"),
-        };
-        let three = |ticks| format!("cpu3 {ticks} 0 0 0 0 0 0 0 0 0");
-        let idle = match one {
-            "" => String::new(),
-            _ => stat("0", "0"),
-        };
-        before.cpus = ProcStat::parse(&(idle + &three(0))).expect("lines");
-        after.cpus = ProcStat::parse(&(stat(one, rest) + &three(100))).expect("lines");
-        let found = first(&before, &after);
-        assert!(
-            found
-                .why
-                .contains("ran 10 %, waited for a CPU 18 % and slept 72 %")
-        );
-        assert!(found.what.contains("180.0 ms at a time"), "{}", found.what);
+        let one = |user, idle| format!("cpu1 {user} 0 0 {idle} 0 0 0 0 0 0\n");
+        let [zero, busy] = [
+            other.map(|_| one(0, 0)),
+            other.map(|user| one(user, 100 - user)),
+        ];
+        let stat = |line: Option<String>, ticks| line.unwrap_or_default() + &three(ticks);
+        scene.before.cpus = ProcStat::parse(&stat(zero, 0)).expect("lines");
+        scene.after.cpus = ProcStat::parse(&stat(busy, 100)).expect("lines");
+        let found = first(&scene);
+        mentions(&found.what, "180.0 ms at a time");
+        mentions(&found.why, "ran 10 %, waited for a CPU 18 % and slept 72 %");
         let holders = "CPU 3 was also used by unbound-spin (pid 7) 60 %";
         assert!(found.why.ends_with(holders), "{}", found.why);
-        assert!(found.remedy.contains(words), "{}", found.remedy);
+        mentions(&found.remedy, words);
     }
 }
 
 /// In a group, the socket whose own reader or buffer differs is no matter of flows.
 #[test]
 fn one_socket_of_a_group_that_differs_is_told() {
-    let ask = |change: fn(&mut Observation, &mut Observation)| {
-        let (mut before, mut after) = always_full(300, 0);
-        for facts in [&mut before, &mut after] {
-            facts.sockets.push(socket("0.0.0.0:53", 2, 0));
-            facts.owners.insert(2, vec![812]);
-        }
-        change(&mut before, &mut after);
-        let found = findings(&Observed::new(&before, &after, None, asked(None))).remove(0);
-        (found.check, format!("{}: {}", found.what, found.why))
-    };
-    let stopped = |facts: &mut Observation| {
+    let mut scene = always_full(300, 0).both(|facts| {
+        facts.sockets.push(socket("0.0.0.0:53", 2, 0));
+        facts.owners.insert(2, vec![812]);
+    });
+    // A thread that hangs.
+    let found = first(&scene);
+    assert_eq!(found.check, "socket_buffer", "{found:#?}");
+    let mates = "1 more at that address lost nothing, so this one's own reader differs";
+    assert!(found.why.ends_with(mates), "{found:#?}");
+    scene.before.sockets[0].queued_bytes = 0;
+    scene.tells("reuseport_uneven");
+    scene.after.sockets[0].buffer_bytes = 416;
+    scene.tells("socket_buffer: have buffers of up to 212992 bytes");
+    let mut scene = lossy(300, 0).both(|facts| {
         let child = Process {
             pid: 900,
             stopped: true,
             ..owner(1, 0)
         };
         has(facts, 4711, child);
-    };
-    let (check, what) = ask(|_, _| ());
-    assert_eq!(check, "socket_buffer", "a thread that hangs: {what}");
-    assert!(
-        what.ends_with("1 more at that address lost nothing, so this one's own reader differs"),
-        "{what}"
-    );
-    let (check, what) = ask(|before, _| before.sockets[0].queued_bytes = 0);
-    assert_eq!(check, "reuseport_uneven", "{what}");
-    let (check, what) = ask(|before, after| {
-        before.sockets[0].queued_bytes = 0;
-        after.sockets[0].buffer_bytes = 416;
-    });
-    assert_eq!(check, "socket_buffer", "{what}");
-    assert!(
-        what.contains("have buffers of up to 212992 bytes"),
-        "{what}"
-    );
-    let (mut before, mut after) = starved(300, 0);
-    for facts in [&mut before, &mut after] {
-        stopped(facts);
         facts.sockets.push(socket("0.0.0.0:53", 2, 0));
-    }
-    let found = first(&before, &after);
-    assert!(
-        found.what.contains("a process that has it is stopped"),
-        "{}",
-        found.what
-    );
-    assert!(
-        found.why.contains("unbound1 (pid 900, stopped)"),
-        "{}",
-        found.what
-    );
-    assert_eq!(found.remedy, "kill -CONT 900");
+    });
+    scene.tells("socket_buffer: a process that has it is stopped | unbound1 (pid 900, stopped)");
+    assert_eq!(first(&scene).remedy, "kill -CONT 900");
     // A reader at its limit has no socket to share with the stopped one.
-    after.processes.get_mut(&812).expect("it is there").threads = owner(SECOND, 0).threads;
-    let found = first(&before, &after);
-    assert_eq!(
-        (&*found.check, found.confidence),
-        ("reuseport_uneven", Confidence::Possible)
-    );
+    reader(&mut scene.after).threads = owner(SECOND, 0).threads;
+    scene.tells("reuseport_uneven possible");
 }
