@@ -21,6 +21,15 @@ fn counters(text: &str) -> BTreeMap<&str, u64> {
         .collect()
 }
 
+/// Counters of an interface as text: `rx_packets 9, rx_dropped 7`.
+pub(super) fn common(text: &str) -> LinkCounters<u64> {
+    let mut all = serde_json::json!(LinkCounters::<u64>::default());
+    for (name, value) in counters(text) {
+        *all.get_mut(name).expect(name) = value.into();
+    }
+    serde_json::from_value(all).expect("counters")
+}
+
 /// Drops as text, with function, marks, count and whose they are: `NOT_SPECIFIED@nf_queue+options 9 other`.
 pub(super) fn drops(text: &str) -> Vec<DropCount> {
     let drop = |text: &str| {
