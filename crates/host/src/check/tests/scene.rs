@@ -124,6 +124,11 @@ impl Scene {
         self.see(findings)
     }
 
+    /// What and why the first finding is, and its remedy.
+    pub(super) fn text(&self) -> String {
+        text(self.found().first().expect("something is found"))
+    }
+
     pub(super) fn ledger(&self) -> Ledger {
         self.see(ledger)
     }
