@@ -27,7 +27,7 @@ use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::{ListeningSocket, UdpEntry};
 use mpps_os::text::ShellWord;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The time between the two moments.
 const SECOND: u64 = 1_000_000_000;
