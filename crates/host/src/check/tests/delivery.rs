@@ -1,60 +1,23 @@
 //! Packets that are another's, and sockets that are bound where they cannot hear.
 
+use super::scene::common;
 use super::*;
 use crate::facts::{Interface, JoinedGroup};
 use mpps_os::netlink::sock_diag::{ListeningSocket, XdpEntry};
 
-/// A host with these counters and one interface that received `packets`.
-fn at(packets: u64, counters: &[(&str, u64)]) -> Observation {
-    let mut facts = host(counters);
-    let counters = LinkCounters {
-        rx_packets: packets,
-        ..LinkCounters::default()
-    };
-    let links = &mut facts.snapshot.links;
-    links.insert("eth0".to_owned(), link(&[], counters));
-    facts
+/// A host asked about port 53, whose one interface received `packets`. Its counters grew by this.
+fn look(packets: u64, grown: &str, drops: &str) -> Scene {
+    let mut scene = Scene::grown(grown).drops(drops).port(53);
+    let now = link(&[], common(&format!("rx_packets {packets}")));
+    scene.before.snapshot.links = [("eth0".to_owned(), link(&[], common("")))].into();
+    scene.after.snapshot.links = [("eth0".to_owned(), now)].into();
+    scene
 }
 
-/// The findings about port 53 if these counters grew from nothing.
-fn look(
-    packets: u64,
-    grown: &[(&str, u64)],
-    drops: &[DropCount],
-    change: impl Fn(&mut Observation),
-) -> Vec<Finding> {
-    let zero: Vec<_> = grown.iter().map(|(name, _)| (*name, 0)).collect();
-    let (mut before, mut after) = (at(0, &zero), later(at(packets, grown)));
-    change(&mut before);
-    change(&mut after);
-    findings(&Observed::new(
-        &before,
-        &after,
-        Some((&[], drops, 1)),
-        asked(Some(53)),
-    ))
-}
-
-fn other(reason: &str, packets: u64) -> DropCount {
-    DropCount {
-        ours: false,
-        ..dropped(reason, packets)
+impl Scene {
+    fn with_socket(self, local: &str) -> Self {
+        self.both(|facts| facts.sockets = vec![socket(local, 1, 0)])
     }
-}
-
-/// The first finding has this check, is a remark or not, and has all these words.
-fn says(found: &[Finding], check: &str, is_remark: bool, words: &[&str]) {
-    let first = found.first().expect("something is found");
-    assert_eq!(
-        (&*first.check, first.is_remark),
-        (check, is_remark),
-        "{found:#?}"
-    );
-    let text = format!("{} {}", first.what, first.remedy);
-    assert!(words.iter().all(|words| text.contains(words)), "{text}");
-    let guess = "no UDP datagram was among them";
-    let may = words.contains(&guess);
-    assert!(may || !text.contains(guess), "{text}");
 }
 
 /// A program has the port of TCP.
@@ -69,103 +32,72 @@ fn listens(facts: &mut Observation) {
     }];
 }
 
-const CAME: [(&str, u64); 2] = [("Ip.InReceives", 900), ("Ip.InDelivers", 0)];
+const CAME: &str = "Ip.InReceives 900, Ip.InDelivers 0";
+/// Said of packets of which nothing more is known.
+const GUESS: &str = "no UDP datagram was among them";
 
 #[test]
 fn packets_of_others_are_not_said_to_be_no_datagrams() {
-    let silent = "nothing_arrives";
-    let forwarded = [CAME[0], ("Ip.ForwDatagrams", 900)];
-    says(
-        &look(900, &forwarded, &[], |_| ()),
-        silent,
-        true,
-        &[
-            "900 packets were forwarded",
-            "no datagram was for this namespace",
-        ],
-    );
+    let forwarded = look(900, "Ip.InReceives 900, Ip.ForwDatagrams 900", "");
+    let words = "900 packets were forwarded";
+    let here = "no datagram was for this namespace";
+    forwarded.tells(&format!(
+        "nothing_arrives remark: {words} | {here} | !{GUESS}"
+    ));
     // Forwarded to where the port is served, that is the job of this host.
     let netns = "dnsmasq (pid 812) has port 53 in another network namespace";
-    let zero = forwarded.map(|(name, _)| (name, 0));
-    let (before, after) = (at(0, &zero), later(at(900, &forwarded)));
-    let request = DoctorRequest {
+    let elsewhere = forwarded.asking(DoctorRequest {
         elsewhere: Some(netns.to_owned()),
         ..asked(Some(53))
-    };
-    let found = findings(&Observed::new(&before, &after, None, request));
-    says(&found, silent, true, &["900 packets were forwarded", netns]);
+    });
+    elsewhere.tells(&format!(
+        "nothing_arrives remark: {words} | {netns} | !{GUESS}"
+    ));
     // A translation changes the port, and a later fragment has none.
     for (reason, words) in [
         ("IP_LOCALNET", "route_localnet"),
         ("NETFILTER_DROP", "requests of connections"),
     ] {
-        let drops = [other(reason, 900), other("NOT_SPECIFIED", 9)];
-        let found = look(900, &CAME, &drops, |facts| {
+        let drops = format!("{reason} 900 other, NOT_SPECIFIED 9 other");
+        let scene = look(900, CAME, &drops).both(|facts| {
             listens(facts);
             facts.conntrack = Some(Conntrack::default());
         });
-        let all = ["900 packets", reason, words, "TCP port 53 has a listener"];
-        says(&found, silent, false, &all);
+        let all = format!("900 packets | {reason} | {words} | TCP port 53 has a listener");
+        scene.tells(&format!("nothing_arrives: {all} | !{GUESS}"));
     }
     // Without a rule, its source is such an address.
-    let found = look(900, &CAME, &[other("IP_LOCALNET", 9)], |_| ());
-    assert!(!found[0].what.contains("redirects"), "{found:#?}");
-    let ours = look(900, &CAME, &[dropped("IP_LOCALNET", 900)], |_| ());
-    says(
-        &ours,
-        "drop_reason",
-        false,
-        &["redirects them to 127.0.0.1", "route_localnet=1"],
-    );
-    let pieces = [
-        ("Ip.InReceives", 900),
-        ("Ip.ReasmReqds", 300),
-        ("Ip.ReasmOKs", 0),
-    ];
-    let drops = [other("NETFILTER_DROP", 600)];
-    let waits = |facts: &mut Observation| {
-        facts
-            .reassembling
-            .insert("FRAG", facts.snapshot.monotonic_ns.min(300));
-    };
-    let found = look(900, &pieces, &drops, waits);
-    says(
-        &found,
-        silent,
-        false,
-        &[
-            "300 fragments",
-            "firewall of this host dropped 600",
-            "frag-off",
-        ],
-    );
-    let waiting = found
-        .iter()
-        .find(|one| one.check == "fragments")
-        .expect("they wait");
-    assert_eq!(waiting.confidence, Confidence::Likely);
-    assert!(waiting.what.contains("dropped 600"), "{waiting:?}");
+    let found = look(900, CAME, "IP_LOCALNET 9 other").found();
+    mentions(&found[0].what, "!redirects");
+    let ours = look(900, CAME, "IP_LOCALNET 900");
+    ours.tells("drop_reason: redirects them to 127.0.0.1 | route_localnet=1");
+    let pieces = "Ip.InReceives 900, Ip.ReasmReqds 300, Ip.ReasmOKs 0";
+    let pieces = look(900, pieces, "NETFILTER_DROP 600 other");
+    let found = pieces
+        .now(|after| after.reassembling = [("FRAG", 300)].into())
+        .found();
+    let words = "300 fragments | firewall of this host dropped 600 | frag-off";
+    tells(&found, &format!("nothing_arrives: {words} | !{GUESS}"));
+    let waiting = found.iter().position(|one| one.check == "fragments");
+    let waiting = &found[waiting.expect("they wait")..];
+    tells(waiting, "fragments likely");
+    mentions(&waiting[0].what, "dropped 600");
 }
 
 #[test]
 fn a_program_before_ip_has_its_packets() {
     let xdp = |facts: &mut Observation| {
         let (name, native_xdp) = ("eth0".to_owned(), Some(true));
-        let link = NetlinkLink {
+        facts.links.push(NetlinkLink {
             name,
             native_xdp,
             index: 2,
             ..NetlinkLink::default()
-        };
-        facts.links.push(link);
+        });
     };
     let program = "900 packets reached the interfaces and not IP; an XDP program at eth0";
-    says(
-        &look(900, &[("Ip.InReceives", 0)], &[], xdp),
-        "nothing_arrives",
-        true,
-        &[program],
-    );
+    let scene = look(900, "Ip.InReceives 0", "").both(xdp);
+    scene.tells(&format!("nothing_arrives remark: {program} | !{GUESS}"));
     let socket = |facts: &mut Observation| {
         xdp(facts);
         facts.xdp_sockets = vec![XdpEntry {
@@ -177,276 +109,175 @@ fn a_program_before_ip_has_its_packets() {
     };
     let program = "the AF_XDP socket at eth0 queue 0 of unbound1 (pid 812)";
     // Neighbour discovery that a program lets pass is no traffic.
-    let stray = [
-        ("Ip6.InReceives", 3),
-        ("Ip6.InDelivers", 2),
-        ("Icmp6.InMsgs", 2),
-        ("Ip6.InMcastPkts", 3),
-    ];
-    says(
-        &look(900, &stray, &[], socket),
-        "nothing_arrives",
-        true,
-        &[program],
-    );
-    let none = look(900, &[("Ip.InReceives", 900)], &[], socket);
-    says(
-        &none,
-        "nothing_arrives",
-        false,
-        &["no UDP datagram was among them"],
-    );
+    let scene = look(900, STRAY, "").both(socket);
+    scene.tells(&format!("nothing_arrives remark: {program} | !{GUESS}"));
+    let none = look(900, "Ip.InReceives 900", "").both(socket);
+    none.tells(&format!("nothing_arrives: {GUESS}"));
 }
+
+/// Neighbour discovery and a listener report.
+const STRAY: &str = "Ip6.InReceives 3, Ip6.InDelivers 2, Icmp6.InMsgs 2, Ip6.InMcastPkts 3";
 
 #[test]
 fn neighbour_discovery_moves_no_station() {
-    let stray = [
-        ("Ip6.InReceives", 3),
-        ("Ip6.InDelivers", 2),
-        ("Icmp6.InMsgs", 2),
-        ("Ip6.InMcastPkts", 3),
-    ];
-    let found = look(3, &stray, &[], |_| ());
-    says(
-        &found,
-        "nothing_arrives",
-        false,
-        &["received any packet except neighbour discovery"],
-    );
-    let found = look(103, &stray, &[], |_| ());
-    says(
-        &found,
-        "nothing_arrives",
-        false,
-        &["100 packets reached the interfaces and none reached IP"],
-    );
+    let words = "received any packet except neighbour discovery";
+    look(3, STRAY, "").tells(&format!("nothing_arrives: {words} | !{GUESS}"));
+    let words = "100 packets reached the interfaces and none reached IP";
+    look(103, STRAY, "").tells(&format!("nothing_arrives: {words} | !{GUESS}"));
     // A query of IGMP is delivered, and no protocol counts it.
-    let query = [
-        ("Ip.InReceives", 1),
-        ("Ip.InDelivers", 1),
-        ("IpExt.InMcastPkts", 1),
-    ];
-    let found = look(1, &query, &[], |_| ());
-    says(
-        &found,
-        "nothing_arrives",
-        false,
-        &["no UDP datagram was among them"],
-    );
+    let query = "Ip.InReceives 1, Ip.InDelivers 1, IpExt.InMcastPkts 1";
+    look(1, query, "").tells(&format!("nothing_arrives: {GUESS}"));
     // Packets of VRRP to this host itself, and GRE: only a closed socket would be the same.
-    let stray = [("Ip.InReceives", 4), ("Ip.InDelivers", 4)];
-    let asks = |before: &[u32], after: &[u32], drops: Option<&[DropCount]>| {
-        let of = |inodes: &[u32], counters: &[(&str, u64)]| {
-            let inodes = inodes.iter();
-            let mut facts = host(counters);
-            facts.sockets = inodes
-                .map(|&inode| socket("0.0.0.0:53", inode, 0))
-                .collect();
-            facts
-        };
-        let before = of(before, &stray.map(|(name, _)| (name, 0)));
-        let after = later(of(after, &stray));
-        let drops = drops.map(|drops| (&[][..], drops, 1));
-        let seen = Observed::new(&before, &after, drops, asked(Some(53)));
-        told(&findings(&seen))
-            .iter()
-            .any(|(check, _)| check == "nothing_arrives")
-    };
-    for (before, after, drops, speaks) in [
-        (&[7][..], &[7][..], None, true),
-        (&[7], &[7, 8], None, true),
-        (&[7, 8], &[7], None, false),
-        (&[], &[], None, false),
-        (&[7, 8], &[7], Some(&[][..]), true),
-        (&[], &[], Some(&[]), true),
+    for (before, after, is_seen, speaks) in [
+        (&[7][..], &[7][..], false, true),
+        (&[7], &[7, 8], false, true),
+        (&[7, 8], &[7], false, false),
+        (&[], &[], false, false),
+        (&[7, 8], &[7], true, true),
+        (&[], &[], true, true),
     ] {
-        let is_seen = drops.is_some();
-        assert_eq!(
-            asks(before, after, drops),
-            speaks,
-            "{before:?} {after:?} {is_seen}"
-        );
+        let sockets = |inodes: &[u32]| {
+            let all = inodes.iter().map(|&inode| socket("0.0.0.0:53", inode, 0));
+            all.collect()
+        };
+        let mut scene = Scene::grown("Ip.InReceives 4, Ip.InDelivers 4").port(53);
+        scene.before.sockets = sockets(before);
+        scene.after.sockets = sockets(after);
+        scene.drops = is_seen.then(Vec::new);
+        let is_told = scene
+            .found()
+            .iter()
+            .any(|one| one.check == "nothing_arrives");
+        assert_eq!(is_told, speaks, "{before:?} {after:?} {is_seen}");
     }
 }
 
 /// A policy of drop without a rule for ICMPv6.
 #[test]
 fn neighbour_discovery_may_be_filtered() {
-    for (messages, is_told) in [(0, true), (1, false)] {
-        let all = [
-            ("Ip6.InReceives", 9),
-            ("Ip6.InDelivers", messages),
-            ("Ip6.InMcastPkts", 9),
-            ("Icmp6.InMsgs", messages),
-        ];
-        let found = look(9, &all, &[other("NETFILTER_DROP", 4)], |_| ());
-        let text = format!("{found:?}");
-        assert_eq!(text.contains("as neighbour discovery"), is_told, "{text}");
-        assert_eq!(text.contains("nd-neighbor-solicit"), is_told, "{text}");
+    let words = "as neighbour discovery | nd-neighbor-solicit";
+    let never = "!as neighbour discovery | !nd-neighbor-solicit";
+    for (messages, parts) in [(0, words), (1, never)] {
+        let counters = "Ip6.InReceives 9, Ip6.InMcastPkts 9";
+        let counters = format!("{counters}, Ip6.InDelivers {messages}, Icmp6.InMsgs {messages}");
+        let scene = look(9, &counters, "NETFILTER_DROP 4 other");
+        scene.tells(&format!("nothing_arrives: {parts}"));
     }
 }
 
 /// ARP for an address of loopback, as of a load balancer's server.
 #[test]
 fn arp_may_be_left_without_an_answer() {
-    for mode in [0, 1] {
-        let found = look(9, &[], &[], |facts| {
+    for (mode, not) in [(0, "!"), (1, "")] {
+        let scene = look(9, "", "").both(|facts| {
             facts.settings = [("net.ipv4.conf.all.arp_ignore", mode)].into();
         });
-        let is_told = found[0].what.contains("net.ipv4.conf.all.arp_ignore (1)");
-        assert_eq!(is_told, mode == 1, "{found:#?}");
+        let words = "net.ipv4.conf.all.arp_ignore (1)";
+        scene.tells(&format!("nothing_arrives: {not}{words}"));
     }
 }
 
 #[test]
 fn a_port_of_tcp_is_told() {
-    let tcp = [
-        ("Ip.InReceives", 9),
-        ("Ip.InDelivers", 9),
-        ("Tcp.InSegs", 9),
-    ];
-    let words = [
-        "TCP port 53 has a listener at 0.0.0.0:53",
-        "mpps doctor without --port",
-        "no UDP datagram was among them",
-    ];
-    says(
-        &look(9, &tcp, &[], listens),
-        "nothing_arrives",
-        true,
-        &words,
-    );
+    let counters = "Ip.InReceives 9, Ip.InDelivers 9, Tcp.InSegs 9";
+    let tcp = look(9, counters, "");
+    let words = "TCP port 53 has a listener at 0.0.0.0:53 | mpps doctor without --port";
+    tcp.both(listens)
+        .tells(&format!("nothing_arrives remark: {words} | {GUESS}"));
     // At loopback, other hosts are refused.
-    for (address, opened, is_refused) in [
-        ([127, 0, 0, 1], 0, true),
-        ([127, 0, 0, 1], 1, false),
-        ([0; 4], 0, false),
+    let (refused, not) = (": they are refused", " remark: !they are refused");
+    for (address, opened, expected) in [
+        ([127, 0, 0, 1], 0, refused),
+        ([127, 0, 0, 1], 1, not),
+        ([0; 4], 0, not),
     ] {
-        let counters = [
-            &tcp[..],
-            &[("Tcp.OutRsts", 9), ("Tcp.PassiveOpens", opened)],
-        ]
-        .concat();
-        let found = look(9, &counters, &[], |facts| {
+        let counters = format!("{counters}, Tcp.OutRsts 9, Tcp.PassiveOpens {opened}");
+        let scene = look(9, &counters, "").both(|facts| {
             listens(facts);
             facts.listeners[0].local = (address, 53).into();
         });
-        assert_eq!(found[0].is_remark, !is_refused, "{found:?}");
-        let is_told = found[0].what.contains("they are refused");
-        assert_eq!(is_told, is_refused, "{found:?}");
+        scene.tells(&format!("nothing_arrives{expected}"));
     }
-    let idle = look(9, &[CAME[0]], &[], listens);
-    assert!(!idle[0].is_remark, "{idle:?}");
+    let idle = look(9, "Ip.InReceives 900", "").both(listens);
+    idle.tells("nothing_arrives");
 }
 
 #[test]
 fn a_port_without_a_socket_is_told_beside_the_losses_of_others() {
-    let busy = [("Udp.InDatagrams", 10), ("Udp.RcvbufErrors", 990)];
-    let lossy = |facts: &mut Observation| {
-        let drops = facts.snapshot.monotonic_ns.min(990) as u32;
-        facts.sockets = vec![socket("0.0.0.0:5353", 7, drops), socket("0.0.0.0:68", 8, 0)];
-    };
-    let found = look(1000, &busy, &[], lossy);
-    assert_eq!(told(&found), is(&[("port_owner", 0), ("port_owner", 990)]));
-    says(
+    let mut scene = look(1000, "Udp.InDatagrams 10, Udp.RcvbufErrors 990", "");
+    let at = |drops| vec![socket("0.0.0.0:5353", 7, drops), socket("0.0.0.0:68", 8, 0)];
+    (scene.before.sockets, scene.after.sockets) = (at(0), at(990));
+    let found = scene.found();
+    finds(&found, "port_owner 0, port_owner 990");
+    tells(
         &found,
-        "port_owner",
-        false,
-        &["no socket of this namespace has UDP port 53"],
+        "port_owner: no socket of this namespace has UDP port 53",
     );
-    says(
-        &found[1..],
-        "port_owner",
-        true,
-        &["0.0.0.0:5353 most", "mpps doctor --port 5353"],
-    );
+    let words = "0.0.0.0:5353 most | mpps doctor --port 5353";
+    tells(&found[1..], &format!("port_owner remark: {words}"));
     // Its own losses are no others', and it has a socket.
-    let own = |facts: &mut Observation| {
-        lossy(facts);
-        facts.sockets[0].local.set_port(53);
-    };
-    assert_eq!(
-        told(&look(1000, &busy, &[], own)),
-        is(&[("socket_buffer", 990)])
-    );
+    let own = scene.both(|facts| facts.sockets[0].local.set_port(53));
+    own.finds("socket_buffer 990");
 }
 
 #[test]
 fn two_programs_at_one_port_are_named() {
-    let share = |groups: [u32; 2]| {
-        move |facts: &mut Observation| {
-            for (at, group) in (1..).zip(groups) {
-                facts.sockets.push(socket("0.0.0.0:53", at, 0));
+    let words = "2 programs have UDP 0.0.0.0:53: unbound1 (pid 1), unbound1 (pid 2)";
+    let told = format!("port_owner remark: {words}");
+    // One server has one group.
+    for (groups, expected) in [([1, 2], &*told), ([1, 1], "")] {
+        let scene = look(10, "Udp.InDatagrams 10", "").both(|facts| {
+            for (pid, group) in (1..).zip(groups) {
+                facts.sockets.push(socket("0.0.0.0:53", pid, 0));
                 let process = Process {
-                    pid: at,
+                    pid,
                     group,
                     ..owner(1, 0)
                 };
-                has(facts, at, process);
+                has(facts, pid, process);
             }
-        }
-    };
-    let read = [("Udp.InDatagrams", 10)];
-    let found = look(10, &read, &[], share([1, 2]));
-    says(
-        &found,
-        "port_owner",
-        true,
-        &["2 programs have UDP 0.0.0.0:53: unbound1 (pid 1), unbound1 (pid 2)"],
-    );
-    assert_eq!(
-        told(&look(10, &read, &[], share([1, 1]))),
-        is(&[]),
-        "one server"
-    );
+        });
+        scene.tells(expected);
+    }
 }
 
 #[test]
 fn answers_that_clients_refuse_are_told_on_a_host_of_several_addresses() {
-    let answers = [
-        ("Udp.InDatagrams", 100),
-        ("Udp.OutDatagrams", 100),
-        ("Icmp.InDestUnreachs", 6),
-    ];
-    let has = |local: &'static str, count: u8| {
-        move |facts: &mut Observation| {
-            facts.sockets = vec![socket(local, 1, 0)];
+    let sent = "Udp.InDatagrams 100, Udp.OutDatagrams 100";
+    let at = |scene: Scene, local: &'static str, count: u8| {
+        scene.with_socket(local).both(|facts| {
             facts.addresses = (1..=count).map(|last| [10, 9, 0, last].into()).collect();
-        }
+        })
     };
-    let found = look(100, &answers, &[], has("0.0.0.0:53", 2));
-    let words = ["10.9.0.1, 10.9.0.2", "IP_PKTINFO"];
-    says(&found, "port_owner", true, &words);
+    let refused = look(100, &format!("{sent}, Icmp.InDestUnreachs 6"), "");
+    let told = "port_owner remark: 10.9.0.1, 10.9.0.2 | IP_PKTINFO";
+    at(refused.clone(), "0.0.0.0:53", 2).tells(told);
     // A server needs no port to be asked for; a client's socket is none.
-    let without_port = |local| {
-        let change = |facts: &mut Observation| {
-            has(local, 2)(facts);
-            facts.client_ports = Some(32_768..=60_999);
-        };
-        let names = answers.map(|(name, _)| (name, 0));
-        let (mut before, mut after) = (host(&names), later(host(&answers)));
-        change(&mut before);
-        change(&mut after);
-        findings(&Observed::new(&before, &after, None, asked(None)))
-    };
-    says(&without_port("0.0.0.0:53"), "port_owner", true, &words);
-    assert_eq!(told(&without_port("0.0.0.0:40000")), is(&[]));
-    for healthy in [has("10.9.0.1:53", 2), has("0.0.0.0:53", 1)] {
-        assert_eq!(told(&look(100, &answers, &[], healthy)), is(&[]));
+    for (local, expected) in [("0.0.0.0:53", told), ("0.0.0.0:40000", "")] {
+        let mut scene = at(refused.clone().port(None), local, 2);
+        scene.drops = None;
+        let scene = scene.both(|facts| facts.client_ports = Some(32_768..=60_999));
+        scene.tells(expected);
     }
-    assert_eq!(
-        told(&look(100, &answers[..2], &[], has("0.0.0.0:53", 2))),
-        is(&[])
-    );
+    at(refused.clone(), "10.9.0.1:53", 2).finds("");
+    at(refused, "0.0.0.0:53", 1).finds("");
+    at(look(100, sent, ""), "0.0.0.0:53", 2).finds("");
 }
 
 #[test]
 fn a_vrf_is_named_where_its_packets_find_no_socket() {
-    let refused = [("Udp.NoPorts", 40)];
-    let drops = [dropped("NO_SOCKET", 40)];
-    let vrf = |accept: u64, local: &'static str| {
-        move |facts: &mut Observation| {
-            facts.sockets = vec![socket(local, 1, 0)];
+    let words = "the VRF blue | udp_l3mdev_accept=1";
+    for (accept, local, expected) in [
+        (0, "0.0.0.0:53", format!("no_listener likely: {words}")),
+        (0, "10.0.0.1:53", format!("listener_elsewhere: {words}")),
+        (
+            1,
+            "0.0.0.0:53",
+            "no_listener possible: the cause is not known | sk_lookup".to_owned(),
+        ),
+    ] {
+        let scene = look(40, "Udp.NoPorts 40", "NO_SOCKET 40").with_socket(local);
+        let scene = scene.both(|facts| {
             let driver = "vrf".to_owned();
             let card = Interface {
                 driver,
@@ -454,166 +285,95 @@ fn a_vrf_is_named_where_its_packets_find_no_socket() {
             };
             facts.cards.insert("blue".to_owned(), card);
             facts.settings.insert("net.ipv4.udp_l3mdev_accept", accept);
-        }
-    };
-    let words = ["the VRF blue", "udp_l3mdev_accept=1"];
-    let found = look(40, &refused, &drops, vrf(0, "0.0.0.0:53"));
-    says(&found, "no_listener", false, &words);
-    assert_eq!(found[0].confidence, Confidence::Likely);
-    says(
-        &look(40, &refused, &drops, vrf(0, "10.0.0.1:53")),
-        "listener_elsewhere",
-        false,
-        &words,
-    );
-    let found = look(40, &refused, &drops, vrf(1, "0.0.0.0:53"));
-    says(
-        &found,
-        "no_listener",
-        false,
-        &["the cause is not known", "sk_lookup"],
-    );
-    assert_eq!(found[0].confidence, Confidence::Possible);
+        });
+        scene.tells(&expected);
+    }
 }
 
 #[test]
 fn joined_groups_are_told_with_interface_and_source() {
-    let joins = |facts: &mut Observation| {
-        facts.sockets = vec![socket("0.0.0.0:53", 1, 0)];
-        let group = |group: &str, only_from: &[&str]| JoinedGroup {
-            interface: "eth1".to_owned(),
-            group: group.parse().expect("a group"),
-            only_from: only_from
-                .iter()
-                .map(|one| one.parse().expect("a source"))
-                .collect(),
-        };
-        facts.groups = vec![group("239.1.1.1", &["10.9.0.77"]), group("ff02::fb", &[])];
-    };
     let joined = "joined here: 239.1.1.1 at eth1 (only from 10.9.0.77), ff02::fb at eth1";
-    let drops = [dropped("NOT_SPECIFIED", 900)];
-    says(
-        &look(900, &CAME, &drops, joins),
-        "unrouted",
-        false,
-        &[joined],
-    );
+    let look = |packets, grown: &str, drops: &str| {
+        look(packets, grown, drops)
+            .with_socket("0.0.0.0:53")
+            .both(|facts| {
+                let group = |group: &str, only_from: &[&str]| JoinedGroup {
+                    interface: "eth1".to_owned(),
+                    group: group.parse().expect("a group"),
+                    only_from: only_from
+                        .iter()
+                        .map(|one| one.parse().expect("a source"))
+                        .collect(),
+                };
+                facts.groups = vec![group("239.1.1.1", &["10.9.0.77"]), group("ff02::fb", &[])];
+            })
+    };
+    let drops = "NOT_SPECIFIED 900";
+    look(900, CAME, drops).tells(&format!("unrouted: {joined}"));
     // Listener reports of IPv6 explain none of them.
-    let both = [
-        CAME[0],
-        CAME[1],
-        ("Ip6.InReceives", 9),
-        ("Ip6.InDelivers", 0),
-        ("Ip6.InMcastPkts", 9),
-    ];
-    let noisy = [drops[0].clone(), other("NOT_SPECIFIED", 9)];
-    assert_eq!(
-        told(&look(909, &both, &noisy, joins)),
-        is(&[("unrouted", 900)])
-    );
-    let v6 = [
-        ("Ip6.InReceives", 900),
-        ("Ip6.InDelivers", 0),
-        ("Ip6.InMcastPkts", 900),
-    ];
-    says(
-        &look(900, &v6, &drops, joins),
-        "unrouted",
-        false,
-        &[
-            "for their source",
-            joined,
-            "join at the interface that they come by",
-        ],
-    );
-    let ignored = [("Udp.IgnoredMulti", 900)];
-    says(
-        &look(900, &ignored, &drops, joins),
-        "no_listener",
-        false,
-        &["bind it to 0.0.0.0", joined],
-    );
+    let both = format!("{CAME}, Ip6.InReceives 9, Ip6.InDelivers 0, Ip6.InMcastPkts 9");
+    let noisy = look(909, &both, "NOT_SPECIFIED 900, NOT_SPECIFIED 9 other");
+    noisy.finds("unrouted 900");
+    let v6 = "Ip6.InReceives 900, Ip6.InDelivers 0, Ip6.InMcastPkts 900";
+    let words = "for their source | join at the interface that they come by";
+    look(900, v6, drops).tells(&format!("unrouted: {words} | {joined}"));
+    let ignored = look(900, "Udp.IgnoredMulti 900", drops);
+    ignored.tells(&format!("no_listener: bind it to 0.0.0.0 | {joined}"));
 }
 
 #[test]
 fn what_comes_back_with_an_own_address_was_sent_here() {
-    let drops = [dropped("IP_LOCAL_SOURCE", 90)];
-    for (sent, words) in [(100, "hairpin"), (10, "two hosts have one address")] {
-        let found = look(
-            90,
-            &[("Ip.InReceives", 90), ("Udp.OutDatagrams", sent)],
-            &drops,
-            |_| (),
-        );
-        says(&found, "drop_reason", false, &[words]);
-        assert_eq!(
-            found[0].what.contains("two hosts"),
-            sent == 10,
-            "{found:#?}"
-        );
+    for (sent, words) in [
+        (100, "hairpin | !two hosts"),
+        (10, "two hosts have one address"),
+    ] {
+        let grown = format!("Ip.InReceives 90, Udp.OutDatagrams {sent}");
+        look(90, &grown, "IP_LOCAL_SOURCE 90").tells(&format!("drop_reason: {words}"));
     }
 }
 
 #[test]
 fn what_a_tunnel_took_and_dropped_was_not_read() {
-    for (came, is_remark) in [(90, false), (900, true)] {
-        let counters =
-            ["Ip.InReceives", "Ip.InDelivers", "Udp.InDatagrams"].map(|name| (name, came));
-        let drops = [other("VXLAN_VNI_NOT_FOUND", 90)];
-        let found = look(came, &counters, &drops, |facts| {
-            facts.sockets = vec![socket("0.0.0.0:53", 1, 0)];
-        });
-        says(
-            &found,
-            "drop_reason",
-            is_remark,
-            &["for port 53 may be in them"],
-        );
-        assert_eq!(found[0].count, 90);
+    for (came, remark) in [(90, ""), (900, " remark")] {
+        let grown = format!("Ip.InReceives {came}, Ip.InDelivers {came}, Udp.InDatagrams {came}");
+        let scene = look(came, &grown, "VXLAN_VNI_NOT_FOUND 90 other").with_socket("0.0.0.0:53");
+        scene.tells(&format!(
+            "drop_reason 90{remark}: for port 53 may be in them"
+        ));
     }
 }
 
 #[test]
 fn an_address_that_another_host_has_too_gets_nothing() {
-    for duplicates in [vec!["fd00::5 at eth1".to_owned()], vec![]] {
-        let found = look(0, &[("Ip.InReceives", 0)], &[], |facts| {
-            facts.sockets = vec![socket("[::]:53", 1, 0)];
-            facts.unused_addresses.clone_from(&duplicates);
-        });
-        says(&found, "nothing_arrives", false, &["no interface received"]);
-        assert_eq!(found[0].what.contains("fd00::5"), !duplicates.is_empty());
-        assert_eq!(
-            found[0].remedy.contains("dadfailed"),
-            !duplicates.is_empty()
-        );
+    let (unused, strange) = (
+        "fd00::5 | dadfailed",
+        "does not have | !does not use: fd00::5",
+    );
+    for (duplicates, parts) in [
+        (vec!["fd00::5 at eth1".to_owned()], unused),
+        (vec![], "!fd00::5 | !dadfailed"),
+    ] {
+        let with =
+            |scene: Scene| scene.both(|facts| facts.unused_addresses.clone_from(&duplicates));
+        let silent = with(look(0, "Ip.InReceives 0", "").with_socket("[::]:53"));
+        silent.tells(&format!("nothing_arrives: no interface received | {parts}"));
         // A wrong Ethernet address leads them here all the same.
-        for (name, is_v6) in [("Ip6.InAddrErrors", true), ("Ip.InAddrErrors", false)] {
-            let found = look(90, &[(name, 90)], &[], |facts| {
-                facts.unused_addresses.clone_from(&duplicates);
-            });
-            let is_told = is_v6 && !duplicates.is_empty();
-            assert_eq!(found[0].what.contains("does not use: fd00::5"), is_told);
-            assert_eq!(
-                found[0].confidence == Confidence::Likely,
-                is_told,
-                "{found:#?}"
-            );
-            assert_eq!(found[0].what.contains("does not have"), !is_told);
-        }
+        with(look(90, "Ip.InAddrErrors 90", "")).tells(&format!("address certain: {strange}"));
+        with(look(90, "Ip6.InAddrErrors 90", "")).tells(&match duplicates.is_empty() {
+            true => format!("address certain: {strange}"),
+            false => "address likely: does not use: fd00::5 | !does not have".to_owned(),
+        });
     }
 }
 
 #[test]
 fn a_socket_of_ipv6_only_is_told_where_ipv4_comes() {
-    let drops = [dropped("NO_SOCKET", 90)];
-    for (only_v6, local) in [(true, "[::]:53"), (false, "10.0.0.1:53")] {
-        let found = look(90, &[("Udp.NoPorts", 90)], &drops, |facts| {
-            facts.sockets = vec![UdpEntry {
-                only_v6,
-                ..socket(local, 1, 0)
-            }];
-        });
-        says(&found, "listener_elsewhere", false, &[local]);
-        assert_eq!(found[0].remedy.contains("IPV6_V6ONLY"), only_v6);
+    for (only_v6, local, parts) in [
+        (true, "[::]:53", "IPV6_V6ONLY"),
+        (false, "10.0.0.1:53", "!IPV6_V6ONLY"),
+    ] {
+        let scene = look(90, "Udp.NoPorts 90", "NO_SOCKET 90").with_socket(local);
+        let scene = scene.both(|facts| facts.sockets[0].only_v6 = only_v6);
+        scene.tells(&format!("listener_elsewhere: {local} | {parts}"));
     }
 }
