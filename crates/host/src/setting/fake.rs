@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use mpps_os::ethtool::ntuple;
@@ -81,6 +81,8 @@ pub(crate) struct FakeState {
     pub(crate) changes: usize,
     pub(crate) end: Option<EndsAt>,
     pub(crate) ended: bool,
+    /// Where its journals are.
+    directory: TempDir,
 }
 
 #[derive(Debug, Clone)]
@@ -171,6 +173,7 @@ impl Fake {
             changes: 0,
             end: None,
             ended: false,
+            directory: tempfile::tempdir().expect("a directory"),
         })))
     }
 
@@ -187,12 +190,53 @@ impl Fake {
         self.state().machine.values.insert(setting, value);
     }
 
-    pub(crate) fn apply(
-        &self,
-        change: &SettingChange,
-        directory: &Path,
-    ) -> crate::HostResult<Applied> {
-        Applied::on(Box::new(self.clone()), change, directory)
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.state().directory.path().join("mpps")
+    }
+
+    pub(crate) fn apply(&self, change: &SettingChange) -> crate::HostResult<Applied> {
+        Applied::on(Box::new(self.clone()), change, &self.directory())
+    }
+
+    /// The journals that are there.
+    pub(crate) fn journals(&self) -> usize {
+        let (found, refused) = Journal::find(&self.directory());
+        assert!(refused.is_empty(), "{refused:?}");
+        found.len()
+    }
+
+    /// All is put back, and nothing is left to do.
+    #[track_caller]
+    pub(crate) fn is_again(&self, machine: &FakeMachine) {
+        assert_eq!(self.machine(), *machine);
+        assert_eq!(self.journals(), 0);
+    }
+
+    /// The leftover of a process that lives.
+    pub(crate) fn found(&self) -> Leftover {
+        self.all_found().pop().expect("a journal")
+    }
+
+    fn all_found(&self) -> Vec<Leftover> {
+        let (left, unreadable) = leftovers_in(&self.directory());
+        assert!(unreadable.is_empty(), "{unreadable:?}");
+        assert!(left.iter().all(|left| left.life() == Life::Alive));
+        left
+    }
+
+    /// As if this process had died: the journal names a process that is no more.
+    pub(crate) fn died(&self) -> Leftover {
+        self.all_died().pop().expect("a journal")
+    }
+
+    pub(crate) fn all_died(&self) -> Vec<Leftover> {
+        let mut all = self.all_found();
+        for left in &mut all {
+            left.record.owner.start_time_ticks -= 1;
+            left.journal.write(&left.record).expect("written");
+            assert_eq!(left.life(), Life::Dead);
+        }
+        all
     }
 
     fn look<R>(&self, look: impl FnOnce(&FakeMachine) -> CallResult<R>) -> CallResult<R> {
@@ -391,46 +435,6 @@ impl SettingHost for Fake {
         }
         Ok(())
     }
-}
-
-pub(crate) fn directory() -> (TempDir, PathBuf) {
-    let guard = tempfile::tempdir().expect("a directory");
-    let directory = guard.path().join("mpps");
-    (guard, directory)
-}
-
-/// The journals that are there.
-pub(crate) fn journals(directory: &Path) -> usize {
-    let (found, refused) = Journal::find(directory);
-    assert!(refused.is_empty(), "{refused:?}");
-    found.len()
-}
-
-/// The leftover of a process that lives.
-pub(crate) fn found(directory: &Path) -> Leftover {
-    all_found(directory).pop().expect("a journal")
-}
-
-fn all_found(directory: &Path) -> Vec<Leftover> {
-    let (left, unreadable) = leftovers_in(directory);
-    assert!(unreadable.is_empty(), "{unreadable:?}");
-    assert!(left.iter().all(|left| left.life() == Life::Alive));
-    left
-}
-
-/// As if this process had died: the journal names a process that is no more.
-pub(crate) fn died(directory: &Path) -> Leftover {
-    all_died(directory).pop().expect("a journal")
-}
-
-pub(crate) fn all_died(directory: &Path) -> Vec<Leftover> {
-    let mut all = all_found(directory);
-    for left in &mut all {
-        left.record.owner.start_time_ticks -= 1;
-        left.journal.write(&left.record).expect("written");
-        assert_eq!(left.life(), Life::Dead);
-    }
-    all
 }
 
 pub(crate) fn results(outcomes: Vec<UndoneStep>) -> Vec<Undone> {

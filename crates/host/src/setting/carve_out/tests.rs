@@ -1,16 +1,13 @@
 //! A carve-out on a card that is only pretended: whole, broken off at every place, disturbed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use mpps_os::ethtool::ntuple;
 use proptest::prelude::*;
 
 use super::*;
 use crate::setting::applied::undo_edits;
-use crate::setting::fake::{
-    EndsAt, Fake, FakeMachine, died, directory, found, journals, plain, results, table,
-};
+use crate::setting::fake::{EndsAt, Fake, FakeMachine, plain, results, table};
 use crate::setting::journal::Record;
 use crate::setting::{Applied, Owner, Undone, UndoneStep};
 
@@ -29,15 +26,14 @@ fn plan(fake: &Fake) -> CarveOut {
     CarveOut::by_rule_on(fake, "eth9", flow(), None).expect("possible")
 }
 
-fn apply(fake: &Fake, directory: &Path) -> HostResult<Applied> {
-    fake.apply(&plan(fake).change, directory)
+fn apply(fake: &Fake) -> HostResult<Applied> {
+    fake.apply(&plan(fake).change)
 }
 
 #[test]
 fn a_queue_is_taken_and_given_back() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    let carve_out = apply(&fake, &directory).expect("applied");
+    let carve_out = apply(&fake).expect("applied");
     assert_eq!(plan(&Fake::new(plain())).queue, 3);
     assert_eq!(
         carve_out.steps(),
@@ -56,24 +52,20 @@ fn a_queue_is_taken_and_given_back() {
         queue: 3,
     };
     assert_eq!(during.rules, BTreeMap::from([(15, rule)]));
-    assert_eq!(journals(&directory), 1);
+    assert_eq!(fake.journals(), 1);
     assert_eq!(results(carve_out.undo()), [const { Undone::Restored }; 3]);
-    assert_eq!(fake.machine(), plain());
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&plain());
 }
 
 #[test]
 fn dropping_gives_it_back_too() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    drop(apply(&fake, &directory).expect("applied"));
-    assert_eq!(fake.machine(), plain());
-    assert_eq!(journals(&directory), 0);
+    drop(apply(&fake).expect("applied"));
+    fake.is_again(&plain());
 }
 
 #[test]
 fn what_is_already_so_is_left_so() {
-    let (_guard, directory) = directory();
     let card = FakeMachine {
         rules: BTreeMap::from([(3, other_rule())]),
         driver_chooses: true,
@@ -83,7 +75,7 @@ fn what_is_already_so_is_left_so() {
         .with(Setting::Filters, Value::Switch(true))
         .with(Setting::RssTable, table([0, 1, 2, 0]));
     let fake = Fake::new(card.clone());
-    let carve_out = apply(&fake, &directory).expect("applied");
+    let carve_out = apply(&fake).expect("applied");
     assert_eq!(carve_out.steps().len(), 1);
     assert_eq!(results(carve_out.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), card);
@@ -91,26 +83,24 @@ fn what_is_already_so_is_left_so() {
 
 #[test]
 fn one_interface_has_one_carve_out() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    let first = apply(&fake, &directory).expect("applied");
-    let text = apply(&fake, &directory).expect_err("taken").to_string();
+    let first = apply(&fake).expect("applied");
+    let text = apply(&fake).expect_err("taken").to_string();
     assert!(text.contains("has a carve-out on it"), "{text}");
     std::mem::forget(first);
-    let left = died(&directory);
-    let text = apply(&fake, &directory).expect_err("taken").to_string();
+    let left = fake.died();
+    let text = apply(&fake).expect_err("taken").to_string();
     assert!(text.contains("mpps undo"), "{text}");
     assert!(left.undo(&fake, false).iter().all(UndoneStep::clean));
-    drop(apply(&fake, &directory).expect("free again"));
+    drop(apply(&fake).expect("free again"));
     assert_eq!(fake.machine(), plain());
 }
 
 #[test]
 fn undoing_twice_is_harmless() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    std::mem::forget(apply(&fake, &directory).expect("applied"));
-    let left = died(&directory);
+    std::mem::forget(apply(&fake).expect("applied"));
+    let left = fake.died();
     assert_eq!(
         results(left.undo(&fake, false)),
         [const { Undone::Restored }; 3]
@@ -124,11 +114,10 @@ fn undoing_twice_is_harmless() {
 
 #[test]
 fn a_journal_that_says_something_else_by_now_is_not_obeyed() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    std::mem::forget(apply(&fake, &directory).expect("applied"));
+    std::mem::forget(apply(&fake).expect("applied"));
     let during = fake.machine();
-    let left = died(&directory);
+    let left = fake.died();
     let mut other = left.record.clone();
     other.begun = 1;
     left.journal.write(&other).expect("written");
@@ -144,24 +133,22 @@ fn a_journal_that_says_something_else_by_now_is_not_obeyed() {
 
 #[test]
 fn a_process_that_lives_is_left_alone() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    let carve_out = apply(&fake, &directory).expect("applied");
+    let carve_out = apply(&fake).expect("applied");
     let during = fake.machine();
-    assert!(found(&directory).undo(&fake, false).is_empty());
+    assert!(fake.found().undo(&fake, false).is_empty());
     assert_eq!(fake.machine(), during);
     drop(carve_out);
 }
 
 #[test]
 fn what_others_changed_is_told_and_left() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    std::mem::forget(apply(&fake, &directory).expect("applied"));
+    std::mem::forget(apply(&fake).expect("applied"));
     fake.set(Setting::RssTable, table([2, 1, 2, 1, 2, 1, 2, 1]));
     fake.state().machine.rules.insert(15, other_rule());
     let changed = fake.machine();
-    let outcomes = died(&directory).undo(&fake, false);
+    let outcomes = fake.died().undo(&fake, false);
     let told: Vec<String> = outcomes.iter().map(ToString::to_string).collect();
     assert!(
         matches!(
@@ -175,18 +162,17 @@ fn what_others_changed_is_told_and_left() {
     assert!(told[2].contains("1 other rules"), "{told:#?}");
     assert_eq!(fake.machine(), changed);
     // Nothing can be done about it any more.
-    assert_eq!(journals(&directory), 0);
+    assert_eq!(fake.journals(), 0);
 }
 
 #[test]
 fn a_change_that_nobody_was_told_of_keeps_its_journal() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    let carve_out = apply(&fake, &directory).expect("applied");
+    let carve_out = apply(&fake).expect("applied");
     fake.set(Setting::RssTable, table([2; 8]));
     drop(carve_out);
     assert_eq!(fake.machine().rules, BTreeMap::new());
-    let outcomes = died(&directory).undo(&fake, false);
+    let outcomes = fake.died().undo(&fake, false);
     assert!(
         matches!(outcomes[1].result, Undone::Changed(_)),
         "{outcomes:?}"
@@ -195,31 +181,28 @@ fn a_change_that_nobody_was_told_of_keeps_its_journal() {
 
 #[test]
 fn a_failure_does_not_stop_the_rest() {
-    let (_guard, directory) = directory();
     let card = plain().with(Setting::Filters, Value::Switch(true));
     let fake = Fake::new(card.clone());
-    std::mem::forget(apply(&fake, &directory).expect("applied"));
-    let left = died(&directory);
+    std::mem::forget(apply(&fake).expect("applied"));
+    let left = fake.died();
     fake.state().machine.rings = 0; // The table cannot be put back.
     let outcomes = results(left.undo(&fake, false));
     assert_eq!(outcomes[0], Undone::Restored);
     assert!(matches!(outcomes[1], Undone::Failed(_)), "{outcomes:?}");
-    assert_eq!(journals(&directory), 1);
+    assert_eq!(fake.journals(), 1);
     fake.state().machine.rings = 4;
     assert_eq!(
         results(left.undo(&fake, false)),
         [Undone::Nothing, Undone::Restored]
     );
-    assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&card);
 }
 
 #[test]
 fn an_interface_that_is_gone_renamed_or_elsewhere() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
-    std::mem::forget(apply(&fake, &directory).expect("applied"));
-    let left = died(&directory);
+    std::mem::forget(apply(&fake).expect("applied"));
+    let left = fake.died();
     fake.state().machine.namespace = 8;
     let text = left.undo(&fake, false)[0].to_string();
     assert!(text.contains("net:[7]"), "{text}");
@@ -285,29 +268,25 @@ fn what_cannot_be_is_told_with_a_remedy() {
 
 #[test]
 fn a_driver_that_takes_another_table_is_found_out() {
-    let (_guard, directory) = directory();
     let card = FakeMachine {
         alters_tables: true,
         ..plain()
     };
     let fake = Fake::new(card.clone());
-    let error = apply(&fake, &directory).expect_err("another table");
+    let error = apply(&fake).expect_err("another table");
     assert!(error.to_string().contains("has another"), "{error}");
-    assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&card);
 }
 
 #[test]
 fn a_rule_that_cannot_be_read_back_is_none() {
-    let (_guard, directory) = directory();
     let card = FakeMachine {
         forgets_rules: true,
         ..plain()
     };
     let fake = Fake::new(card.clone());
-    apply(&fake, &directory).expect_err("no rule is there");
-    assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directory), 0);
+    apply(&fake).expect_err("no rule is there");
+    fake.is_again(&card);
 }
 
 #[test]
@@ -325,17 +304,15 @@ fn what_changed_since_the_plan_stops_it() {
         |card| card.rules = (0..16).map(|place| (place, other_rule())).collect(),
     ];
     for (number, disturb) in disturb.into_iter().enumerate() {
-        let (_guard, directory) = directory();
         // Otherwise switching the rules off takes them away.
         let filters = Value::Switch(number > 0);
         let fake = Fake::new(plain().with(Setting::Filters, filters));
         let plan = plan(&fake);
         disturb(&mut fake.state().machine);
         let before = fake.machine();
-        let applied = fake.apply(&plan.change, &directory);
+        let applied = fake.apply(&plan.change);
         applied.expect_err("disturbed");
-        assert_eq!(fake.machine(), before, "{number}");
-        assert_eq!(journals(&directory), 0, "{number}");
+        fake.is_again(&before);
     }
 }
 
@@ -369,23 +346,22 @@ proptest! {
         // One thing cannot be known: a rule added just before the end. The driver chose its place,
         // and describes it in words of its own.
         prop_assume!(!(card.driver_chooses && card.shows_otherwise));
-        let (_guard, directory) = directory();
         let fake = Fake::new(card.clone());
         let Ok(plan) = CarveOut::by_rule_on(&fake, "eth9", flow(), None) else {
             return Ok(());
         };
         prop_assume!(!(card.shows_otherwise && done && change + 1 == plan.change.edits.len()));
         fake.state().end = Some(EndsAt { change, done });
-        match fake.apply(&plan.change, &directory) {
+        match fake.apply(&plan.change) {
             Ok(carve_out) => std::mem::forget(carve_out),
             Err(error) => prop_assert!(error.to_string().contains("mpps undo"), "{}", error),
         }
         fake.state().ended = false;
         fake.state().end = None;
-        let outcomes = died(&directory).undo(&fake, false);
+        let outcomes = fake.died().undo(&fake, false);
         prop_assert!(outcomes.iter().all(UndoneStep::clean), "{:?}", outcomes);
         prop_assert_eq!(fake.machine(), card);
-        prop_assert_eq!(journals(&directory), 0);
+        prop_assert_eq!(fake.journals(), 0);
     }
 
     #[test]

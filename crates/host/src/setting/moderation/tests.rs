@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::setting::Journal;
-use crate::setting::fake::{
-    Fake, FakeMachine, died, directory, found, journals, plain as machine, results,
-};
+use crate::setting::fake::{Fake, FakeMachine, plain as machine, results};
 use crate::setting::journal::Record;
 use crate::setting::{Applied, Owner, Undone};
 use mpps_os::ethtool::coalesce::Coalescing;
@@ -47,7 +45,6 @@ const TIME: Duration = Duration::from_micros(50);
 
 #[test]
 fn the_kernel_defers_and_stops_to() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
     assert_eq!(
@@ -58,19 +55,17 @@ fn the_kernel_defers_and_stops_to() {
         ]
     );
     assert!(plan.to_string().contains("20000 times a second"), "{plan}");
-    let moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let moderation = fake.apply(&plan.change).expect("applied");
     assert_eq!(moderation.steps(), plan.change.steps());
     assert_eq!(fake.machine().values[&flush()], Value::Number(50000));
     assert_eq!(fake.machine().values[&defer()], Value::Number(2));
     assert_eq!(results(moderation.undo()), [const { Undone::Restored }; 2]);
-    assert_eq!(fake.machine(), plain());
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&plain());
 }
 
 #[test]
 fn a_card_waits_and_gets_its_own_choice_back() {
     for unit in [1, 8] {
-        let (_guard, directory) = directory();
         let mut card = plain();
         card.unit_us = unit;
         let fake = Fake::new(card.clone());
@@ -79,14 +74,14 @@ fn a_card_waits_and_gets_its_own_choice_back() {
             plan.change.edits[0].to_string(),
             "rx-usecs 3 adaptive -> 50"
         );
-        let moderation = fake.apply(&plan.change, &directory).expect("applied");
+        let moderation = fake.apply(&plan.change).expect("applied");
         let now = told(&fake);
         assert_eq!(now.rx_time_us(), 50 / unit * unit);
         assert!(!now.is_adaptive_rx() && now.rx_packets() == 7);
         // A card with a coarse unit rounds on the way back as well, which is its own affair.
         drop(moderation);
         assert!(told(&fake).is_adaptive_rx());
-        assert_eq!(journals(&directory), 0);
+        assert_eq!(fake.journals(), 0);
     }
 }
 
@@ -136,39 +131,31 @@ fn an_interface_without_queues_is_refused() {
 
 #[test]
 fn a_driver_that_keeps_no_time_is_found_out() {
-    let (_guard, directory) = directory();
     let mut card = plain();
     card.unit_us = 0;
     let card = card.with(WHOLE, coalescing(0, 0));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
-    let error = fake
-        .apply(&plan.change, &directory)
-        .expect_err("it does not");
+    let error = fake.apply(&plan.change).expect_err("it does not");
     assert!(error.to_string().contains("does not keep it"), "{error}");
-    assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&card);
 }
 
 #[test]
 fn a_refusal_in_the_middle_leaves_nothing() {
-    let (_guard, directory) = directory();
     let mut card = plain();
     card.stuck = Some(defer());
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
-    fake.apply(&plan.change, &directory)
-        .expect_err("one is stuck");
-    assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directory), 0);
+    fake.apply(&plan.change).expect_err("one is stuck");
+    fake.is_again(&card);
 }
 
 #[test]
 fn a_foreign_change_is_told_and_left() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
-    let moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let moderation = fake.apply(&plan.change).expect("applied");
     fake.set(flush(), Value::Number(9));
     let told = results(moderation.undo());
     assert_eq!(
@@ -178,49 +165,44 @@ fn a_foreign_change_is_told_and_left() {
     assert_eq!(fake.machine().values[&flush()], Value::Number(9));
 
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
-    let moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let moderation = fake.apply(&plan.change).expect("applied");
     fake.set(WHOLE, coalescing(51, 0));
     let told = results(moderation.undo());
     assert_eq!(told, [Undone::Changed("51 µs, 7 packets".to_owned())]);
     // The plan is too old now.
-    let error = fake.apply(&plan.change, &directory).expect_err("changed");
+    let error = fake.apply(&plan.change).expect_err("changed");
     assert!(error.to_string().contains("just now"), "{error}");
 }
 
 #[test]
 fn one_at_a_time_and_the_dead_are_told_from_the_living() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
-    let first = fake.apply(&plan.change, &directory).expect("applied");
-    let error = fake
-        .apply(&plan.change, &directory)
-        .expect_err("there is one");
+    let first = fake.apply(&plan.change).expect("applied");
+    let error = fake.apply(&plan.change).expect_err("there is one");
     assert!(
         error.to_string().contains("has a moderation on it"),
         "{error}"
     );
-    assert!(found(&directory).undo(&fake, false).is_empty(), "it lives");
+    assert!(fake.found().undo(&fake, false).is_empty(), "it lives");
 
     std::mem::forget(first);
-    let left = died(&directory);
+    let left = fake.died();
     assert_eq!(
         results(left.undo(&fake, false)),
         [const { Undone::Restored }; 2]
     );
-    assert_eq!(fake.machine(), plain());
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&plain());
 }
 
 #[test]
 fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
-    let (_guard, directory) = directory();
     let mut card = plain();
     card.unit_us = 8;
     let card = card.with(WHOLE, coalescing(16, 0));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
-    let mut moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let mut moderation = fake.apply(&plan.change).expect("applied");
     // It died between the change and the second line of the journal.
     let edit = &mut moderation.record.change.edits[0];
     assert_eq!(edit.became.take(), Some(coalescing(48, 0)));
@@ -229,10 +211,9 @@ fn what_a_card_rounded_is_put_back_though_nobody_wrote_it_down() {
         .write(&moderation.record)
         .expect("written");
     std::mem::forget(moderation);
-    let left = died(&directory);
+    let left = fake.died();
     assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
-    assert_eq!(fake.machine(), card);
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&card);
 }
 
 #[test]
@@ -243,8 +224,7 @@ fn a_damaged_journal_is_refused() {
     change.edits[0].new = coalescing(3, 1);
     let mut record = Record::new(Owner::current().expect("/proc is here"), change);
     record.begun = 5;
-    let (_guard, directory) = directory();
-    let journal = Journal::create(&directory, &record).expect("written");
+    let journal = Journal::create(&fake.directory(), &record).expect("written");
     let error = journal.read().expect_err("three words, of one").to_string();
     assert!(error.contains("rx-usecs has no value"), "{error}");
 }
@@ -252,11 +232,10 @@ fn a_damaged_journal_is_refused() {
 /// The one call gives the old time back, and the next lets the driver choose it again.
 #[test]
 fn who_dies_between_two_calls_leaves_what_is_its_own() {
-    let (_guard, directory) = directory();
     let card = plain().with(WHOLE, coalescing(3, 1));
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
-    let moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let moderation = fake.apply(&plan.change).expect("applied");
     fake.set(WHOLE, coalescing(3, 0));
     assert_eq!(results(moderation.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), card);
@@ -266,7 +245,6 @@ fn who_dies_between_two_calls_leaves_what_is_its_own() {
 /// receive time before the settings are made, and the transmit time before and after that.
 #[test]
 fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
-    let (_guard, directory) = directory();
     let of = |queue| Setting::Coalescing { queue: Some(queue) };
     let sending = |value: Value, time_us: u32| {
         let Value::Numbers(mut words) = value else {
@@ -287,7 +265,7 @@ fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     ];
     assert_eq!(plan.change.steps(), steps);
     fake.set(of(0), sending(coalescing(9, 1), 64));
-    let moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let moderation = fake.apply(&plan.change).expect("applied");
     let now = fake.machine().values;
     let fixed = sending(coalescing(50, 0), 8);
     let wanted = [&fixed, &coalescing(50, 0), &coalescing(50, 0)];
@@ -303,7 +281,7 @@ fn queues_that_differ_wait_each_by_itself_and_get_their_own_times_back() {
     // Another's switch is a change, and so is another's time where the driver chooses none.
     for other in [coalescing(9, 0), coalescing(50, 0)] {
         fake.set(of(0), sending(other, 8));
-        let error = fake.apply(&plan.change, &directory).expect_err("changed");
+        let error = fake.apply(&plan.change).expect_err("changed");
         assert!(
             error.to_string().contains("queue 0 rx-usecs just now"),
             "{error}"
@@ -319,15 +297,14 @@ fn queues_that_do_not_differ_wait_together() {
     let card = plain()
         .with(of(0), coalescing(3, 1))
         .with(of(1), coalescing(20, 1));
-    let (_guard, directory) = directory();
     let fake = Fake::new(card.clone());
     let plan = planned(&fake, TIME, Throttle::Nic).expect("it can");
     assert_eq!(plan.change.steps(), ["rx-usecs 3 adaptive -> 50"]);
-    let moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let moderation = fake.apply(&plan.change).expect("applied");
     assert_eq!(fake.machine().values[&of(1)], coalescing(50, 0));
     assert_eq!(results(moderation.undo()), [Undone::Restored]);
     // The undo for all queues is refused where a queue was set since, and that queue keeps its value.
-    let moderation = fake.apply(&plan.change, &directory).expect("applied");
+    let moderation = fake.apply(&plan.change).expect("applied");
     fake.set(of(1), coalescing(0, 0));
     let told = results(moderation.undo());
     let differ = "its queues differ now".to_owned();
@@ -343,7 +320,6 @@ fn suspended(fake: &Fake) -> HostResult<SettingChange> {
 
 #[test]
 fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
-    let (_guard, directory) = directory();
     let machine = plain().with(Setting::IrqSuspend, Value::Numbers(vec![0, 5000]));
     let fake = Fake::new(machine.clone());
     let change = suspended(&fake).expect("it can");
@@ -355,7 +331,7 @@ fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
             "irq-suspend-timeout 5 µs -> 20000 µs"
         ]
     );
-    let applied = fake.apply(&change, &directory).expect("applied");
+    let applied = fake.apply(&change).expect("applied");
     let new = Value::Numbers(vec![20_000_000; 2]);
     assert_eq!(fake.machine().values[&Setting::IrqSuspend], new);
     assert_eq!(results(applied.undo()), [const { Undone::Restored }; 3]);

@@ -1,9 +1,8 @@
 //! Lists as the kernel of 6.18 has them: every way to put them back, every way to die before.
 
 use super::*;
-use crate::setting::fake::{Fake, died, directory, found, journals, plain, results};
+use crate::setting::fake::{Fake, plain, results};
 use crate::setting::{Applied, Undone};
-use std::path::Path;
 
 /// The value while sleeping lists are woken.
 const UNLIMITED: i32 = i32::MAX;
@@ -16,33 +15,31 @@ fn limit(fake: &Fake) -> Value {
     fake.machine().values[&Setting::SkbDefer].clone()
 }
 
-fn apply(fake: &Fake, directory: &Path) -> HostResult<Applied> {
-    fake.apply(&SkbDefer::plan_on(fake, directory)?.change, directory)
+fn apply(fake: &Fake) -> HostResult<Applied> {
+    fake.apply(&SkbDefer::plan_on(fake, &fake.directory())?.change)
 }
 
 #[test]
 fn the_lists_are_off_and_on_again_and_awake() {
-    let (_guard, directory) = directory();
     let fake = host(Some(64));
     let before = fake.machine();
-    let off = apply(&fake, &directory).expect("applied");
+    let off = apply(&fake).expect("applied");
     assert_eq!(limit(&fake), Value::Number(0));
     assert_eq!(results(off.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), before);
-    drop(apply(&fake, &directory).expect("applied"));
-    assert_eq!(fake.machine(), before);
-    assert_eq!(journals(&directory), 0);
+    drop(apply(&fake).expect("applied"));
+    fake.is_again(&before);
 }
 
 #[test]
 fn what_cannot_be_switched_off_is_told_in_a_sentence() {
-    let (_guard, directory) = directory();
     for (limit, why) in [
         (None, "Linux 5.19"),
         (Some(0), "already"),
         (Some(-1), "no length"),
     ] {
-        let error = SkbDefer::plan_on(&host(limit), &directory).expect_err(why);
+        let fake = host(limit);
+        let error = SkbDefer::plan_on(&fake, &fake.directory()).expect_err(why);
         let text = error.to_string();
         assert!(text.contains(SKB_DEFER_MAX) && text.contains(why), "{text}");
     }
@@ -50,34 +47,31 @@ fn what_cannot_be_switched_off_is_told_in_a_sentence() {
 
 #[test]
 fn one_at_a_time_and_a_dead_one_is_named_before_its_zero_is() {
-    let (_guard, directory) = directory();
     let fake = host(Some(64));
-    let off = apply(&fake, &directory).expect("applied");
-    let text = SkbDefer::plan_on(&fake, &directory)
+    let off = apply(&fake).expect("applied");
+    let text = SkbDefer::plan_on(&fake, &fake.directory())
         .expect_err("taken")
         .to_string();
     assert!(text.contains("end that one first"), "{text}");
-    assert!(found(&directory).undo(&fake, false).is_empty(), "it lives");
+    assert!(fake.found().undo(&fake, false).is_empty(), "it lives");
 
     std::mem::forget(off);
-    let left = died(&directory);
-    let text = SkbDefer::plan_on(&fake, &directory)
+    let left = fake.died();
+    let text = SkbDefer::plan_on(&fake, &fake.directory())
         .expect_err("left over")
         .to_string();
     assert!(text.contains("`mpps undo` puts back"), "{text}");
     assert_eq!(left.steps(), (vec![format!("{SKB_DEFER_MAX} 64 -> 0")], 1));
     assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
-    assert_eq!(fake.machine(), host(Some(64)).machine());
-    assert_eq!(journals(&directory), 0);
+    fake.is_again(&host(Some(64)).machine());
 }
 
 #[test]
 fn one_that_died_while_waking_and_one_whose_value_somebody_wrote_are_woken() {
     for limit in [UNLIMITED, 64] {
-        let (_guard, directory) = directory();
         let fake = host(Some(64));
-        std::mem::forget(apply(&fake, &directory).expect("applied"));
-        let left = died(&directory);
+        std::mem::forget(apply(&fake).expect("applied"));
+        let left = fake.died();
         fake.set(Setting::SkbDefer, Value::number(limit));
         assert!(fake.machine().asleep);
         assert_eq!(results(left.undo(&fake, false)), [Undone::Restored]);
@@ -87,9 +81,8 @@ fn one_that_died_while_waking_and_one_whose_value_somebody_wrote_are_woken() {
 
 #[test]
 fn a_foreign_value_is_told_and_left() {
-    let (_guard, directory) = directory();
     let fake = host(Some(64));
-    let off = apply(&fake, &directory).expect("applied");
+    let off = apply(&fake).expect("applied");
     fake.set(Setting::SkbDefer, Value::Number(99));
     let told = results(off.undo());
     assert_eq!(told, [Undone::Changed("it is 99".to_owned())]);
@@ -98,29 +91,27 @@ fn a_foreign_value_is_told_and_left() {
 
 #[test]
 fn lists_that_do_not_wake_keep_the_journal_and_not_the_zero() {
-    let (_guard, directory) = directory();
     let fake = host(Some(64));
-    let off = apply(&fake, &directory).expect("applied");
+    let off = apply(&fake).expect("applied");
     fake.state().machine.mute = true;
     let told = results(off.undo());
     assert!(matches!(&told[..], [Undone::Failed(_)]), "{told:?}");
     assert_eq!(limit(&fake), Value::Number(64));
-    assert_eq!(journals(&directory), 1);
+    assert_eq!(fake.journals(), 1);
 }
 
 #[test]
 fn what_could_not_be_put_back_is_not_switched_off() {
     for (read_only, mute, why) in [(true, false, "fake eth9"), (false, true, "no cpuset")] {
-        let (_guard, directory) = directory();
         let fake = host(Some(64));
         fake.state().machine.stuck = read_only.then_some(Setting::SkbDefer);
         fake.state().machine.mute = mute;
-        let error = apply(&fake, &directory).expect_err(why).to_string();
+        let error = apply(&fake).expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
         assert_eq!(
             (limit(&fake), fake.machine().asleep),
             (Value::Number(64), false)
         );
-        assert_eq!(journals(&directory), 0);
+        assert_eq!(fake.journals(), 0);
     }
 }

@@ -5,13 +5,10 @@ mod queues;
 
 use self::hosts::*;
 use super::*;
-use crate::setting::fake::{
-    EndsAt, Fake, FakeMachine, all_died, directory, journals, plain, results,
-};
+use crate::setting::fake::{EndsAt, Fake, FakeMachine, plain, results};
 use crate::setting::{OfQueue, Undone, UndoneStep, leftovers_in};
 use proptest::prelude::*;
 use std::fmt::Write;
-use std::path::Path;
 
 /// A plan as text: what is changed, each setting and the command, and of the rest the verdict.
 fn shown(plan: &TunePlan) -> String {
@@ -62,14 +59,13 @@ fn plans_of_hosts_are_as_written_down() {
 
 /// The host after a change, if its driver takes the values.
 fn after(tunables: &Tunables, plan: &TunePlan) -> Tunables {
-    let (_guard, directory) = directory();
     let fake = Fake::new(fake(tunables));
     let interface = "eth9".to_owned();
     let plan = TunePlan {
         interface,
         ..plan.clone()
     };
-    let made = make(&plan, &fake, &directory, false).expect("it can");
+    let made = make(&plan, &fake, false).expect("it can");
     let after = reread(tunables, &fake);
     drop(made);
     after
@@ -188,9 +184,8 @@ fn queues_that_differ_are_judged_apart() {
         ))
     );
     let before = fake(&tunables);
-    let (_guard, directory) = directory();
     let fake = Fake::new(before.clone());
-    let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
+    let (tuned, _) = make(&plan, &fake, false).expect("it can");
     let now = fake.machine().values;
     for (queue, time_us) in (0..).zip([40, 20, 40, 40, 30]) {
         let (setting, value) = coalescing_of(Some(queue), time_us, queue == 4);
@@ -373,12 +368,15 @@ fn many() -> Tunables {
     tunables
 }
 
-/// As `mpps tune apply`: each stage is planned again behind those before it.
-fn apply(tunables: &Tunables, goal: TuneGoal, fake: &Fake, directory: &Path) -> HostResult<Tuned> {
+fn begin(plan: &TunePlan, fake: &Fake) -> HostResult<Tuned> {
     let host = fake.clone();
     let host = move || Box::new(host.clone()) as Box<dyn SettingHost>;
-    let plan = TunePlan::new(tunables, goal, &[]);
-    let mut tuned = Tuned::begin_on(Box::new(host), &plan, directory.to_owned(), false)?;
+    Tuned::begin_on(Box::new(host), plan, fake.directory(), false)
+}
+
+/// As `mpps tune apply`: each stage is planned again behind those before it.
+fn apply(tunables: &Tunables, goal: TuneGoal, fake: &Fake) -> HostResult<Tuned> {
+    let mut tuned = begin(&TunePlan::new(tunables, goal, &[]), fake)?;
     for stage in stages() {
         let now = reread(tunables, fake);
         let plan = TunePlan::new(&now, goal, &[stage.to_owned()]);
@@ -407,11 +405,10 @@ fn a_table_that_is_forgotten_is_told_again() {
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &["rss-table".to_owned()]);
     let table = &plan.edits().next().expect("it is uneven").new;
     for (forgets_tables, takes) in [(1, true), (8, false)] {
-        let (_guard, directory) = directory();
         let mut machine = fake(&tunables);
         machine.forgets_tables = forgets_tables;
         let fake = Fake::new(machine);
-        let made = make(&plan, &fake, &directory, false);
+        let made = make(&plan, &fake, false);
         assert_eq!(made.is_ok(), takes, "{made:?}");
         let now = &fake.machine().values[&Setting::RssTable];
         assert_eq!(now == table, takes);
@@ -419,15 +416,8 @@ fn a_table_that_is_forgotten_is_told_again() {
 }
 
 /// Makes all steps of a plan, as far as they go.
-fn make(
-    plan: &TunePlan,
-    fake: &Fake,
-    directory: &Path,
-    goes_on: bool,
-) -> HostResult<(Tuned, Vec<Edited>)> {
-    let fake = fake.clone();
-    let host = move || Box::new(fake.clone()) as Box<dyn SettingHost>;
-    let mut tuned = Tuned::begin_on(Box::new(host), plan, directory.to_owned(), false)?;
+fn make(plan: &TunePlan, fake: &Fake, goes_on: bool) -> HostResult<(Tuned, Vec<Edited>)> {
+    let mut tuned = begin(plan, fake)?;
     let mut edited = Vec::new();
     for step in &plan.steps {
         edited.extend(tuned.make(plan, step, goes_on)?);
@@ -452,9 +442,8 @@ fn lives_again(fake: &Fake) {
 fn deaths(is_undone: bool) -> Vec<(Tunables, EndsAt)> {
     let mut deaths = Vec::new();
     for tunables in [small(), apart(), many()] {
-        let (_guard, directory) = directory();
         let fake = Fake::new(fake(&tunables));
-        let tuned = apply(&tunables, TuneGoal::Udp, &fake, &directory).expect("it can");
+        let tuned = apply(&tunables, TuneGoal::Udp, &fake).expect("it can");
         let made = fake.state().changes;
         assert!(made > 8, "{made}");
         tuned.undo();
@@ -475,27 +464,24 @@ fn deaths(is_undone: bool) -> Vec<(Tunables, EndsAt)> {
 #[test]
 fn whoever_dies_while_it_is_made_leaves_what_can_be_put_back() {
     for (tunables, end) in deaths(false) {
-        let (_guard, directory) = directory();
         let before = fake(&tunables);
         let fake = Fake::new(before.clone());
         fake.state().end = Some(end);
-        apply(&tunables, TuneGoal::Udp, &fake, &directory).expect_err("it died");
+        apply(&tunables, TuneGoal::Udp, &fake).expect_err("it died");
         lives_again(&fake);
-        let outcomes = undo_all(&all_died(&directory), &fake);
+        let outcomes = undo_all(&fake.all_died(), &fake);
         assert!(outcomes.iter().all(UndoneStep::finished), "{outcomes:?}");
-        assert_eq!(fake.machine(), before, "{end:?}");
-        assert_eq!(journals(&directory), 0);
+        fake.is_again(&before);
     }
 }
 
 #[test]
 fn what_somebody_changed_since_is_left_to_them() {
-    let (_guard, directory) = directory();
     let tunables = small();
     let fake = Fake::new(fake(&tunables));
     let only = ["rings", "budget"].map(str::to_owned);
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &only);
-    let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
+    let (tuned, _) = make(&plan, &fake, false).expect("it can");
     fake.set(Setting::RxRing, Value::Number(512));
     let undone = results(tuned.undo());
     assert_eq!(
@@ -509,16 +495,15 @@ fn what_somebody_changed_since_is_left_to_them() {
 
 #[test]
 fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
-    let (_guard, directory) = directory();
     let tunables = small();
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
-    let (tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
+    let (tuned, _) = make(&plan, &fake, false).expect("it can");
     tuned.keep().expect("it can be written");
     fake.state().machine.name = "";
     // This process lives, and what was to stay is put back all the same.
-    let (left, _) = leftovers_in(&directory);
+    let (left, _) = leftovers_in(&fake.directory());
     let outcomes = undo_all(&left, &fake);
     assert!(outcomes.iter().all(UndoneStep::clean), "{outcomes:?}");
     let now = fake.machine().values;
@@ -527,7 +512,7 @@ fn an_interface_that_has_gone_leaves_the_machine_as_it_was() {
             assert_eq!(now[&setting], value, "{setting:?}");
         }
     }
-    assert_eq!(journals(&directory), 0);
+    assert_eq!(fake.journals(), 0);
 }
 
 /// It goes between any two changes: what is of the machine is put back, and nothing is left to do.
@@ -537,11 +522,10 @@ fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
     let before = fake(&tunables);
     for change in 0..plan.edits().count() {
-        let (_guard, directory) = directory();
         let mut machine = before.clone();
         machine.goes_after = Some(change);
         let fake = Fake::new(machine);
-        let made = make(&plan, &fake, &directory, false);
+        let made = make(&plan, &fake, false);
         // Behind its own settings come those of the machine, which need no interface.
         assert!(made.is_err() || change > 8, "at {change}");
         drop(made);
@@ -550,7 +534,7 @@ fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
                 assert_eq!(*value, before.values[setting], "{setting:?} at {change}");
             }
         }
-        assert_eq!(journals(&directory), 0, "at {change}");
+        assert_eq!(fake.journals(), 0, "at {change}");
     }
 }
 
@@ -558,38 +542,34 @@ fn an_interface_that_goes_in_the_middle_leaves_the_machine_as_it_was() {
 #[test]
 fn whoever_dies_while_it_is_put_back_leaves_what_can_be_put_back() {
     for (tunables, end) in deaths(true) {
-        let (_guard, directory) = directory();
         let before = fake(&tunables);
         let fake = Fake::new(before.clone());
-        let tuned = apply(&tunables, TuneGoal::Udp, &fake, &directory).expect("it can");
+        let tuned = apply(&tunables, TuneGoal::Udp, &fake).expect("it can");
         tuned.keep().expect("it can be written");
         fake.state().end = Some(end);
-        let left = all_died(&directory);
+        let left = fake.all_died();
         // The newest first: the claim of the interface goes last.
         let ends = [left.first(), left.last()].map(|one| one.expect("some").name());
         assert_eq!(ends, ["tune-buffers", "tune"]);
         undo_all(&left, &fake);
         lives_again(&fake);
-        let (left, _) = leftovers_in(&directory);
+        let (left, _) = leftovers_in(&fake.directory());
         let outcomes = undo_all(&left, &fake);
         assert!(outcomes.iter().all(UndoneStep::finished), "{outcomes:?}");
-        assert_eq!(fake.machine(), before, "{end:?}");
-        assert_eq!(journals(&directory), 0);
+        fake.is_again(&before);
     }
 }
 
 #[test]
 fn what_is_refused_is_left_out_and_the_rest_is_made() {
-    let (_guard, directory) = directory();
     let tunables = small();
     let mut machine = fake(&tunables);
     machine.stuck = Some(sysctl("net.core.netdev_budget"));
     let fake = Fake::new(machine.clone());
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &[]);
-    make(&plan, &fake, &directory, false).expect_err("refused");
-    assert_eq!(fake.machine(), machine, "all of it was put back");
-    assert_eq!(journals(&directory), 0);
-    let (tuned, edited) = make(&plan, &fake, &directory, true).expect("it can");
+    make(&plan, &fake, false).expect_err("refused");
+    fake.is_again(&machine);
+    let (tuned, edited) = make(&plan, &fake, true).expect("it can");
     let (refused, made): (Vec<&Edited>, Vec<&Edited>) =
         edited.iter().partition(|edited| edited.refusal.is_some());
     assert_eq!((refused.len(), made.len()), (1, plan.edits().count() - 1));
@@ -599,9 +579,9 @@ fn what_is_refused_is_left_out_and_the_rest_is_made() {
     );
     tuned.keep().expect("it can be written");
     // A change that was kept blocks the next one.
-    let error = make(&plan, &fake, &directory, true).expect_err("taken");
+    let error = make(&plan, &fake, true).expect_err("taken");
     assert!(error.to_string().contains("mpps tune undo"), "{error}");
-    let outcomes = undo_all(&all_died(&directory), &fake);
+    let outcomes = undo_all(&fake.all_died(), &fake);
     assert!(outcomes.iter().all(UndoneStep::clean), "{outcomes:?}");
     assert_eq!(fake.machine(), machine);
 }
@@ -620,11 +600,10 @@ fn a_setting_that_takes_another_value_is_found_out() {
             Value::Switch(is_on) => Value::Switch(!is_on),
             _ => Value::set([63]),
         };
-        let (_guard, directory) = directory();
         let mut machine = fake(&tunables);
         machine.alters = Some((edit.setting.clone(), other));
         let fake = Fake::new(machine.clone());
-        let error = make(&plan, &fake, &directory, false).expect_err("it has another");
+        let error = make(&plan, &fake, false).expect_err("it has another");
         assert!(error.to_string().contains("has another"), "{error}");
         // It cannot be given back either; the rest is as it was.
         machine.values.remove(&edit.setting);
@@ -640,7 +619,6 @@ fn a_setting_that_takes_another_value_is_found_out() {
 #[test]
 fn what_a_receiver_has_set_is_not_changed_beside_it() {
     let tunables = small();
-    let (_guard, directory) = directory();
     let fake = Fake::new(fake(&tunables));
     let table = |queues: &[u32]| {
         let queues = queues.iter().cycle().take(128).copied();
@@ -655,14 +633,14 @@ fn what_a_receiver_has_set_is_not_changed_beside_it() {
     let mut carve_out = plan.change_on(&fake, None).expect("it is there");
     carve_out.name = "carve-out".to_owned();
     carve_out.edits = vec![edit];
-    let carved = fake.apply(&carve_out, &directory).expect("it can");
+    let carved = fake.apply(&carve_out).expect("it can");
     let carved_machine = fake.machine();
     let only = ["rings", "rss-table", "budget"].map(str::to_owned);
     let plan = TunePlan::new(&reread(&tunables, &fake), TuneGoal::Udp, &only);
-    let error = make(&plan, &fake, &directory, false).expect_err("it is in the way");
+    let error = make(&plan, &fake, false).expect_err("it is in the way");
     assert!(error.to_string().contains("end process"), "{error}");
     assert_eq!(fake.machine(), carved_machine);
-    let (tuned, edited) = make(&plan, &fake, &directory, true).expect("it can");
+    let (tuned, edited) = make(&plan, &fake, true).expect("it can");
     let refused = edited.iter().filter(|edited| edited.refusal.is_some());
     let refused: Vec<&str> = refused.map(|edited| edited.edit.as_str()).collect();
     assert_eq!(refused, ["rings", "rss-table"]);
@@ -677,13 +655,12 @@ fn what_a_receiver_has_set_is_not_changed_beside_it() {
 
 #[test]
 fn the_last_step_goes_alone() {
-    let (_guard, directory) = directory();
     let tunables = small();
     let before = fake(&tunables);
     let fake = Fake::new(before.clone());
     let only = ["rings", "budget"].map(str::to_owned);
     let plan = TunePlan::new(&tunables, TuneGoal::Udp, &only);
-    let (mut tuned, _) = make(&plan, &fake, &directory, false).expect("it can");
+    let (mut tuned, _) = make(&plan, &fake, false).expect("it can");
     let undone = tuned.undo_last();
     assert_eq!(undone.len(), 2, "{undone:?}");
     assert_eq!(fake.machine().values[&Setting::RxRing], Value::Number(4096));
@@ -736,10 +713,9 @@ proptest! {
             prop_assert_eq!(tunables.value(&edit.setting), Some(&edit.old));
             prop_assert_ne!(&edit.old, &edit.new);
         }
-        let (_guard, directory) = directory();
         let fake = Fake::new(fake(&tunables));
         let before = fake.machine();
-        let tuned = apply(&tunables, goal, &fake, &directory).expect("it can");
+        let tuned = apply(&tunables, goal, &fake).expect("it can");
         let again = TunePlan::new(&reread(&tunables, &fake), goal, &[]);
         prop_assert_eq!(again.edits().count(), 0, "{}", shown(&again));
         prop_assert!(tuned.undo().iter().all(UndoneStep::clean));

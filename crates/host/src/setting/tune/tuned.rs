@@ -260,10 +260,11 @@ impl fmt::Debug for Tuned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::fake::{Fake, directory, eth9, plain};
-    use std::path::Path;
+    use crate::setting::fake::{Fake, eth9, plain};
 
-    fn tuned(directory: &Path) -> Tuned {
+    fn tuned() -> Tuned {
+        let fake = Fake::new(plain());
+        let directory = fake.directory();
         let applied = |name: &str| {
             let change = SettingChange {
                 name: name.to_owned(),
@@ -273,21 +274,21 @@ mod tests {
                 heading: "eth9".to_owned(),
                 edits: Vec::new(),
             };
-            Applied::on(Box::new(Fake::new(plain())), &change, directory).expect("it can")
+            fake.apply(&change).expect("it can")
         };
         Tuned {
             claim: Some(applied(CLAIM)),
             is_on_top: false,
             steps: vec![applied("tune-buffers"), applied("tune-napi")],
-            host: Box::new(|| Box::new(Fake::new(plain()))),
-            directory: directory.to_owned(),
+            host: Box::new(move || Box::new(fake.clone())),
+            directory,
         }
     }
 
     #[test]
     fn a_confirmation_is_of_all_steps_or_too_late() {
-        let (_guard, directory) = directory();
-        let mut tuned = tuned(&directory);
+        let mut tuned = tuned();
+        let directory = tuned.directory.clone();
         let confirm = || {
             let kept = Leftover::keep_waiting_in(&directory, |_| true);
             kept.expect("it can be written").len()
@@ -306,8 +307,8 @@ mod tests {
     /// It was killed between two of its writes.
     #[test]
     fn half_a_confirmation_is_none() {
-        let (_guard, directory) = directory();
-        let mut tuned = tuned(&directory);
+        let mut tuned = tuned();
+        let directory = tuned.directory.clone();
         tuned.wait_for_word().expect("it can be written");
         let is_step = |one: &Leftover| one.name() != CLAIM;
         let kept = Leftover::keep_waiting_in(&directory, is_step);

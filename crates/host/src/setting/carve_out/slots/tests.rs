@@ -3,9 +3,7 @@
 use super::*;
 use crate::facts::rss::{MICROSOFT_KEY, table_of};
 use crate::setting::carve_out::CarveOut;
-use crate::setting::fake::{
-    EndsAt, Fake, FakeMachine, died, directory, journals, plain, results, table,
-};
+use crate::setting::fake::{EndsAt, Fake, FakeMachine, plain, results, table};
 use crate::setting::{Setting, Undone, UndoneStep, Value};
 use proptest::prelude::*;
 
@@ -41,7 +39,6 @@ fn flow(port: u16) -> RssFlow {
 /// Microsoft's example hashes to 0x51ccc178, whose remainder by 128 is 0x78.
 #[test]
 fn a_flow_has_the_entry_of_its_hash_and_nothing_else_has() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(card(128));
     let carve_out = plan(&fake, &[flow(2794)], Hashed::Ports).expect("possible");
     let slots = carve_out.slots.as_ref().expect("slots");
@@ -54,7 +51,7 @@ fn a_flow_has_the_entry_of_its_hash_and_nothing_else_has() {
         "{}",
         slots.ports.len()
     );
-    let applied = fake.apply(&carve_out.change, &directory).expect("applied");
+    let applied = fake.apply(&carve_out.change).expect("applied");
     let during = now(&fake);
     assert!(
         (0..128).all(|at| (during[at] == 3) == (at == 0x78)),
@@ -68,7 +65,7 @@ fn a_flow_has_the_entry_of_its_hash_and_nothing_else_has() {
     assert!(again.change.edits.is_empty(), "{again:?}");
     assert_eq!(results(applied.undo()), [Undone::Restored]);
     assert_eq!(fake.machine(), card(128));
-    assert_eq!(journals(&directory), 0);
+    assert_eq!(fake.journals(), 0);
 }
 
 #[test]
@@ -132,7 +129,6 @@ proptest! {
         entries in prop::sample::select(vec![8_usize, 40, 64, 128, 512]),
         by_ports: bool,
     ) {
-        let (_guard, directory) = directory();
         let fake = Fake::new(card(entries));
         let fields = if by_ports { Hashed::Ports } else { Hashed::Addresses };
         let hashing = hashing(fields);
@@ -142,7 +138,7 @@ proptest! {
             return Ok(());
         };
         let before = now(&fake);
-        let applied = fake.apply(&carve_out.change, &directory).expect("applied");
+        let applied = fake.apply(&carve_out.change).expect("applied");
         let after = now(&fake);
         let slots = carve_out.slots.expect("slots");
         let entry = |flow: &RssFlow| hashing.entry(flow, entries);
@@ -166,15 +162,14 @@ proptest! {
     /// Killed before the table is written or after it: it is put back.
     #[test]
     fn killed_anywhere(flows in prop::collection::vec(any_flow(), 1..4), done: bool) {
-        let (_guard, directory) = directory();
         let fake = Fake::new(card(64));
         let carve_out = plan(&fake, &flows, Hashed::Ports).expect("possible");
         fake.state().end = Some(EndsAt { change: 0, done });
-        fake.apply(&carve_out.change, &directory).expect_err("killed");
+        fake.apply(&carve_out.change).expect_err("killed");
         fake.state().ended = false;
         fake.state().end = None;
-        prop_assert!(died(&directory).undo(&fake, false).iter().all(UndoneStep::clean));
+        prop_assert!(fake.died().undo(&fake, false).iter().all(UndoneStep::clean));
         prop_assert_eq!(fake.machine(), card(64));
-        prop_assert_eq!(journals(&directory), 0);
+        prop_assert_eq!(fake.journals(), 0);
     }
 }
