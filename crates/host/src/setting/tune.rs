@@ -95,7 +95,7 @@ struct TuneStage {
     source: &'static str,
     /// True if it is about each queue, and so changes with their number.
     by_queue: bool,
-    judge: fn(&Tunables, Aim) -> (Wanted, String),
+    judge: fn(&Tunables, Aim) -> JudgedStage,
 }
 
 /// The settings that a stage wants.
@@ -110,29 +110,141 @@ enum Wanted {
     Impossible,
 }
 
+/// The settings, and why.
+type JudgedStage = (Wanted, String);
+
+impl Wanted {
+    fn because(self, why: impl Into<String>) -> JudgedStage {
+        (self, why.into())
+    }
+}
+
+/// A stage whose change changes what the stages by queue are about.
+const CHANNELS: &str = "channels";
+
 /// All stages, in the order of making them. Settings that make most drivers set the card up anew
 /// come first, because that may change the rest.
 const STAGES: &[TuneStage] = &[
-    queues::CHANNELS,
-    queues::RINGS,
-    limits::OFFLOADS,
-    queues::FIELDS,
-    queues::KEY,
-    queues::TABLE,
-    queues::RULES,
-    queues::FUNCTIONS,
-    interrupts::COALESCING,
-    interrupts::DEFERRAL,
-    interrupts::SUSPENSION,
-    interrupts::THREADS,
-    placement::AFFINITY,
-    placement::RPS,
-    placement::RFS,
-    placement::XPS,
-    limits::BACKLOG,
-    limits::BUDGET,
-    limits::BUFFERS,
-    limits::TRACKING,
+    TuneStage {
+        name: CHANNELS,
+        source: "ethtool(8) -L; Documentation/networking/scaling.rst, \"RSS Configuration\"",
+        by_queue: false,
+        judge: queues::channels,
+    },
+    TuneStage {
+        name: "rings",
+        source: "ethtool(8) -G; rx_missed_errors of Documentation/networking/statistics.rst",
+        by_queue: false,
+        judge: queues::rings,
+    },
+    TuneStage {
+        name: "offloads",
+        source: "ethtool(8) -K; Documentation/networking/netdev-features.rst",
+        by_queue: false,
+        judge: limits::offloads,
+    },
+    TuneStage {
+        name: "rss-fields",
+        source: "ethtool(8) -N rx-flow-hash; Documentation/networking/scaling.rst",
+        by_queue: false,
+        judge: queues::fields,
+    },
+    TuneStage {
+        name: "rss-key",
+        source: "ethtool(8) -X hkey; Documentation/networking/scaling.rst",
+        by_queue: false,
+        judge: queues::key,
+    },
+    TuneStage {
+        name: "rss-table",
+        source: "ethtool(8) -X",
+        by_queue: true,
+        judge: queues::table,
+    },
+    TuneStage {
+        name: "flow-rules",
+        source: "ethtool(8) -N; Documentation/networking/scaling.rst, \"aRFS\"",
+        by_queue: false,
+        judge: queues::rules,
+    },
+    TuneStage {
+        name: "sr-iov",
+        source: "Documentation/PCI/pci-iov-howto.rst; igb_disable_sriov, ixgbe_disable_sriov",
+        by_queue: false,
+        judge: queues::functions,
+    },
+    TuneStage {
+        name: "coalescing",
+        source: "ethtool(8) -C, -Q",
+        by_queue: false,
+        judge: interrupts::coalescing,
+    },
+    TuneStage {
+        name: "napi-defer",
+        source: "Documentation/networking/napi.rst, \"Software IRQ coalescing\"; af_xdp.rst",
+        by_queue: false,
+        judge: interrupts::deferral,
+    },
+    TuneStage {
+        name: "irq-suspend",
+        source: "Documentation/networking/napi.rst, \"IRQ suspension\"",
+        by_queue: false,
+        judge: interrupts::suspension,
+    },
+    TuneStage {
+        name: "threaded-napi",
+        source: "Documentation/networking/napi.rst, \"Threaded NAPI\"",
+        by_queue: false,
+        judge: interrupts::threads,
+    },
+    TuneStage {
+        name: "irq-affinity",
+        source: "Documentation/core-api/irq/irq-affinity.rst; scaling.rst, \"RSS IRQ Configuration\"",
+        by_queue: true,
+        judge: placement::affinity,
+    },
+    TuneStage {
+        name: "rps",
+        source: "Documentation/networking/scaling.rst, \"RPS: Receive Packet Steering\"",
+        by_queue: true,
+        judge: placement::rps,
+    },
+    TuneStage {
+        name: "rfs",
+        source: "Documentation/networking/scaling.rst, \"RFS: Receive Flow Steering\"",
+        by_queue: true,
+        judge: placement::rfs,
+    },
+    TuneStage {
+        name: "xps",
+        source: "Documentation/networking/scaling.rst, \"XPS: Transmit Packet Steering\"",
+        by_queue: true,
+        judge: placement::xps,
+    },
+    TuneStage {
+        name: "backlog",
+        source: "Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
+        by_queue: false,
+        judge: limits::backlog,
+    },
+    TuneStage {
+        name: "budget",
+        source: "Documentation/admin-guide/sysctl/net.rst, netdev_budget",
+        by_queue: false,
+        judge: limits::budget,
+    },
+    TuneStage {
+        name: "buffers",
+        source: "socket(7), SO_RCVBUF; Documentation/admin-guide/sysctl/net.rst, rmem_max",
+        by_queue: false,
+        judge: limits::buffers,
+    },
+    TuneStage {
+        name: "notrack",
+        source: "nft(8), NOTRACK STATEMENT",
+        by_queue: false,
+        judge: limits::tracking,
+    },
 ];
 
 /// True if a [`SettingChange`] of this name is of a plan.
@@ -175,7 +287,7 @@ impl TunePlan {
                 step.verdict = StageVerdict::Later;
                 step.why = "the queues are changed first".to_owned();
             }
-            changes_queues |= stage.name == queues::CHANNELS.name && step.edits().next().is_some();
+            changes_queues |= stage.name == CHANNELS && step.edits().next().is_some();
             step
         };
         Self {

@@ -1,45 +1,10 @@
 //! How much may wait, and how much is done at a time.
 
-use super::{Aim, Tunables, TuneGoal, TuneStage, Wanted};
+use super::{Aim, JudgedStage, Tunables, TuneGoal, Wanted};
 use crate::setting::{ALTERED, Setting, Value};
 use mpps_os::text::ShellWord;
 
-pub(super) const OFFLOADS: TuneStage = TuneStage {
-    name: "offloads",
-    source: "ethtool(8) -K; Documentation/networking/netdev-features.rst",
-    by_queue: false,
-    judge: offloads,
-};
-
-pub(super) const BACKLOG: TuneStage = TuneStage {
-    name: "backlog",
-    source: "Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
-    by_queue: false,
-    judge: backlog,
-};
-
-pub(super) const BUDGET: TuneStage = TuneStage {
-    name: "budget",
-    source: "Documentation/admin-guide/sysctl/net.rst, netdev_budget",
-    by_queue: false,
-    judge: budget,
-};
-
-pub(super) const BUFFERS: TuneStage = TuneStage {
-    name: "buffers",
-    source: "socket(7), SO_RCVBUF; Documentation/admin-guide/sysctl/net.rst, rmem_max",
-    by_queue: false,
-    judge: buffers,
-};
-
-pub(super) const TRACKING: TuneStage = TuneStage {
-    name: "notrack",
-    source: "nft(8), NOTRACK STATEMENT",
-    by_queue: false,
-    judge: tracking,
-};
-
-fn offloads(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn offloads(tunables: &Tunables, aim: Aim) -> JudgedStage {
     let (wanted, why): (&[_], _) = match aim.goal {
         TuneGoal::AfXdp => (
             &[("rx-lro", false), ("rx-gro-hw", false)],
@@ -56,16 +21,13 @@ fn offloads(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         .filter(|(setting, _)| tunables.value(setting).is_some())
         .collect();
     if known.is_empty() {
-        return (
-            Wanted::NotNeeded,
-            "its driver has no such feature".to_owned(),
-        );
+        return Wanted::NotNeeded.because("its driver has no such feature");
     }
-    (Wanted::Settings(known), why.to_owned())
+    Wanted::Settings(known).because(why)
 }
 
 /// Raises a limit of the machine; what is higher stays.
-fn at_least(tunables: &Tunables, wanted: &[(&str, u32)], why: String) -> (Wanted, String) {
+fn at_least(tunables: &Tunables, wanted: &[(&str, u32)], why: &str) -> JudgedStage {
     let limits = wanted.iter().filter_map(|(name, least)| {
         let setting = Setting::sysctl(*name);
         let now = tunables.number(&setting)?;
@@ -73,27 +35,24 @@ fn at_least(tunables: &Tunables, wanted: &[(&str, u32)], why: String) -> (Wanted
     });
     let limits: Vec<_> = limits.collect();
     if limits.is_empty() {
-        let why = "it is the machine's, and cannot be set in this network namespace".to_owned();
-        return (Wanted::Impossible, why);
+        let why = "it is the machine's, and cannot be set in this network namespace";
+        return Wanted::Impossible.because(why);
     }
-    (Wanted::Settings(limits), why)
+    Wanted::Settings(limits).because(why)
 }
 
-fn backlog(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn backlog(tunables: &Tunables, aim: Aim) -> JudgedStage {
     let hands_over =
         tunables.is_virtual || tunables.queues() == 1 && tunables.near_cores().len() > 1;
     if aim.goal == TuneGoal::AfXdp || !hands_over {
-        return (
-            Wanted::NotNeeded,
-            "its driver hands packets straight to the stack".to_owned(),
-        );
+        return Wanted::NotNeeded.because("its driver hands packets straight to the stack");
     }
-    let why = "packets wait there that another CPU takes over: 1000 are 1 ms at 1 Mpps".to_owned();
+    let why = "packets wait there that another CPU takes over: 1000 are 1 ms at 1 Mpps";
     at_least(tunables, &[("net.core.netdev_max_backlog", 10_000)], why)
 }
 
-fn budget(tunables: &Tunables, _: Aim) -> (Wanted, String) {
-    let why = "packets and microseconds that a soft interrupt may take before it yields".to_owned();
+pub(super) fn budget(tunables: &Tunables, _: Aim) -> JudgedStage {
+    let why = "packets and microseconds that a soft interrupt may take before it yields";
     let wanted = [
         ("net.core.netdev_budget", 600),
         ("net.core.netdev_budget_usecs", 8000),
@@ -101,26 +60,22 @@ fn budget(tunables: &Tunables, _: Aim) -> (Wanted, String) {
     at_least(tunables, &wanted, why)
 }
 
-fn buffers(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn buffers(tunables: &Tunables, aim: Aim) -> JudgedStage {
     if aim.goal != TuneGoal::Udp {
-        return (
-            Wanted::NotNeeded,
-            "only sockets of UDP drop what finds their buffer full".to_owned(),
-        );
+        return Wanted::NotNeeded.because("only sockets of UDP drop what finds their buffer full");
     }
-    let why = "a program may ask for so much: 32 MiB hold 40 000 small datagrams, 40 ms at 1 Mpps"
-        .to_owned();
+    let why = "a program may ask for so much: 32 MiB hold 40 000 small datagrams, 40 ms at 1 Mpps";
     at_least(tunables, &[("net.core.rmem_max", 32 << 20)], why)
 }
 
-fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn tracking(tunables: &Tunables, aim: Aim) -> JudgedStage {
     if aim.goal == TuneGoal::AfXdp {
-        let why = "AF_XDP takes frames before connections are tracked".to_owned();
-        return (Wanted::NotNeeded, why);
+        let why = "AF_XDP takes frames before connections are tracked";
+        return Wanted::NotNeeded.because(why);
     }
     if tunables.tracked == 0 {
-        let why = "no connection is tracked here".to_owned();
-        return (Wanted::NotNeeded, why);
+        let why = "no connection is tracked here";
+        return Wanted::NotNeeded.because(why);
     }
     let protocol = match aim.goal {
         TuneGoal::Tcp => "tcp",
@@ -134,7 +89,7 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let Some(port) = aim.port else {
         let interface = ShellWord::operand(&tunables.interface);
         let command = format!("mpps tune plan --port PORT {interface}");
-        return (Wanted::ByHand(vec![command], &[]), why);
+        return Wanted::ByHand(vec![command], &[]).because(why);
     };
     let protocol = protocol.to_owned();
     let setting = Setting::Untracked { protocol, port };
@@ -145,8 +100,8 @@ fn tracking(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         }
         Some(_) => {
             let on = Value::Word("on".to_owned());
-            return (Wanted::Try(vec![(setting, on)]), why);
+            return Wanted::Try(vec![(setting, on)]).because(why);
         }
     };
-    (Wanted::Impossible, fault.to_owned())
+    Wanted::Impossible.because(fault)
 }

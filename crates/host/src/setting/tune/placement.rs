@@ -1,47 +1,16 @@
 //! Which CPU does what.
 
 use super::tunables::{FLOWS, flows_file, rps_file, xps_file};
-use super::{Aim, Tunables, TuneGoal, TuneStage, Wanted};
+use super::{Aim, JudgedStage, Tunables, TuneGoal, Wanted};
 use crate::setting::{Setting, Value};
 
 /// Flows that the tables of scaling.rst's own example hold.
 const FLOWS_ALL: u32 = 32_768;
 
-pub(super) const AFFINITY: TuneStage = TuneStage {
-    name: "irq-affinity",
-    source: "Documentation/core-api/irq/irq-affinity.rst; scaling.rst, \"RSS IRQ Configuration\"",
-    by_queue: true,
-    judge: affinity,
-};
-
-pub(super) const RPS: TuneStage = TuneStage {
-    name: "rps",
-    source: "Documentation/networking/scaling.rst, \"RPS: Receive Packet Steering\"",
-    by_queue: true,
-    judge: rps,
-};
-
-pub(super) const RFS: TuneStage = TuneStage {
-    name: "rfs",
-    source: "Documentation/networking/scaling.rst, \"RFS: Receive Flow Steering\"",
-    by_queue: true,
-    judge: rfs,
-};
-
-pub(super) const XPS: TuneStage = TuneStage {
-    name: "xps",
-    source: "Documentation/networking/scaling.rst, \"XPS: Transmit Packet Steering\"",
-    by_queue: true,
-    judge: xps,
-};
-
 /// A core of its own for each queue, near the card.
-fn affinity(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+pub(super) fn affinity(tunables: &Tunables, _: Aim) -> JudgedStage {
     if tunables.interrupts.is_empty() {
-        return (
-            Wanted::Impossible,
-            "it has no interrupts of queues".to_owned(),
-        );
+        return Wanted::Impossible.because("it has no interrupts of queues");
     }
     let cores = tunables.near_cores();
     let mut wanted = Vec::new();
@@ -64,19 +33,19 @@ fn affinity(tunables: &Tunables, _: Aim) -> (Wanted, String) {
         (_, true) => format!("{queues} queues interrupt {cores} cores in turn"),
     };
     let why = format!("{whose}, near the card{balanced}");
-    (Wanted::Settings(wanted), why)
+    Wanted::Settings(wanted).because(why)
 }
 
 /// With a queue for each core the hash has spread the packets already. With fewer the CPUs without a
 /// queue can take the work behind the driver.
-fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn rps(tunables: &Tunables, aim: Aim) -> JudgedStage {
     let queues = tunables.queues();
     let files = (0..tunables.rx_queues).map(|queue| Setting::file(rps_file(queue)));
     let files: Vec<Setting> = files
         .filter(|file| tunables.value(file).is_some())
         .collect();
     if files.is_empty() {
-        return (Wanted::Impossible, "this kernel has no RPS".to_owned());
+        return Wanted::Impossible.because("this kernel has no RPS");
     }
     let cores = tunables.near_cores();
     let is_between = aim.goal != TuneGoal::AfXdp && queues > 1 && (queues as usize) < cores.len();
@@ -93,7 +62,7 @@ fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
              hand-over costs",
             cores.len()
         );
-        return (Wanted::Try(wanted.collect()), why);
+        return Wanted::Try(wanted.collect()).because(why);
     }
     let why = match (spreads, aim.goal) {
         (true, _) => format!(
@@ -105,22 +74,19 @@ fn rps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
             "the card's hash has spread the packets; a second hand-over would cost".to_owned()
         }
     };
-    (Wanted::Settings(wanted.collect()), why)
+    Wanted::Settings(wanted.collect()).because(why)
 }
 
 /// The kernel hands a packet to the CPU that its reader last ran on.
-fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn rfs(tunables: &Tunables, aim: Aim) -> JudgedStage {
     if aim.goal == TuneGoal::AfXdp {
-        return (
-            Wanted::NotNeeded,
-            "AF_XDP takes frames before it".to_owned(),
-        );
+        return Wanted::NotNeeded.because("AF_XDP takes frames before it");
     }
     let all = Setting::sysctl(FLOWS);
     if tunables.number(&all).is_none() {
         let why =
             "the table of flows is the machine's, and cannot be set in this network namespace";
-        return (Wanted::Impossible, why.to_owned());
+        return Wanted::Impossible.because(why);
     }
     // The kernel rounds to it, and shows what it made.
     let each = (FLOWS_ALL / tunables.queues()).next_power_of_two();
@@ -129,16 +95,13 @@ fn rfs(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let wanted = queues.chain([(all, Value::number(FLOWS_ALL))]);
     let why = "packets of a socket with one reader find its cache warm; readers that move take the \
                packets with them";
-    (Wanted::Try(wanted.collect()), why.to_owned())
+    Wanted::Try(wanted.collect()).because(why)
 }
 
 /// A transmit queue for each CPU that sends, so that no two share its lock.
-fn xps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn xps(tunables: &Tunables, aim: Aim) -> JudgedStage {
     if aim.goal == TuneGoal::AfXdp {
-        return (
-            Wanted::NotNeeded,
-            "AF_XDP sends by the queue of its socket".to_owned(),
-        );
+        return Wanted::NotNeeded.because("AF_XDP sends by the queue of its socket");
     }
     let file = |queue| Setting::file(xps_file(queue));
     let queues =
@@ -146,22 +109,17 @@ fn xps(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let queues = queues.count();
     let cores = tunables.near_cores();
     if queues < 2 {
-        return (
-            Wanted::NotNeeded,
-            "it has one transmit queue, or its driver chooses it".to_owned(),
-        );
+        return Wanted::NotNeeded.because("it has one transmit queue, or its driver chooses it");
     }
     if queues != cores.len() || cores.len() != tunables.cpus.len() {
         let why = format!(
             "{queues} transmit queues and {} CPUs: the kernel's own choice is as good",
             tunables.cpus.len()
         );
-        return (Wanted::NotNeeded, why);
+        return Wanted::NotNeeded.because(why);
     }
     let wanted = (0..queues as u32).zip(&cores);
     let wanted = wanted.map(|(queue, cpu)| (file(queue), Value::set([*cpu])));
-    (
-        Wanted::Settings(wanted.collect()),
-        format!("{queues} transmit queues, one for each CPU"),
-    )
+    Wanted::Settings(wanted.collect())
+        .because(format!("{queues} transmit queues, one for each CPU"))
 }

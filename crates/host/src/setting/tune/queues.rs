@@ -1,6 +1,6 @@
 //! Queues: their number, their length, and how packets are spread over them.
 
-use super::{Aim, Risk, Tunables, TuneGoal, TuneStage, Wanted};
+use super::{Aim, JudgedStage, Risk, Tunables, TuneGoal, Wanted};
 use crate::facts::rss::{MICROSOFT_KEY, hexadecimal};
 use crate::setting::preflight;
 use crate::setting::{Setting, Value};
@@ -10,65 +10,13 @@ use mpps_os::text::ShellWord;
 /// helps.
 const RING: u32 = 4096;
 
-pub(super) const CHANNELS: TuneStage = TuneStage {
-    name: "channels",
-    source: "ethtool(8) -L; Documentation/networking/scaling.rst, \"RSS Configuration\"",
-    by_queue: false,
-    judge: channels,
-};
-
-pub(super) const RINGS: TuneStage = TuneStage {
-    name: "rings",
-    source: "ethtool(8) -G; rx_missed_errors of Documentation/networking/statistics.rst",
-    by_queue: false,
-    judge: rings,
-};
-
-pub(super) const FIELDS: TuneStage = TuneStage {
-    name: "rss-fields",
-    source: "ethtool(8) -N rx-flow-hash; Documentation/networking/scaling.rst",
-    by_queue: false,
-    judge: fields,
-};
-
-pub(super) const KEY: TuneStage = TuneStage {
-    name: "rss-key",
-    source: "ethtool(8) -X hkey; Documentation/networking/scaling.rst",
-    by_queue: false,
-    judge: key,
-};
-
-pub(super) const TABLE: TuneStage = TuneStage {
-    name: "rss-table",
-    source: "ethtool(8) -X",
-    by_queue: true,
-    judge: table,
-};
-
-pub(super) const RULES: TuneStage = TuneStage {
-    name: "flow-rules",
-    source: "ethtool(8) -N; Documentation/networking/scaling.rst, \"aRFS\"",
-    by_queue: false,
-    judge: rules,
-};
-
-pub(super) const FUNCTIONS: TuneStage = TuneStage {
-    name: "sr-iov",
-    source: "Documentation/PCI/pci-iov-howto.rst; igb_disable_sriov, ixgbe_disable_sriov",
-    by_queue: false,
-    judge: functions,
-};
-
 /// A queue for each core of the card's node: two hyper-threads share what a queue needs most, and a
 /// CPU of another node reads each packet from afar.
 ///
 /// The kernel refuses fewer channels than a user's table names. So such a table comes first.
-fn channels(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn channels(tunables: &Tunables, aim: Aim) -> JudgedStage {
     let Some(now) = tunables.channels().filter(|_| tunables.channels_max > 0) else {
-        return (
-            Wanted::Impossible,
-            "its driver has no combined channels".to_owned(),
-        );
+        return Wanted::Impossible.because("its driver has no combined channels");
     };
     let cores = tunables.near_cores().len().max(1);
     let most = match aim.goal {
@@ -95,17 +43,14 @@ fn channels(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
             settings.insert(0, (Setting::RssTable, Value::Numbers(of(wanted))));
         }
     }
-    (Wanted::Settings(settings), why)
+    Wanted::Settings(settings).because(why)
 }
 
 /// Programs that take their own rings' sizes from the card's want a power of two, which is what the kernel
 /// allows there (`xsk_init_queue`).
-fn rings(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn rings(tunables: &Tunables, aim: Aim) -> JudgedStage {
     let Some(now) = tunables.number(&Setting::RxRing) else {
-        return (
-            Wanted::Impossible,
-            "its driver does not show its rings".to_owned(),
-        );
+        return Wanted::Impossible.because("its driver does not show its rings");
     };
     // A longer ring was set by the administrator, and stays.
     let mut wanted = RING.min(tunables.rx_ring_max);
@@ -117,29 +62,20 @@ fn rings(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         "{now} of at most {} descriptors; {RING} last 1 ms at 4 Mpps, a CPU's usual pause",
         tunables.rx_ring_max
     );
-    (
-        Wanted::Settings(vec![(Setting::RxRing, Value::number(wanted))]),
-        why,
-    )
+    Wanted::Settings(vec![(Setting::RxRing, Value::number(wanted))]).because(why)
 }
 
-fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
+pub(super) fn fields(tunables: &Tunables, aim: Aim) -> JudgedStage {
     if tunables.queues() < 2 {
-        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+        return Wanted::NotNeeded.because("it has one receive queue");
     }
     if aim.goal == TuneGoal::Tcp {
-        return (
-            Wanted::NotNeeded,
-            "drivers hash the ports of TCP by themselves".to_owned(),
-        );
+        return Wanted::NotNeeded.because("drivers hash the ports of TCP by themselves");
     }
     let mut kinds = Setting::fields_of_udp().to_vec();
     kinds.retain(|kind| tunables.value(kind).is_some());
     if kinds.is_empty() {
-        return (
-            Wanted::Impossible,
-            "its driver does not show which fields it hashes".to_owned(),
-        );
+        return Wanted::Impossible.because("its driver does not show which fields it hashes");
     }
     let sdfn = || Value::Word("sdfn".to_owned());
     let wanted = kinds.into_iter().map(|kind| (kind, sdfn()));
@@ -147,18 +83,18 @@ fn fields(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         "without the ports all flows between two hosts come by one queue; with them the later \
                fragments of a datagram come by another queue than its first"
             .to_owned();
-    (Wanted::Settings(wanted.collect()), why)
+    Wanted::Settings(wanted.collect()).because(why)
 }
 
 /// A Toeplitz hash with a key of zeros is 0 for every flow. `mpps steer` knows the flows, and finds
 /// the other key that spreads them best.
-fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+pub(super) fn key(tunables: &Tunables, _: Aim) -> JudgedStage {
     let Some(Value::Word(now)) = tunables.value(&Setting::RssKey) else {
         let why = "its driver does not show the key of its hash";
-        return (Wanted::Impossible, why.to_owned());
+        return Wanted::Impossible.because(why);
     };
     if tunables.queues() < 2 {
-        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+        return Wanted::NotNeeded.because("it has one receive queue");
     }
     let bytes = now.split(':');
     let length = bytes.clone().count();
@@ -166,42 +102,36 @@ fn key(tunables: &Tunables, _: Aim) -> (Wanted, String) {
         let why = format!(
             "its key of {length} bytes is not all zeros; zeros would give all flows one hash"
         );
-        return (Wanted::Settings(Vec::new()), why);
+        return Wanted::Settings(Vec::new()).because(why);
     }
     let key: Vec<u8> = MICROSOFT_KEY.into_iter().cycle().take(length).collect();
     let key = Value::Word(hexadecimal(&key));
     let why = "its key is all zeros, which gives all flows one hash; this is the key of Microsoft's \
                verification suite";
-    (
-        Wanted::Settings(vec![(Setting::RssKey, key)]),
-        why.to_owned(),
-    )
+    Wanted::Settings(vec![(Setting::RssKey, key)]).because(why)
 }
 
-fn table(tunables: &Tunables, _: Aim) -> (Wanted, String) {
+pub(super) fn table(tunables: &Tunables, _: Aim) -> JudgedStage {
     let Some(Value::Numbers(now)) = tunables.value(&Setting::RssTable) else {
-        return (Wanted::Impossible, "its driver has no RSS table".to_owned());
+        return Wanted::Impossible.because("its driver has no RSS table");
     };
     let used = now.iter().collect::<std::collections::BTreeSet<_>>().len();
     let queues = tunables.queues();
     if queues < 2 || now.is_empty() {
-        return (Wanted::NotNeeded, "it has one receive queue".to_owned());
+        return Wanted::NotNeeded.because("it has one receive queue");
     }
     let why = format!("its table sends packets to {used} of {queues} queues");
     if used == queues as usize {
-        return (Wanted::Settings(Vec::new()), why);
+        return Wanted::Settings(Vec::new()).because(why);
     }
     let even: Vec<u32> = (0..queues).cycle().take(now.len()).collect();
-    (
-        Wanted::Settings(vec![(Setting::RssTable, Value::Numbers(even))]),
-        why,
-    )
+    Wanted::Settings(vec![(Setting::RssTable, Value::Numbers(even))]).because(why)
 }
 
 /// A rule and a table without the queue live as long as the program that reads the queue, which makes
 /// and removes them itself.
-fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
-    let no = |why: &str| (Wanted::NotNeeded, why.to_owned());
+pub(super) fn rules(tunables: &Tunables, aim: Aim) -> JudgedStage {
+    let no = |why: &str| Wanted::NotNeeded.because(why);
     if aim.goal != TuneGoal::AfXdp {
         return no("the hash spreads packets over all queues, and sockets read all");
     }
@@ -218,13 +148,13 @@ fn rules(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
         command += &format!(" --flow SOURCE:PORT-ADDR:{port}");
         why += "; its driver takes no rules, so that the flows are to be named";
     }
-    (Wanted::ByHand(vec![command], &[]), why)
+    Wanted::ByHand(vec![command], &[]).because(why)
 }
 
-fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
-    let no = |why: &str| (Wanted::NotNeeded, why.to_owned());
+pub(super) fn functions(tunables: &Tunables, aim: Aim) -> JudgedStage {
+    let no = |why: &str| Wanted::NotNeeded.because(why);
     if tunables.functions_max == 0 {
-        return (Wanted::Impossible, "it has no virtual functions".to_owned());
+        return Wanted::Impossible.because("it has no virtual functions");
     }
     if aim.goal != TuneGoal::AfXdp {
         return no("only who takes a whole interface from the kernel needs one of its own");
@@ -234,5 +164,5 @@ fn functions(tunables: &Tunables, aim: Aim) -> (Wanted, String) {
     let name = ShellWord::new(&tunables.interface);
     let command = format!("echo 1 > /sys/class/net/{name}/device/sriov_numvfs");
     let risks = &[Risk::LinkBounce, Risk::Loss, Risk::Reordering];
-    (Wanted::ByHand(vec![command], risks), why.to_owned())
+    Wanted::ByHand(vec![command], risks).because(why)
 }
