@@ -70,6 +70,18 @@ impl Expectation {
         }
     }
 
+    fn fine(check: &'static str, finding: impl Into<String>) -> Self {
+        Self::new(check, Obstacle::Fine, finding)
+    }
+
+    fn being(self, state: Obstacle) -> Self {
+        Self { state, ..self }
+    }
+
+    fn saying(self, finding: String) -> Self {
+        Self { finding, ..self }
+    }
+
     fn mended_by(self, remedy: impl Into<String>) -> Self {
         Self {
             remedy: Some(remedy.into()),
@@ -149,12 +161,9 @@ fn refused(row: Expectation, topic: &str, facts: &PathFacts) -> Expectation {
             "{}; without --xdp native it is generic XDP then",
             row.finding
         );
-        return Expectation { finding, ..row };
+        return row.saying(finding);
     }
-    Expectation {
-        state: Obstacle::Refused,
-        ..row
-    }
+    row.being(Obstacle::Refused)
 }
 
 /// The row for a driver that is not in the file.
@@ -174,13 +183,10 @@ fn kernel(facts: &PathFacts) -> Expectation {
     let (check, generic) = ("kernel, rights", receive_path::AF_XDP_GENERIC);
     let row = verdict(check, generic, Obstacle::Refused, &up);
     match row.state {
-        Obstacle::Fine => Expectation {
-            finding: format!(
-                "Linux {}, and this process has the rights",
-                facts.host.kernel
-            ),
-            ..row
-        },
+        Obstacle::Fine => row.saying(format!(
+            "Linux {}, and this process has the rights",
+            facts.host.kernel
+        )),
         _ => row,
     }
 }
@@ -188,7 +194,7 @@ fn kernel(facts: &PathFacts) -> Expectation {
 fn link(facts: &PathFacts) -> Expectation {
     let (check, name) = ("link", &facts.nic.name);
     match (facts.nic.up, facts.nic.carrier) {
-        (true, true) => Expectation::new(check, Obstacle::Fine, "up, with a carrier"),
+        (true, true) => Expectation::fine(check, "up, with a carrier"),
         (false, _) => Expectation::new(check, Obstacle::Refused, format!("{name} is down"))
             .mended_by(format!("ip link set dev {} up", ShellWord::new(name))),
         (true, false) => {
@@ -201,7 +207,7 @@ fn link(facts: &PathFacts) -> Expectation {
 fn other_program(facts: &PathFacts) -> Expectation {
     let (check, name) = ("other XDP program", &facts.nic.name);
     let place = match facts.nic.native_xdp {
-        None => return Expectation::new(check, Obstacle::Fine, "none is attached"),
+        None => return Expectation::fine(check, "none is attached"),
         Some(true) => "in its driver",
         Some(false) => "generic",
     };
@@ -241,10 +247,7 @@ fn zero_copy(facts: &PathFacts) -> Expectation {
     let (check, path) = ("zero-copy", receive_path::AF_XDP_ZERO_COPY);
     let row = verdict(check, path, Obstacle::Note, &bare(facts));
     match habit(check, "zero_copy", facts).filter(|_| row.state == Obstacle::Fine) {
-        Some((_, habit)) => Expectation {
-            state: Obstacle::Unknown,
-            ..habit
-        },
+        Some((_, habit)) => habit.being(Obstacle::Unknown),
         None => row,
     }
 }
@@ -254,19 +257,13 @@ fn bounce(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("link bounce", &facts.nic);
     if !can_be_native(facts) {
         let finding = "a generic program leaves the driver alone";
-        return Expectation::new(check, Obstacle::Fine, finding);
+        return Expectation::fine(check, finding);
     }
     let row = match habit(check, "link", facts) {
         Some(("same", row)) => {
-            return Expectation {
-                state: Obstacle::Fine,
-                ..row
-            };
+            return row.being(Obstacle::Fine);
         }
-        Some(("other", row)) => Expectation {
-            state: Obstacle::Unknown,
-            ..row
-        },
+        Some(("other", row)) => row.being(Obstacle::Unknown),
         Some((_, row)) => row,
         None => {
             let remedy = format!(
@@ -280,7 +277,7 @@ fn bounce(facts: &PathFacts) -> Expectation {
         true => {
             let finding = format!("{}; the default route goes by it", row.finding);
             let remedy = "have another way into this host, such as a console";
-            Expectation { finding, ..row }.mended_by(remedy)
+            row.saying(finding).mended_by(remedy)
         }
         false => row,
     }
@@ -290,7 +287,7 @@ fn mtu(facts: &PathFacts) -> Expectation {
     let nic = &facts.nic;
     let (mtu, check) = (nic.mtu_bytes, "MTU");
     if mtu <= ETHERNET_MTU_BYTES || !can_be_native(facts) {
-        return Expectation::new(check, Obstacle::Fine, format!("{mtu}"));
+        return Expectation::fine(check, format!("{mtu}"));
     }
     let shorter = receive_path::shorter_packets(nic);
     let Some((limit, row)) = habit(check, "mtu", facts) else {
@@ -301,18 +298,11 @@ fn mtu(facts: &PathFacts) -> Expectation {
         "{mtu}, of at most {limit} for packets in one buffer; {}",
         row.finding
     );
-    let row = Expectation { finding, ..row };
+    let row = row.saying(finding);
     match limit.parse::<u32>() {
-        Ok(limit) if mtu <= limit => Expectation {
-            state: Obstacle::Fine,
-            ..row
-        },
+        Ok(limit) if mtu <= limit => row.being(Obstacle::Fine),
         // Whether it can depends on more than a number.
-        _ if nic.xdp("rx-sg") => Expectation {
-            state: Obstacle::Unknown,
-            ..row
-        }
-        .mended_by(shorter),
+        _ if nic.xdp("rx-sg") => row.being(Obstacle::Unknown).mended_by(shorter),
         _ => refused(row, "mtu", facts).mended_by(shorter),
     }
 }
@@ -320,7 +310,7 @@ fn mtu(facts: &PathFacts) -> Expectation {
 fn merging(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("merging by the card", &facts.nic);
     if nic.merging.is_empty() {
-        return Expectation::new(check, Obstacle::Fine, "off");
+        return Expectation::fine(check, "off");
     }
     if !can_be_native(facts) {
         let finding = format!(
@@ -344,14 +334,14 @@ fn merging(facts: &PathFacts) -> Expectation {
     };
     let finding = format!("on: {}; {}", nic.merging.join(", "), row.finding);
     let remedy = format!("ethtool -K {} {}", ShellWord::new(&nic.name), off.join(" "));
-    Expectation { finding, ..row }.mended_by(remedy)
+    row.saying(finding).mended_by(remedy)
 }
 
 fn functions(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("virtual functions", &facts.nic);
     let now = nic.virtual_functions.map_or(0, |functions| functions.now);
     if now == 0 {
-        return Expectation::new(check, Obstacle::Fine, "none");
+        return Expectation::fine(check, "none");
     }
     match habit(check, "functions", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => {
@@ -360,7 +350,7 @@ fn functions(facts: &PathFacts) -> Expectation {
                 "echo 0 > /sys/class/net/{}/device/sriov_numvfs",
                 ShellWord::new(&nic.name)
             );
-            refused(Expectation { finding, ..row }, "functions", facts).mended_by(remedy)
+            refused(row.saying(finding), "functions", facts).mended_by(remedy)
         }
         None => Expectation::new(
             check,
@@ -383,17 +373,14 @@ fn channels(facts: &PathFacts) -> Expectation {
     let (now, most) = (nic.rx_queues, nic.rx_queues_max);
     let words = format!("{now} of at most {most} receive");
     let Some((rule, row)) = habit(check, "channels", facts).filter(|_| can_be_native(facts)) else {
-        return Expectation::new(check, Obstacle::Fine, words);
+        return Expectation::fine(check, words);
     };
     let finding = format!("{words}; {}", row.finding);
-    let row = Expectation { finding, ..row };
+    let row = row.saying(finding);
     let fewer = most / 2;
     let is_too_many = now > fewer;
     match rule {
-        "half" if !is_too_many => Expectation {
-            state: Obstacle::Fine,
-            ..row
-        },
+        "half" if !is_too_many => row.being(Obstacle::Fine),
         "half" | "half_each" if is_too_many => {
             let row = refused(row, "channels", facts);
             let how = match rule {
@@ -406,10 +393,7 @@ fn channels(facts: &PathFacts) -> Expectation {
             }
         }
         // It is unknown how many channels are left, or are for sending.
-        _ => Expectation {
-            state: Obstacle::Unknown,
-            ..row
-        },
+        _ => row.being(Obstacle::Unknown),
     }
 }
 
@@ -422,7 +406,7 @@ fn queues(facts: &PathFacts) -> Expectation {
         .map(|(queue, cpus)| format!("{queue} on {}", CpuList(cpus.clone())))
         .collect();
     if placed.is_empty() {
-        return Expectation::new(check, Obstacle::Fine, words);
+        return Expectation::fine(check, words);
     }
     let different: BTreeSet<&Vec<usize>> = nic.queue_cpus.values().collect();
     let finding = format!("{words}; interrupts: {}", placed.join(", "));
@@ -436,14 +420,14 @@ fn queues(facts: &PathFacts) -> Expectation {
             "mpps tune plan --for af_xdp {}",
             ShellWord::operand(&nic.name)
         )),
-        false => Expectation::new(check, Obstacle::Fine, finding),
+        false => Expectation::fine(check, finding),
     }
 }
 
 fn ring(facts: &PathFacts) -> Expectation {
     let (check, nic) = ("receive ring", &facts.nic);
     let Some(size) = nic.rx_ring.filter(|size| *size > 0) else {
-        return Expectation::new(check, Obstacle::Fine, "the driver does not tell its size");
+        return Expectation::fine(check, "the driver does not tell its size");
     };
     let words = format!("{size} descriptors");
     match habit(check, "rings", facts).filter(|_| nic.xdp("xsk-zerocopy")) {
@@ -460,7 +444,7 @@ fn ring(facts: &PathFacts) -> Expectation {
             }
             .mended_by(remedy)
         }
-        _ => Expectation::new(check, Obstacle::Fine, words),
+        _ => Expectation::fine(check, words),
     }
 }
 
@@ -480,7 +464,7 @@ fn memory(facts: &PathFacts) -> Expectation {
             Expectation::new(check, Obstacle::Refused, finding)
                 .mended_by("raise ulimit -l, or take fewer frames by --ring")
         }
-        _ => Expectation::new(check, Obstacle::Fine, words),
+        _ => Expectation::fine(check, words),
     }
 }
 
@@ -488,11 +472,8 @@ fn memory(facts: &PathFacts) -> Expectation {
 fn besides(facts: &PathFacts) -> Expectation {
     let check = "other refusals";
     match habit(check, "besides", facts).filter(|_| can_be_native(facts)) {
-        Some((_, row)) => Expectation {
-            state: Obstacle::Unknown,
-            ..row
-        },
-        None => Expectation::new(check, Obstacle::Fine, "none is known"),
+        Some((_, row)) => row.being(Obstacle::Unknown),
+        None => Expectation::fine(check, "none is known"),
     }
 }
 
@@ -501,7 +482,7 @@ fn sets(facts: &PathFacts) -> Expectation {
     let told = "none is known; `mpps recv` tells those that it finds changed";
     match habit(check, "sets", facts).filter(|_| can_be_native(facts)) {
         Some((_, row)) => row,
-        None => Expectation::new(check, Obstacle::Fine, told),
+        None => Expectation::fine(check, told),
     }
 }
 
