@@ -35,7 +35,7 @@ fn run(seen: &Observed) -> Vec<Finding> {
 fn own(seen: &Observed, port: &NetlinkLink) -> Option<Finding> {
     let state = port.held_back.filter(|_| port.up && port.carrier)?;
     let bridge = seen.interface_name(port.controller?)?;
-    let evidence = seen.link(&port.name, "tx_packets", |link| link.tx_packets)?;
+    let evidence = seen.link(&port.name, "tx_packets")?;
     let mut found = finding(seen, "", (&port.name, bridge, state), evidence);
     found.is_remark = !LEAVES.contains(&&*port.kind);
     Some(found)

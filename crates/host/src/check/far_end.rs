@@ -35,9 +35,7 @@ pub(super) fn ends<'a>(
 fn refused(seen: &Observed, here: &str, then: &FarEnd, now: &FarEnd) -> (Evidence, u64) {
     let source = format!("{}: {} tx_dropped", now.namespace, now.name);
     let refused = Evidence::new(source, then.counters.tx_dropped, now.counters.tx_dropped);
-    let came = seen
-        .link(here, "", |link| link.rx_dropped)
-        .map_or(0, |one| one.grown());
+    let came = seen.link(here, "rx_dropped").map_or(0, |one| one.grown());
     let queued = came.min(backlog::lost(seen));
     let count = refused.grown().saturating_sub(queued);
     (refused, count)

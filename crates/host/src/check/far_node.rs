@@ -86,7 +86,7 @@ fn far_steering(seen: &Observed, interface: &str, home: usize) -> Option<Finding
         cpus_of(seen, home),
         ShellWord::new(interface)
     );
-    let evidence = seen.link(interface, "rx_packets", |link| link.rx_packets);
+    let evidence = seen.link(interface, "rx_packets");
     Some(finding(seen, what, remedy, evidence.into_iter().collect()))
 }
 

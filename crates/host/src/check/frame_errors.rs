@@ -18,8 +18,8 @@ fn run(seen: &Observed) -> Vec<Finding> {
         if !own.is_empty() || seen.is_virtual(name) {
             return own;
         }
-        let crc = seen.link(name, "rx_crc_errors", |link| link.rx_crc_errors);
-        let frame = seen.link(name, "rx_frame_errors", |link| link.rx_frame_errors);
+        let crc = seen.link(name, "rx_crc_errors");
+        let frame = seen.link(name, "rx_frame_errors");
         crc.into_iter().chain(frame).collect()
     });
     let evidence = evidence.collect();

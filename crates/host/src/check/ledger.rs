@@ -21,17 +21,13 @@ fn tunnelled(seen: &Observed) -> u64 {
         .links
         .iter()
         .filter(|link| virtual_device::TUNNELS.contains(&&*link.kind));
-    let counts =
-        tunnels.filter_map(|link| seen.link(&link.name, "rx_packets", |link| link.rx_packets));
+    let counts = tunnels.filter_map(|link| seen.link(&link.name, "rx_packets"));
     counts.fold(0, |sum: u64, one| sum.saturating_add(one.grown()))
 }
 
 /// Packets of any kind that this namespace forwarded, or that its bridges sent on. The ledger has none of them.
 pub fn passed(seen: &Observed) -> u64 {
-    let tx = |name: &str| {
-        seen.link(name, "tx_packets", |link| link.tx_packets)
-            .map_or(0, |one| one.grown())
-    };
+    let tx = |name: &str| seen.link(name, "tx_packets").map_or(0, |one| one.grown());
     let links = &seen.after.links;
     let bridged = links
         .iter()

@@ -59,7 +59,7 @@ pub(super) fn of_veth(sender: VethEnd<'_>, receiver: VethEnd<'_>) -> Option<Link
 pub(super) fn of_down(seen: &Observed, name: &str) -> Option<LinkFault> {
     let mut links = seen.after.links.iter();
     let link = links.find(|link| link.name == name && !link.up)?;
-    let refused = seen.link(name, "tx_dropped", |link| link.tx_dropped)?;
+    let refused = seen.link(name, "tx_dropped")?;
     (refused.grown() > 0).then(|| LinkFault {
         is_seen: true,
         ..LinkFault::new(

@@ -23,8 +23,8 @@ pub(super) fn losses(seen: &Observed) -> Vec<Evidence> {
 pub(crate) fn losses_of(seen: &Observed, interface: &str) -> Vec<Evidence> {
     let mut losses = seen.losses_of(interface, Meaning::NoRoom);
     if losses.is_empty() && !seen.is_virtual(interface) {
-        let missed = seen.link(interface, "rx_missed_errors", |link| link.rx_missed_errors);
-        let full = seen.link(interface, "rx_fifo_errors", |link| link.rx_fifo_errors);
+        let missed = seen.link(interface, "rx_missed_errors");
+        let full = seen.link(interface, "rx_fifo_errors");
         // Some drivers write one count into both (amd8111e, alx).
         let full = full.filter(|full| missed.as_ref().map(Evidence::grown) != Some(full.grown()));
         losses.extend(missed.into_iter().chain(full));

@@ -168,7 +168,7 @@ const QUERIER: &str = "for a joined group: a switch or bridge that snoops IGMP o
 impl<'s, 'a> Arrivals<'s, 'a> {
     fn of(seen: &'s Observed<'a>, port: u16) -> Self {
         let links = seen.interfaces();
-        let links = links.filter_map(|name| seen.link(name, "rx_packets", |link| link.rx_packets));
+        let links = links.filter_map(|name| seen.link(name, "rx_packets"));
         let links: Vec<_> = links.collect();
         // Packets from a host to itself are no traffic, unless loopback was asked for.
         let is_asked = links.len() == 1 && seen.after.links.len() > 1;
@@ -286,8 +286,8 @@ fn bridged(came: &Arrivals) -> Option<LastStation> {
         let [mut isolated, mut open] = [const { [0_u64; 2] }; 2];
         let mut evidence = Vec::new();
         for port in ports {
-            let received = seen.link(&port.name, "rx_packets", |link| link.rx_packets);
-            let sent = seen.link(&port.name, "tx_packets", |link| link.tx_packets);
+            let received = seen.link(&port.name, "rx_packets");
+            let sent = seen.link(&port.name, "tx_packets");
             let sums = if port.isolated {
                 &mut isolated
             } else {

@@ -35,8 +35,8 @@ fn finding(seen: &Observed) -> Option<Finding> {
         return None;
     }
     let both = |name| {
-        let received = seen.link(name, "rx_packets", |link| link.rx_packets)?;
-        let sent = seen.link(name, "tx_packets", |link| link.tx_packets)?;
+        let received = seen.link(name, "rx_packets")?;
+        let sent = seen.link(name, "tx_packets")?;
         (name != "lo").then_some((name, received, sent))
     };
     let ways: Vec<(&str, Evidence, Evidence)> = seen.interfaces().filter_map(both).collect();

@@ -15,7 +15,7 @@ pub(super) const CHECK: Check = Check {
 const STRICT: u8 = 1;
 
 fn run(seen: &Observed) -> Vec<Finding> {
-    let came = |name: &str| seen.link(name, "rx_packets", |link| link.rx_packets);
+    let came = |name: &str| seen.link(name, "rx_packets");
     // An interface that received nothing dropped nothing.
     let modes = seen.after.reverse_path.iter();
     let modes = modes.filter(|(name, _)| came(name).is_none_or(|came| came.grown() > 0));

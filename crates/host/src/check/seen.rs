@@ -5,7 +5,7 @@ use super::drop_reasons::{self, Fate};
 use crate::counters::driver_counters::{self, Meaning, VirtualLoss};
 use crate::counters::drop_probe::DropCount;
 use crate::facts::{Busy, Observation, Process, QueueCourse, is_full};
-use crate::{CpuBusy, Delta, LinkCounters, LinkSnapshot, ReasonCount, Snmp};
+use crate::{CpuBusy, Delta, LinkSnapshot, ReasonCount, Snmp};
 use mpps_os::netlink::sock_diag::{ListeningSocket, UdpEntry};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -303,15 +303,11 @@ impl<'a> Observed<'a> {
     }
 
     /// A counter that every interface has, of one: `eth0 rx_missed_errors`.
-    pub(crate) fn link(
-        &self,
-        interface: &str,
-        counter: &str,
-        value: fn(&LinkCounters<u64>) -> u64,
-    ) -> Option<Evidence> {
+    pub(crate) fn link(&self, interface: &str, counter: &str) -> Option<Evidence> {
         let (before, now) = self.both(interface)?;
-        let (before, now) = (value(&before.counters), value(&now.counters));
-        Some(Evidence::new(format!("{interface} {counter}"), before, now))
+        let [before, now] = [before, now].map(|link| link.counters.value(counter));
+        let source = format!("{interface} {counter}");
+        Some(Evidence::new(source, before?, now?))
     }
 
     /// An interface at both moments. None if another interface has taken its name meanwhile. None

@@ -9,7 +9,7 @@ const REASON: &str = "UNHANDLED_PROTO";
 /// the drops of their ports again.
 fn dropped<'a>(seen: &'a Observed) -> BTreeMap<&'a str, u64> {
     let all = seen.counting_interfaces().filter_map(|name| {
-        let lost = seen.link(name, "rx_dropped", |link| link.rx_dropped)?;
+        let lost = seen.link(name, "rx_dropped")?;
         (lost.grown() > 0).then_some((name, lost.grown()))
     });
     all.collect()
@@ -21,7 +21,7 @@ fn unhandled(seen: &Observed) -> Option<u64> {
     let all = seen.reason(REASON)?.grown();
     let all = all.saturating_add(seen.others(REASON));
     let links = seen.counting_interfaces();
-    let inactive = links.filter_map(|name| seen.link(name, "", |link| link.rx_nohandler));
+    let inactive = links.filter_map(|name| seen.link(name, "rx_nohandler"));
     let inactive: Vec<Evidence> = inactive.collect();
     Some(all.saturating_sub(Evidence::sum(&inactive)))
 }

@@ -148,7 +148,6 @@ fn bridged(seen: &Observed) -> u64 {
         return 0;
     }
     let bridges = seen.after.links.iter().filter(|link| link.kind == "bridge");
-    let counts =
-        bridges.filter_map(|link| seen.link(&link.name, "multicast", |link| link.multicast));
+    let counts = bridges.filter_map(|link| seen.link(&link.name, "multicast"));
     counts.fold(0, |sum: u64, one| sum.saturating_add(one.grown()))
 }

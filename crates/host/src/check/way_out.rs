@@ -433,8 +433,8 @@ fn in_queues(seen: &Observed, full: u64) -> (u64, Vec<Evidence>) {
 
 /// Packets that this interface could not send.
 fn refused_by(seen: &Observed, name: &str) -> Vec<Evidence> {
-    let dropped = seen.link(name, "tx_dropped", |link| link.tx_dropped);
-    let errors = seen.link(name, "tx_errors", |link| link.tx_errors);
+    let dropped = seen.link(name, "tx_dropped");
+    let errors = seen.link(name, "tx_errors");
     dropped.into_iter().chain(errors).collect()
 }
 

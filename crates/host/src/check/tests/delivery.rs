@@ -33,7 +33,7 @@ fn listens(facts: &mut Observation) {
 }
 
 const CAME: &str = "Ip.InReceives 900, Ip.InDelivers 0";
-/// Said of packets of which nothing more is known.
+/// Said if nothing more is known of the packets.
 const GUESS: &str = "no UDP datagram was among them";
 
 #[test]

@@ -200,7 +200,7 @@ fn sends(counters: &str) -> Scene {
     Scene::grown(counters).now(|after| after.unanswered = vec!["10.0.0.7 on eth0".to_owned()])
 }
 
-/// What programs sent, and what left.
+/// The datagrams that programs sent, and those that left.
 #[track_caller]
 fn leaves(scene: &Scene, expected: [u64; 2]) {
     let out = scene.see(WayOut::of);

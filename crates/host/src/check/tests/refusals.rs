@@ -22,7 +22,7 @@ fn two_sockets(more: &str) -> Scene {
     scene
 }
 
-/// What is found, and is no remark.
+/// The findings that are no remarks.
 fn looked(scene: &Scene) -> Vec<Finding> {
     let found = scene.found().into_iter();
     found.filter(|one| !one.is_remark).collect()

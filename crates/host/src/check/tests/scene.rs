@@ -9,7 +9,7 @@ use crate::counters::drop_probe::UNKNOWN_NAMESPACE;
 pub(super) struct Scene {
     pub(super) before: Observation,
     pub(super) after: Observation,
-    /// What the kernel dropped meanwhile; none if that is not seen.
+    /// The drops of the kernel meanwhile; none if they are not seen.
     pub(super) drops: Option<Vec<DropCount>>,
     pub(super) asked: DoctorRequest,
 }
@@ -124,7 +124,7 @@ impl Scene {
         self.see(findings)
     }
 
-    /// What and why the first finding is, and its remedy.
+    /// The words of the first finding: cause, reasons and remedy.
     pub(super) fn text(&self) -> String {
         text(self.found().first().expect("something is found"))
     }
@@ -147,7 +147,7 @@ impl Scene {
         self
     }
 
-    /// What the ledger offered, lost and has as UNACCOUNTED.
+    /// The sums of the ledger: offered, lost, UNACCOUNTED.
     #[track_caller]
     pub(super) fn sums(&self, expected: [i64; 3]) -> &Self {
         let ledger = self.ledger();

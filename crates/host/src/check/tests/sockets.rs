@@ -10,7 +10,7 @@ use mpps_os::netlink::sock_diag::UdpEntry;
 /// A buffer of the usual size.
 const FULL: u32 = 212_992;
 
-/// The socket of the tests after so many drops, with these bytes in its queue.
+/// The socket of the tests after these drops, with these bytes in its queue.
 fn queue(drops: u32, queued_bytes: u32) -> UdpEntry {
     UdpEntry {
         queued_bytes,
@@ -491,7 +491,7 @@ fn the_course_of_a_queue_tells_bursts() {
     }
 }
 
-/// What these looks at drops and queued bytes make of a queue that was empty after 10 drops.
+/// The course of a queue that was empty after 10 drops, by these looks at drops and queued bytes.
 pub(super) fn course(looks: &[(u32, u32)]) -> crate::facts::QueueCourses {
     let mut courses = QueueCourse::begin(&[queue(10, 0)]);
     for &(drops, queued_bytes) in looks {
