@@ -458,9 +458,8 @@ fn a_limit_of_the_process_is_not_told_as_an_old_kernel() {
     }
 }
 
-/// Namespace, reason, IPv6 or not, three bytes of the packet, its Ethernet destination; whether the place is
-/// kept, and the marks.
-type DetailRow = (u32, u32, bool, [u8; 3], [u8; 6], bool, u32);
+/// Namespace, reason, three bytes of the packet, its Ethernet destination, and the marks.
+type DetailRow = (u32, u32, [u8; 3], [u8; 6], u32);
 
 const PLACED: u32 = 2;
 const MARKED: u32 = 3;
@@ -469,70 +468,34 @@ const PLAIN: u32 = 5;
 const ORPHANED: u32 = 6;
 
 fn detail_rows() -> Vec<DetailRow> {
-    use super::{MARK_GROUP, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM};
-    let here = OWNERS[0].2;
+    use super::{
+        MARK_GROUP, MARK_ICMP_ERROR, MARK_IGMP, MARK_OPTIONS, MARK_OWN_ADDRESS, MARK_ZERO_CHECKSUM,
+    };
+    let (here, away) = (OWNERS[0].2, OWNERS[3].2);
     let (mut other, mut own, mut group) = (OWN_ADDRESS, OWN_ADDRESS, OWN_ADDRESS);
     (other[5], own[5], group[0]) = (2, 1, 3);
     let v4 = [0x45_u8, 17, 10];
+    let report = MARK_OPTIONS | MARK_IGMP | MARK_GROUP;
     vec![
-        (here, PLACED, false, v4, other, true, 0),
-        (
-            here,
-            PLACED,
-            false,
-            [0x46, 17, 10],
-            other,
-            true,
-            MARK_OPTIONS,
-        ),
-        (
-            here,
-            PLACED,
-            false,
-            [0x45, 17, 224],
-            other,
-            true,
-            MARK_GROUP,
-        ),
-        (here, PLACED, false, [0x45, 17, 240], other, true, 0),
-        (
-            here,
-            MARKED,
-            false,
-            [0x46, 2, 239],
-            other,
-            false,
-            MARK_OPTIONS | MARK_IGMP | MARK_GROUP,
-        ),
-        (
-            here,
-            MARKED,
-            true,
-            [0x60, 17, 0],
-            other,
-            false,
-            MARK_ZERO_CHECKSUM,
-        ),
-        (here, MARKED, true, [0x60, 17, 1], other, false, 0),
-        (here, ADDRESSED, false, v4, other, false, 0),
-        (here, ADDRESSED, false, v4, own, false, MARK_OWN_ADDRESS),
-        (here, ADDRESSED, false, v4, group, false, MARK_OWN_ADDRESS),
-        (here, PLAIN, false, [0x46, 2, 239], own, false, 0),
-        (OWNERS[3].2, PLACED, false, [0x46, 2, 239], own, false, 0),
-        (OWNERS[3].2, ADDRESSED, false, v4, own, false, 0),
-    ]
-}
-
-/// Of messages of ICMP errors are marked.
-fn icmp_rows() -> Vec<DetailRow> {
-    use super::{MARK_ICMP_ERROR, MARK_OPTIONS};
-    let row = |ipv6, packet, marks| (OWNERS[0].2, MARKED, ipv6, packet, OWN_ADDRESS, false, marks);
-    vec![
-        row(false, [0x45, 1, 3], MARK_ICMP_ERROR),
-        row(false, [0x45, 1, 8], 0),
-        row(false, [0x46, 1, 3], MARK_OPTIONS),
-        row(true, [0x60, 58, 2], MARK_ICMP_ERROR),
-        row(true, [0x60, 58, 128], 0),
+        (here, PLACED, v4, other, 0),
+        (here, PLACED, [0x46, 17, 10], other, MARK_OPTIONS),
+        (here, PLACED, [0x45, 17, 224], other, MARK_GROUP),
+        (here, PLACED, [0x45, 17, 240], other, 0),
+        (here, MARKED, [0x46, 2, 239], other, report),
+        (here, MARKED, [0x60, 17, 0], other, MARK_ZERO_CHECKSUM),
+        (here, MARKED, [0x60, 17, 1], other, 0),
+        (here, ADDRESSED, v4, other, 0),
+        (here, ADDRESSED, v4, own, MARK_OWN_ADDRESS),
+        (here, ADDRESSED, v4, group, MARK_OWN_ADDRESS),
+        (here, PLAIN, [0x46, 2, 239], own, 0),
+        (away, PLACED, [0x46, 2, 239], own, 0),
+        (away, ADDRESSED, v4, own, 0),
+        // Of messages of ICMP errors are marked.
+        (here, MARKED, [0x45, 1, 3], own, MARK_ICMP_ERROR),
+        (here, MARKED, [0x45, 1, 8], own, 0),
+        (here, MARKED, [0x46, 1, 3], own, MARK_OPTIONS),
+        (here, MARKED, [0x60, 58, 2], own, MARK_ICMP_ERROR),
+        (here, MARKED, [0x60, 58, 128], own, 0),
     ]
 }
 
@@ -584,9 +547,9 @@ fn details_are_kept_only_where_they_decide() {
         addressed: Some(ADDRESSED),
         orphaned: Some(ORPHANED),
     };
-    for (namespace, reason, ipv6, [first, protocol, last], address, is_placed, marks) in
-        detail_rows().into_iter().chain(icmp_rows())
-    {
+    for (namespace, reason, [first, protocol, last], address, marks) in detail_rows() {
+        let is_placed = (namespace, reason) == (here, PLACED);
+        let ipv6 = first >> 4 == 6;
         let mut bench = Bench::new(1);
         bench.details = Some(details(here));
         let device = if namespace == here {
