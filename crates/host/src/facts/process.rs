@@ -462,12 +462,10 @@ mod tests {
     #[test]
     fn a_process_is_read() {
         let tree = fixture::tree(TREE);
-        let process = Process::read_from(
-            &tree.root,
-            &CgroupMounts::find(&tree.root),
-            812,
-            &mut Groups::new(),
-        );
+        let read = |mounts: &CgroupMounts, pid| {
+            Process::read_from(&tree.root, mounts, pid, &mut Groups::new())
+        };
+        let process = read(&CgroupMounts::find(&tree.root), 812);
         assert_eq!((process.pid, &*process.name), (812, "unbound"));
         assert!(process.stopped, "the state is behind the last bracket");
         let quotas = process.quotas.iter();
@@ -489,8 +487,7 @@ mod tests {
         let busy = process.busy_since(&earlier).expect("it ran");
         assert_eq!((busy.ran, busy.runner, busy.cpu), (0.8, 813, Some(3)));
         assert_eq!((busy.waited, (busy.wait_ms * 3e6).round()), (0.01, 10.0));
-        let single =
-            Process::read_from(&tree.root, &CgroupMounts::default(), 10, &mut Groups::new());
+        let single = read(&CgroupMounts::default(), 10);
         let time = ThreadTime {
             run_ns: 500,
             wait_ns: 20,
@@ -503,7 +500,7 @@ mod tests {
             [(10, time)].into(),
             "its task is not listed"
         );
-        let gone = Process::read_from(&tree.root, &CgroupMounts::default(), 7, &mut Groups::new());
+        let gone = read(&CgroupMounts::default(), 7);
         assert_eq!((gone.threads.len(), gone.stopped), (0, false));
         assert_eq!((gone.busy_since(&earlier), gone.quotas), (None, vec![]));
     }
@@ -523,26 +520,13 @@ mod tests {
         let owners: Owners = [(8, vec![]), (4711, vec![9, 812])].into();
         assert_eq!(found, (owners, true));
         let pids = [7, 9, 812].into();
-        let there = read_all(
-            &tree.root,
-            &CgroupMounts::default(),
-            &BTreeSet::new(),
-            &pids,
-            &|| true,
-        );
-        assert_eq!(there.keys().collect::<Vec<_>>(), [&9, &812], "7 has ended");
-        let none = read_all(
-            &tree.root,
-            &CgroupMounts::default(),
-            &[9].into(),
-            &pids,
-            &|| false,
-        );
-        assert_eq!(
-            none.keys().collect::<Vec<_>>(),
-            [&9],
-            "what has to be read is"
-        );
+        let read = |needed: &[u32], goes_on| {
+            let (mounts, needed) = (CgroupMounts::default(), needed.iter().copied().collect());
+            let found = read_all(&tree.root, &mounts, &needed, &pids, &|| goes_on);
+            found.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(read(&[], true), [9, 812], "7 has ended");
+        assert_eq!(read(&[9], false), [9], "what has to be read is");
         for odd in ["socket:[", "socket:[x]", "socket:[4711", "pipe:[4711]"] {
             assert_eq!(socket(odd), None, "{odd}");
         }

@@ -205,31 +205,16 @@ mod tests {
     /// igb has 128 entries and shows no key; ixgbe has a key of 40 bytes; virtio_net may have neither.
     #[test]
     fn tables_and_keys_in_words() {
+        let hidden = "not shown by the driver, toeplitz";
         let igb = words(rss((0..128).map(|at| at * 4 / 128), 0));
-        assert_eq!(
-            igb,
-            [
-                "128 entries: queues 0-3 equally",
-                "not shown by the driver, toeplitz"
-            ]
-        );
+        assert_eq!(igb, ["128 entries: queues 0-3 equally", hidden]);
         let ixgbe = words(rss((0..128).map(|at| at % 11), 40));
-        assert_eq!(
-            ixgbe,
-            [
-                "128 entries: queues 0-10 equally",
-                "00:06:0c:12:... (40 bytes), toeplitz"
-            ]
-        );
-        assert_eq!(
-            words(rss([], 0)),
-            ["no table", "not shown by the driver, toeplitz"]
-        );
+        let key = "00:06:0c:12:... (40 bytes), toeplitz";
+        assert_eq!(ixgbe, ["128 entries: queues 0-10 equally", key]);
+        assert_eq!(words(rss([], 0)), ["no table", hidden]);
         let one = words(rss([2; 128], 4));
-        assert_eq!(
-            one,
-            ["128 entries: all to queue 2", "00:06:0c:12, toeplitz"]
-        );
+        let key = "00:06:0c:12, toeplitz";
+        assert_eq!(one, ["128 entries: all to queue 2", key]);
         let uneven = words(rss((0..128).map(|at| u32::from(at % 4 == 3)), 0));
         assert_eq!(uneven[0], "128 entries: 96 to queue 0, 32 to queue 1");
         let many = words(rss((0..20).chain([0, 0]), 0));

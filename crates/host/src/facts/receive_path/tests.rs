@@ -97,13 +97,8 @@ fn a_card_with_virtual_functions() {
     let all = verdicts(&facts);
     expect(&all, "recvmmsg", Yes, "8 receive queues", None);
     expect(&all, "GRO", Yes, "rx-gro is on", None);
-    expect(
-        &all,
-        "busy polling",
-        Unknown,
-        "NAPI_GET",
-        Some("--busy-poll"),
-    );
+    let remedy = Some("--busy-poll");
+    expect(&all, "busy polling", Unknown, "NAPI_GET", remedy);
     expect(&all, "packet_mmap", Yes, "AF_PACKET", None);
     expect(&all, "AF_XDP native", Yes, "ixgbe", None);
     expect(&all, "AF_XDP zero-copy", Yes, "xsk-zerocopy", None);
@@ -127,13 +122,8 @@ fn a_solarflare_card() {
     use Usable::{No, Unknown, Yes};
     let all = verdicts(&solarflare());
     expect(&all, "OpenOnload/EF_VI", Yes, "1924", None);
-    expect(
-        &all,
-        "GRO",
-        No,
-        "rx-gro is off",
-        Some("ethtool -K sf0 gro on"),
-    );
+    let remedy = Some("ethtool -K sf0 gro on");
+    expect(&all, "GRO", No, "rx-gro is off", remedy);
     expect(&all, "io_uring", No, "5.15.0", Some("newer kernel"));
     let native = "AF_XDP native";
     let mtu = Some("ip link set dev sf0 mtu 1500");
@@ -176,13 +166,8 @@ fn a_veth_of_an_ordinary_user() {
     expect(&all, "busy polling", No, "NAPI", gro);
     let uring = Some("sysctl kernel.io_uring_disabled=0");
     expect(&all, "io_uring", No, "is 2", uring);
-    expect(
-        &all,
-        "packet_mmap",
-        No,
-        "CAP_NET_RAW",
-        Some("sudo mpps recv"),
-    );
+    let remedy = Some("sudo mpps recv");
+    expect(&all, "packet_mmap", No, "CAP_NET_RAW", remedy);
     let sudo = Some("sudo mpps recv --backend af_xdp --interface near");
     for name in ["AF_XDP generic", "AF_XDP native", "AF_XDP zero-copy"] {
         let missing = "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW";
@@ -199,13 +184,8 @@ fn a_veth_of_an_ordinary_user() {
     expect(&all, "AF_XDP zero-copy", No, "no xsk-zerocopy", None);
     root.nic.xdp_features = KernelAnswer::Is(vec![]);
     let all = verdicts(&root);
-    expect(
-        &all,
-        "AF_XDP native",
-        No,
-        "xdp-features: none",
-        Some("--xdp generic"),
-    );
+    let remedy = Some("--xdp generic");
+    expect(&all, "AF_XDP native", No, "xdp-features: none", remedy);
     expect(&all, "AF_XDP zero-copy", No, "xdp-features: none", None);
 }
 
@@ -217,13 +197,8 @@ fn an_interface_that_is_down_has_one_remedy() {
         assert_ne!(verdict.usable, Usable::Yes, "{name}");
     }
     let all = verdicts(&facts);
-    expect(
-        &all,
-        "recv",
-        Usable::No,
-        "is down",
-        Some("ip link set dev eth2 up"),
-    );
+    let remedy = Some("ip link set dev eth2 up");
+    expect(&all, "recv", Usable::No, "is down", remedy);
 }
 
 #[test]
