@@ -411,22 +411,16 @@ mod tests {
 
     #[test]
     fn counters_are_subtracted() {
-        let earlier = snapshot(
-            "Udp: InDatagrams NoPorts\nUdp: 10 2\nUdp6: InDatagrams\nUdp6: 1",
-            "a 1 0",
-            &[(
-                "eth9",
-                queued(2, link(3, 100, &[("rx0_packets", 60), ("rx1_packets", 40)])),
-            )],
-        );
-        let later = snapshot(
-            "Udp: InDatagrams NoPorts\nUdp: 15 2\nUdp6: InDatagrams\nUdp6: 3",
-            "1a 4 0",
-            &[(
-                "eth9",
-                queued(2, link(3, 110, &[("rx0_packets", 69), ("rx1_packets", 40)])),
-            )],
-        );
+        let at = |[read, read_v6]: [u64; 2], softnet, packets, first| {
+            let udp = format!(
+                "Udp: InDatagrams NoPorts\nUdp: {read} 2\nUdp6: InDatagrams\nUdp6: {read_v6}"
+            );
+            let queues = [("rx0_packets", first), ("rx1_packets", 40)];
+            let eth9 = queued(2, link(3, packets, &queues));
+            snapshot(&udp, softnet, &[("eth9", eth9)])
+        };
+        let earlier = at([10, 1], "a 1 0", 100, 60);
+        let later = at([15, 3], "1a 4 0", 110, 69);
         let delta = later.since(&earlier);
         assert_eq!(delta.snmp("Udp.InDatagrams"), Some(5));
         assert_eq!(delta.udp("InDatagrams"), Some(7));
