@@ -1,97 +1,25 @@
 //! Lines of well-known programs' configurations for larger receive buffers and more threads.
 
-/// The settings of a program.
-struct ProgramSettings {
-    /// Its names, as `/proc/PID/comm` has them up to a colon.
-    names: &'static [&'static str],
-    /// The line for its receive buffer, with `BYTES` for the size.
-    buffer: &'static str,
-    /// The line for more threads or processes that receive; empty where it has none.
-    threads: &'static str,
+/// A program a line. Its head says what the columns are.
+const FILE: &str = include_str!("program_settings.tsv");
+
+/// The programs: names, the line for the buffer, that for threads.
+fn programs() -> impl Iterator<Item = [&'static str; 3]> {
+    let lines = FILE.lines();
+    lines.filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok())
 }
 
-/// Sources: nsd.conf(5) 4.6, unbound.conf(5) 1.17, the BIND 9.18 Administrator Reference Manual (`options`;
-/// named(8)), knot.conf(5) 3.2, rsyslog's documentation of imudp, syslog-ng's of `so-rcvbuf()`, Telegraf's of
-/// `inputs.statsd` and `inputs.socket_listener`, nfcapd(1), FreeRADIUS' sites-available/default, coturn's
-/// turnserver.conf, chrony.conf(5), dnsdist's reference/config.
-const PROGRAMS: [ProgramSettings; 12] = [
-    row(
-        &["nsd"],
-        "receive-buffer-size: BYTES in server: of nsd.conf",
-        "server-count: N and reuseport: yes in server: of nsd.conf",
-    ),
-    row(
-        &["unbound"],
-        "so-rcvbuf: BYTES in server: of unbound.conf",
-        "num-threads: N and so-reuseport: yes in server: of unbound.conf",
-    ),
-    row(
-        &["named"],
-        "udp-receive-buffer BYTES; in options of named.conf",
-        "named -n N",
-    ),
-    row(&["knotd"], "", "udp-workers: N in server: of knot.conf"),
-    row(
-        &["rsyslogd"],
-        "input(type=\"imudp\" port=\"PORT\" rcvbufSize=\"BYTES\") in rsyslog.conf",
-        "module(load=\"imudp\" threads=\"N\") in rsyslog.conf",
-    ),
-    row(
-        &["syslog-ng"],
-        "so-rcvbuf(BYTES) in the UDP source of syslog-ng.conf",
-        "",
-    ),
-    row(
-        &["telegraf"],
-        "read_buffer_size = BYTES in [[inputs.statsd]] of telegraf.conf, read_buffer_size = \"BYTESB\" in \
-         [[inputs.socket_listener]]",
-        "",
-    ),
-    row(&["statsd", "chronyd"], DEFAULT, ""),
-    row(&["nfcapd"], "nfcapd -B BYTES", ""),
-    row(
-        &["freeradius", "radiusd"],
-        "recv_buff = BYTES in listen of sites-enabled/default",
-        "",
-    ),
-    row(
-        &["turnserver"],
-        "sock-buf-size=BYTES in turnserver.conf",
-        "relay-threads=N in turnserver.conf",
-    ),
-    row(
-        &["dnsdist"],
-        "setUDPSocketBufferSizes(BYTES, 0) in dnsdist.conf",
-        "addLocal(ADDRESS, {reusePort=true}) once for each thread in dnsdist.conf",
-    ),
-];
-
-/// For a program that takes what the kernel gives.
-const DEFAULT: &str =
-    "it has no setting of its own, so sysctl -w net.core.rmem_default=BYTES before it starts";
-
-const fn row(
-    names: &'static [&'static str],
-    buffer: &'static str,
-    threads: &'static str,
-) -> ProgramSettings {
-    ProgramSettings {
-        names,
-        buffer,
-        threads,
-    }
-}
-
-fn settings(program: &str) -> Option<&'static ProgramSettings> {
+/// A line of a program's configuration: of this column, if it has one.
+fn line(program: &str, column: usize) -> Option<&'static str> {
     let name = program.split([':', ' ']).next()?;
-    PROGRAMS.iter().find(|known| known.names.contains(&name))
+    let row = programs().find(|[names, ..]| names.split(' ').any(|known| known == name))?;
+    Some(row[column]).filter(|line| *line != "-")
 }
 
 /// The line of a program's configuration that gives its UDP sockets a receive buffer of this size, by the
 /// name of its process (`/proc/PID/comm`). None if it is not known.
 pub(super) fn receive_buffer(program: &str, bytes: u64) -> Option<String> {
-    let line = settings(program)?.buffer;
-    (!line.is_empty()).then(|| line.replace("BYTES", &bytes.to_string()))
+    Some(line(program, 1)?.replace("BYTES", &bytes.to_string()))
 }
 
 /// Sources: nginx's ngx_http_core_module, Apache's mpm_common, redis.conf, HAProxy's configuration.txt,
@@ -113,7 +41,7 @@ pub(super) fn accept_queue(program: &str, limit: u32) -> Option<String> {
 
 /// The line of a program's configuration for more threads or processes that receive UDP.
 pub(super) fn threads(program: &str) -> Option<&'static str> {
-    Some(settings(program)?.threads).filter(|line| !line.is_empty())
+    line(program, 2)
 }
 
 #[cfg(test)]
@@ -140,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_process_has_at_most_fifteen_letters() {
-        for name in PROGRAMS.iter().flat_map(|known| known.names) {
+        for name in programs().flat_map(|[names, ..]| names.split(' ')) {
             assert!(name.len() <= 15, "{name}");
         }
     }
