@@ -291,7 +291,7 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
 /// which received most.
 fn on_the_way(seen: &Observed) -> Vec<Fix> {
     let received = |name: &&str| {
-        let packets = seen.link(name, "rx_packets", |link| link.rx_packets);
+        let packets = seen.link(name, "rx_packets");
         packets.map_or(0, |packets| packets.grown())
     };
     let names = || seen.counting_interfaces().filter(|name| *name != "lo");

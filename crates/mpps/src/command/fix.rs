@@ -317,7 +317,7 @@ impl FixArgs {
             return Ok(CommandEnding::Found);
         }
         let is_mended = |(traffic, (_, [lost, _])): (&FixTraffic, &(BTreeSet<u32>, [u64; 2]))| {
-            // What passes an interface has the losses of sockets, too.
+            // Traffic through an interface includes the losses of sockets.
             let is_of = |of| of == traffic || *traffic == FixTraffic::Passing;
             let mut after = after.iter().filter(|(of, _)| is_of(*of));
             *lost == 0 || after.any(|(_, now)| is_lossless(*now))
@@ -413,7 +413,7 @@ impl FixArgs {
         let first = |side: &[UdpRun]| side.first().map_or(1, |run| run.ledger.offered);
         if let Some(change) = applied.take() {
             back(change)?;
-            // What waits in a larger queue is not of the next run.
+            // Datagrams that wait in a larger queue are not of the next run.
             if !step.settles(1, interrupt)? {
                 return Ok(Some(DELAYS.to_owned()));
             }

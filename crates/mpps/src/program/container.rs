@@ -89,18 +89,7 @@ pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
 pub(crate) fn processes_of(root: &Path, name: &str) -> Result<Vec<u32>> {
     let is_there = |pid: &u32| root.join(format!("proc/{pid}/ns")).exists();
     let process: Option<u32> = name.parse().ok().filter(is_there);
-    let usual = FILES.iter().map(|files| (files, files.path.to_owned()));
-    let other = docker_directories(root).into_iter();
-    let other = other.map(|directory| (&FILES[0], directory + DOCKER));
-    let named = usual.chain(other);
-    let named: Vec<String> = named
-        .flat_map(|(files, path)| files.ids(root, &path, name))
-        .collect();
-    let is_id = name.len() >= ID[0] && name.chars().all(|digit| digit.is_ascii_hexdigit());
-    let wanted = match named.is_empty() && is_id {
-        true => vec![name.to_ascii_lowercase()],
-        false => named,
-    };
+    let wanted = ids_of(root, name);
     let (mut found, mut own) = (BTreeMap::<String, Vec<u32>>::new(), None);
     let all = containers(root);
     for (pid, id) in all.iter().cloned() {
@@ -165,6 +154,22 @@ pub(crate) fn processes_of(root: &Path, name: &str) -> Result<Vec<u32>> {
         Foreign(name)
     );
     Ok(every)
+}
+
+/// The IDs, or their beginnings, that a name may mean.
+fn ids_of(root: &Path, name: &str) -> Vec<String> {
+    let usual = FILES.iter().map(|files| (files, files.path.to_owned()));
+    let other = docker_directories(root).into_iter();
+    let other = other.map(|directory| (&FILES[0], directory + DOCKER));
+    let named = usual.chain(other);
+    let named: Vec<String> = named
+        .flat_map(|(files, path)| files.ids(root, &path, name))
+        .collect();
+    let is_id = name.len() >= ID[0] && name.chars().all(|digit| digit.is_ascii_hexdigit());
+    match named.is_empty() && is_id {
+        true => vec![name.to_ascii_lowercase()],
+        false => named,
+    }
 }
 
 /// Fails if processes of a container are in different network namespaces, as far as these can be seen.

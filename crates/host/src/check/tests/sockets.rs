@@ -314,10 +314,10 @@ fn what_found_no_socket_is_told_with_the_sockets_there_are() {
         // The counter has those of all ports.
         (&[][..], "no_listener 40"),
         (&[socket("10.0.0.1:53", 1, 0)], "listener_elsewhere 40"),
-        (&[v6.clone()], "listener_elsewhere 40"),
+        (std::slice::from_ref(&v6), "listener_elsewhere 40"),
         // With one for each family what found none came earlier.
-        (&[v6, v4], "no_listener 40"),
-        (&[both.clone()], "no_listener 40"),
+        (&[v6.clone(), v4], "no_listener 40"),
+        (std::slice::from_ref(&both), "no_listener 40"),
         (&[bound], "listener_elsewhere 40"),
         (&[socket("10.0.0.1:54", 3, 0)], "no_listener 40"),
     ] {

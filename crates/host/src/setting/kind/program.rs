@@ -49,7 +49,7 @@ pub struct ProgramSocket {
 }
 
 impl ProgramSocket {
-    /// A copy of its descriptor in its process, or in another to which it was handed over; none if the socket is
+    /// A copy of its descriptor in its process, or in another that has it now; none if the socket is
     /// gone.
     ///
     /// # Errors

@@ -358,15 +358,14 @@ fn what_cannot_be_suspended_says_why() {
 
 #[test]
 fn a_signal_between_two_edits_puts_the_first_back() {
-    let (_guard, directory) = directory();
     let fake = Fake::new(plain());
     let plan = planned(&fake, TIME, Throttle::Kernel).expect("it can");
     let asked = std::cell::Cell::new(0);
     let goes_on = || asked.replace(asked.get() + 1) < 1;
     let host = Box::new(fake.clone());
-    let made = Applied::on_while(host, &plan.change, &directory, &goes_on);
+    let made = Applied::on_while(host, &plan.change, &fake.directory(), &goes_on);
     let error = made.expect_err("a signal came").to_string();
     assert!(error.contains("interrupted"), "{error}");
     assert_eq!((asked.get(), fake.machine()), (2, plain()));
-    assert_eq!(journals(&directory), 0);
+    assert_eq!(fake.journals(), 0);
 }
