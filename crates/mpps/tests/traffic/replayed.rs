@@ -69,12 +69,14 @@ impl Captured {
         command.args(options);
         let mut receiving = self.namespace.within(|| Running::start(&mut command));
         let at = receiving.address();
-        let send = |payloads: &mut dyn Iterator<Item = Vec<u8>>| {
+        let mut at_once = 0;
+        let mut send = |payloads: &mut dyn Iterator<Item = Vec<u8>>| {
             let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-            for (at_once, payload) in payloads.enumerate() {
+            for payload in payloads {
                 socket.send_to(&payload, &at).expect("it is sent");
-                // Less than the smallest buffer holds.
-                if at_once % 128 == 127 {
+                at_once += 1;
+                // Less than the smallest buffer holds, from all ports together.
+                if at_once % 128 == 0 {
                     until_read(&at);
                 }
             }
