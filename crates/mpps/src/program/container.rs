@@ -462,9 +462,10 @@ mod tests {
             process(pid, group, "net:[1]");
         }
         let found = || process_of(root.path(), "web").map_err(|error| format!("{error:#}"));
+        process(60, "system.slice/ssh.service", "net:[1]");
         assert_eq!(found(), Ok(40), "one namespace");
         let all = processes_of(root.path(), "50").expect("it is there");
-        assert_eq!(all, [50, 51], "its container, not its namespace");
+        assert_eq!(all, [50, 40, 51], "its container, not its namespace");
         process(40, &planted, "net:[2]");
         let error = found().expect_err("two namespaces");
         assert!(
