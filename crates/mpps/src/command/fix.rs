@@ -397,7 +397,11 @@ impl FixArgs {
             _ => 1,
         };
         let on = interface(&step.fix);
-        let one = || step.traffic().measure(inodes, on, self.run, interrupt);
+        let one = || {
+            // Queues that fill or empty after a change are of neither side.
+            wait(self.run / 2, interrupt)?;
+            step.traffic().measure(inodes, on, self.run, interrupt)
+        };
         // A run with less than a tenth of the first one's traffic says nothing, and may lie between two bursts.
         let some = |first: u64| -> Result<Option<UdpRun>> {
             for _ in 0..TRIES {
