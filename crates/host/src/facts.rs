@@ -450,12 +450,13 @@ impl Observation {
     }
 
     /// The sockets whose owners must be known: AF_XDP sockets, and all sockets of a port with drops
-    /// since the first moment. The sockets of a port are compared.
+    /// since the first moment, or with a queue that may be unread. The sockets of a port are compared.
     fn needed(&self, first: Option<&Self>) -> Vec<u32> {
         let before = first.into_iter().flat_map(|first| &first.sockets);
         let before: BTreeMap<u32, u32> = before.map(|one| (one.inode, one.drops)).collect();
-        let dropped = |one: &&UdpEntry| before.get(&one.inode).unwrap_or(&0) != &one.drops;
-        let lossy = self.sockets.iter().filter(dropped);
+        let dropped = |one: &UdpEntry| before.get(&one.inode).unwrap_or(&0) != &one.drops;
+        let sockets = self.sockets.iter();
+        let lossy = sockets.filter(|one| dropped(one) || one.queued_bytes > 0);
         let ports: BTreeSet<u16> = lossy.map(|one| one.local.port()).collect();
         let sockets = self.sockets.iter();
         let sockets = sockets.filter(|one| ports.contains(&one.local.port()));
@@ -718,6 +719,9 @@ mod tests {
             [1, 2, 9],
             "a new one"
         );
+        let mut full = at(7);
+        full.sockets[2].queued_bytes = 768;
+        assert_eq!(full.needed(Some(&at(7))), [3, 9]);
     }
 
     #[test]

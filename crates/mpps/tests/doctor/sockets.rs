@@ -154,7 +154,10 @@ fn a_queue_that_no_program_reads() {
         });
         match way {
             Way::Read => healthy(&found, 150),
-            _ => found.is("socket_buffer", 0, "does not read 192.168.254.1"),
+            _ => {
+                found.is("socket_buffer", 0, "does not read 192.168.254.1");
+                found.says("what", &format!("{} of trials-", at(1)));
+            }
         }
     }
 }
