@@ -320,11 +320,14 @@ fn no_cpu(seen: &Observed, socket: &SeenSocket, busy: &Busy) -> (String, String)
         true => String::new(),
         false => format!(": {}", causes.join(", and ")),
     };
+    let each = match busy.wait_ms {
+        ms if ms < 1.0 => format!("{:.0} us", ms * 1000.0),
+        ms => format!("{ms:.1} ms"),
+    };
     let what = format!(
-        "its reader lacked a CPU for {:.0} % of the time that it was ready to run, {:.1} ms at a time on average\
+        "its reader lacked a CPU for {:.0} % of the time that it was ready to run, {each} at a time on average\
          {because}",
-        busy.waited / busy.ready() * 100.0,
-        busy.wait_ms
+        busy.waited / busy.ready() * 100.0
     );
     let cpu = own_cpu(seen, socket, busy, busy.cpu.as_slice());
     let mut remedy = cpu;
