@@ -42,9 +42,31 @@ impl Account<'_> {
 
     /// Packets that the sending host sent beside the run, its own and forwarded ones.
     pub(super) fn sent_beside(&self) -> u64 {
-        let names = ["Tcp.OutSegs", "Ip.ForwDatagrams", "Ip6.OutForwDatagrams"];
-        let others = names.map(|name| snmp(self.sender, name));
-        total(others.into_iter().chain([self.sent_by_others()]))
+        let count = |names: [&str; 2]| total(names.map(|name| snmp(self.sender, name)));
+        let own = match self.departure {
+            Departure::Socket => total([snmp(self.sender, "Tcp.OutSegs"), self.sent_by_others()]),
+            // Also neighbour discovery and listener reports that are dropped: Icmp6.OutMsgs lacks these
+            // (`ndisc_send_skb` in net/ipv6/ndisc.c).
+            Departure::Frames | Departure::Redirect => {
+                count(["Ip.OutRequests", "Ip6.OutRequests"]).max(self.sent_by_others())
+            }
+        };
+        total([own, count(["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"])])
+    }
+
+    /// Drops at the sender that may be of packets that it sent beside the run.
+    fn dropped_beside(&self, ledger: &Ledger) -> u64 {
+        let rows = ledger.losses.iter();
+        let of_sender = rows.filter(|row| row.station == Station::Sender);
+        let others = |row| self.others(row, ledger, false).unwrap_or(0);
+        total(of_sender.map(|row| others(row).min(row.count)))
+    }
+
+    /// The remainder, as far as drops of packets beside the run do not explain what the rows have too many.
+    fn unexplained(&self, ledger: &Ledger) -> i64 {
+        let remainder = self.remainder(ledger);
+        let explained = remainder.saturating_add_unsigned(self.dropped_beside(ledger));
+        explained.min(remainder.max(0))
     }
 
     /// Messages of ICMP and segments of TCP that the receiving host got: these were not lost.
@@ -113,7 +135,7 @@ impl Account<'_> {
     /// Whether the receiving sockets or rings dropped others' packets for all that is known: they got such
     /// packets, or dropped more than the run has.
     fn is_shared(&self, ledger: &Ledger) -> bool {
-        self.has_strangers || self.socket_drops.is_none() || self.remainder(ledger) < 0
+        self.has_strangers || self.socket_drops.is_none() || self.unexplained(ledger) < 0
     }
 
     /// Notes that a full socket or ring may have dropped others' packets in place of packets of the run that
@@ -139,12 +161,10 @@ impl Account<'_> {
         if self.is_lab() {
             return;
         }
-        let mut rows = ledger.losses.iter();
-        let is_lost_between = rows.any(|row| match row.station {
-            Station::Sender => self.others(row, ledger, false) > Some(0),
-            _ => is_gap(row),
-        });
-        let is_open = self.remainder(ledger) != 0 || (is_lost_between && !self.cards_agree());
+        let too_many = self.remainder(ledger).min(0).unsigned_abs();
+        let is_lost_between =
+            self.dropped_beside(ledger) > too_many || ledger.losses.iter().any(is_gap);
+        let is_open = self.unexplained(ledger) != 0 || (is_lost_between && !self.cards_agree());
         if is_open && !self.is_shared(ledger) {
             Self::doubt_own(ledger);
         }
