@@ -100,6 +100,26 @@ pub struct Loss {
     pub exact: bool,
 }
 
+impl Loss {
+    /// An exact count of a network namespace, by a counter of its own.
+    pub fn new(
+        station: Station,
+        reason: impl Into<String>,
+        count: u64,
+        source: impl Into<String>,
+    ) -> Self {
+        Self {
+            station,
+            reason: reason.into(),
+            count,
+            source: source.into(),
+            scope: Scope::Namespace,
+            by_difference: false,
+            exact: true,
+        }
+    }
+}
+
 /// A second, independent count of something that the ledger says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Witness {
@@ -331,15 +351,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn loss(station: Station, reason: &str, count: u64) -> Loss {
-        Loss {
-            station,
-            reason: reason.to_owned(),
-            count,
-            source: "test".to_owned(),
-            scope: Scope::Socket,
-            by_difference: false,
-            exact: true,
-        }
+        Loss::new(station, reason, count, "test")
     }
 
     #[test]

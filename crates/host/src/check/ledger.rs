@@ -125,14 +125,15 @@ fn reasoned(seen: &Observed) -> (Vec<Loss>, u64) {
         let here = others.iter().filter(|(at, ..)| *at == station);
         let here: Vec<Evidence> = here.map(|(_, lost, _)| lost.clone()).collect();
         let sources: Vec<&str> = here.iter().map(|one| &*one.source).collect();
-        Loss {
+        let row = Loss::new(
             station,
-            reason: OTHER_REASON.to_owned(),
-            count: Evidence::sum(&here),
-            source: sources.join(" + "),
-            scope: Scope::Namespace,
-            by_difference: false,
+            OTHER_REASON,
+            Evidence::sum(&here),
+            sources.join(" + "),
+        );
+        Loss {
             exact: false,
+            ..row
         }
     }));
     let delivered = others.iter().filter(|(.., delivered)| *delivered);

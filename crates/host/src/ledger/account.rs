@@ -379,12 +379,9 @@ impl Account<'_> {
 
     fn enter_rings(&self, ledger: &mut Ledger) {
         for drop in &self.ring_drops {
-            ledger.lose(Loss {
-                reason: drop.reason.clone(),
-                source: drop.source.clone(),
-                scope: Scope::Socket,
-                ..loss(Station::Ring, drop.count)
-            });
+            let row = Loss::new(Station::Ring, &*drop.reason, drop.count, &*drop.source);
+            let scope = Scope::Socket;
+            ledger.lose(Loss { scope, ..row });
         }
     }
 
@@ -619,19 +616,6 @@ fn sum<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> ReasonCount {
         datagrams: sum.datagrams.saturating_add(one.datagrams),
         ..sum
     })
-}
-
-/// A loss with a namespace's own counter of datagrams; the caller fills in the rest.
-fn loss(station: Station, count: u64) -> Loss {
-    Loss {
-        station,
-        reason: String::new(),
-        count,
-        source: String::new(),
-        scope: Scope::Namespace,
-        by_difference: false,
-        exact: true,
-    }
 }
 
 /// Datagrams that a host made of fragments, for whichever port.

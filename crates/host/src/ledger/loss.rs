@@ -56,14 +56,10 @@ impl LossKind {
     /// A row of a ledger, by this counter: exact, and a counter of its own unless the caller says
     /// otherwise.
     pub fn row(&self, count: u64, source: impl Into<String>) -> Loss {
+        let row = Loss::new(self.station, self.words, count, source);
         Loss {
-            station: self.station,
-            reason: self.words.to_owned(),
-            count,
-            source: source.into(),
             scope: self.scope,
-            by_difference: false,
-            exact: true,
+            ..row
         }
     }
 }

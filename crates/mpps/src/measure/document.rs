@@ -597,15 +597,7 @@ mod tests {
     use super::*;
 
     fn loss(reason: &str, count: u64) -> Loss {
-        Loss {
-            station: Station::Udp,
-            reason: reason.to_owned(),
-            count,
-            source: "test".to_owned(),
-            scope: mpps_host::Scope::Namespace,
-            by_difference: false,
-            exact: true,
-        }
+        Loss::new(Station::Udp, reason, count, "test")
     }
 
     fn ledger(offered: u64, delivered: u64, losses: impl IntoIterator<Item = Loss>) -> Ledger {

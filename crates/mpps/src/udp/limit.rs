@@ -256,20 +256,12 @@ fn judge_sender(run: &UdpRun, places: &CpuTasks<'_>) -> Limit {
 mod tests {
     use super::*;
     use crate::udp::roles::tests::{two_cpus, two_cpus_tied};
-    use mpps_host::{CpuBusy, Scope};
+    use mpps_host::CpuBusy;
     use mpps_os::sched::Schedstat;
 
     fn lost(station: Station, reason: &str) -> Ledger {
         let mut ledger = Ledger::new(1000, 600, 0);
-        ledger.lose(Loss {
-            station,
-            reason: reason.to_owned(),
-            count: 400,
-            source: "counter".to_owned(),
-            scope: Scope::Namespace,
-            by_difference: false,
-            exact: true,
-        });
+        ledger.lose(Loss::new(station, reason, 400, "counter"));
         ledger
     }
 

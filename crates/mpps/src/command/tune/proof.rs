@@ -277,21 +277,18 @@ impl Effect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mpps_host::{CpuBusy, Ledger, Loss, Scope, Station};
+    use mpps_host::{CpuBusy, Ledger, Loss, Station};
 
     /// Runs of a second with these packets read and lost, and so much CPU time.
     fn runs(of: &[(u64, u64, f64)]) -> Vec<UdpRun> {
         let run = |&(delivered, lost, busy_seconds): &(u64, u64, f64)| {
             let mut ledger = Ledger::new(delivered + lost, delivered, 0);
-            ledger.lose(Loss {
-                station: Station::Socket,
-                reason: "socket buffer full".to_owned(),
-                count: lost,
-                source: "sk_drops".to_owned(),
-                scope: Scope::Socket,
-                by_difference: false,
-                exact: true,
-            });
+            ledger.lose(Loss::new(
+                Station::Socket,
+                "socket buffer full",
+                lost,
+                "sk_drops",
+            ));
             UdpRun {
                 mpps: delivered as f64 / 1e6,
                 offered_mpps: (delivered + lost) as f64 / 1e6,

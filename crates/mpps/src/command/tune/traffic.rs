@@ -7,7 +7,7 @@ use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, PATIENCE_SOCKET, 
 use crate::udp::run::UdpRun;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::setting::tune::TuneGoal;
-use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Scope, Snapshot, Station};
+use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Snapshot, Station};
 use mpps_io::{Inspect, RxConfig, Wait, Work, await_carrier, backend};
 use mpps_os::netlink::{address, link, sock_diag};
 use mpps_os::text::ShellWord;
@@ -268,14 +268,15 @@ fn connections(host: &Delta) -> Result<UdpRun> {
     let note =
         "no counter shows the attempts of clients: offered is the sum of those made and dropped";
     ledger.notes.push(note.to_owned());
+    let row = Loss::new(
+        Station::Socket,
+        "dropped by a listener",
+        dropped,
+        LISTEN_DROPS,
+    );
     ledger.lose(Loss {
-        station: Station::Socket,
-        reason: "dropped by a listener".to_owned(),
-        count: dropped,
-        source: LISTEN_DROPS.to_owned(),
-        scope: Scope::Namespace,
-        by_difference: false,
         exact: false,
+        ..row
     });
     Ok(sample(host, ledger))
 }

@@ -247,7 +247,7 @@ mod tests {
     use crate::experiment::ladder::result::{RungSender, ThreadShare};
     use crate::udp::roles::tests::two_cpus;
     use crate::udp::runs::Runs;
-    use mpps_host::{Ledger, Loss, Relation, Scope};
+    use mpps_host::{Ledger, Loss, Relation};
 
     fn rung(number: &str, samples: &[f64]) -> RungResult {
         RungResult {
@@ -412,15 +412,7 @@ mod tests {
 
     #[test]
     fn where_packets_are_lost_is_told_over_all_repeats() {
-        let lost = |station, count| Loss {
-            station,
-            reason: "full".to_owned(),
-            count,
-            source: "counter".to_owned(),
-            scope: Scope::Namespace,
-            by_difference: false,
-            exact: true,
-        };
+        let lost = |station, count| Loss::new(station, "full", count, "counter");
         let mut rung = rung("3", &[1.0]);
         for (wire, socket) in [(10, 40), (60, 10)] {
             let mut ledger = Ledger::new(100, 100 - wire - socket, 0);

@@ -202,15 +202,12 @@ mod tests {
     fn what_the_senders_own_host_refused_outran_nobody() {
         let mut ledger = Ledger::new(1000, 500, 0);
         assert_eq!(offered_per_received([&ledger]), Some(2.0));
-        ledger.lose(mpps_host::Loss {
-            station: Station::Sender,
-            reason: "refused".to_owned(),
-            count: 500,
-            source: "errno".to_owned(),
-            scope: mpps_host::Scope::Namespace,
-            by_difference: false,
-            exact: true,
-        });
+        ledger.lose(mpps_host::Loss::new(
+            Station::Sender,
+            "refused",
+            500,
+            "errno",
+        ));
         assert_eq!(offered_per_received([&ledger]), Some(1.0));
         assert_eq!(offered_per_received([&Ledger::new(9, 0, 0)]), None);
     }

@@ -482,7 +482,7 @@ fn rate(row: &NdrRow) -> f64 {
 mod tests {
     use super::*;
     use anyhow::ensure;
-    use mpps_host::{Ledger, Loss, Scope};
+    use mpps_host::{Ledger, Loss};
     use std::cell::Cell;
 
     /// A run to which another program sent one datagram.
@@ -499,15 +499,7 @@ mod tests {
     fn run(offered_mpps: f64, refused: u64, lost: u64) -> UdpRun {
         let mut ledger = Ledger::new(1000, 1000 - refused - lost, 0);
         for (station, count) in [(Station::Sender, refused), (Station::Socket, lost)] {
-            ledger.lose(Loss {
-                station,
-                reason: "full".to_owned(),
-                count,
-                source: "a counter".to_owned(),
-                scope: Scope::Socket,
-                by_difference: false,
-                exact: true,
-            });
+            ledger.lose(Loss::new(station, "full", count, "a counter"));
         }
         UdpRun {
             offered_mpps,

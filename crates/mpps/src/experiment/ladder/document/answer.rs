@@ -215,7 +215,7 @@ mod tests {
     use crate::experiment::ladder::result::tests::fixture;
     use crate::experiment::ladder::result::{LabBody, LadderAnswer, RungPath, RungSender};
     use crate::udp::limit::Limit;
-    use mpps_host::{Ledger, Loss, Scope, Station};
+    use mpps_host::{Ledger, Loss, Station};
     use mpps_report::Terminal;
     use std::path::Path;
 
@@ -230,15 +230,12 @@ mod tests {
 
     fn measured(number: &str, path: (&str, &str), mpps: f64) -> RungResult {
         let mut ledger = Ledger::new(1000, 600, 0);
-        ledger.lose(Loss {
-            station: Station::Wire,
-            reason: "receive ring full".to_owned(),
-            count: 400,
-            source: "counter".to_owned(),
-            scope: Scope::Namespace,
-            by_difference: false,
-            exact: true,
-        });
+        ledger.lose(Loss::new(
+            Station::Wire,
+            "receive ring full",
+            400,
+            "counter",
+        ));
         RungResult {
             rung: number.to_owned(),
             name: "connections not tracked (notrack)".to_owned(),
