@@ -3,7 +3,6 @@
 pub(crate) mod account;
 pub(crate) mod arriving;
 pub(crate) mod far_sender;
-pub(crate) mod labs;
 /// Names the bottleneck of a run, from counters.
 pub(crate) mod limit;
 /// The ways to receive.
@@ -13,7 +12,6 @@ mod rotation;
 pub(crate) mod run;
 /// The repeated runs of one thing.
 pub mod runs;
-pub(crate) mod sample;
 /// Queues, UDP and CPUs over a second.
 pub mod screens;
 pub(crate) mod sender;
@@ -26,4 +24,4 @@ pub mod waited;
 
 pub use limit::Limit;
 pub use path::TakenBy;
-pub use sample::RATE_DEFINITION;
+pub use runs::RATE_DEFINITION;

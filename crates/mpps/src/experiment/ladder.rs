@@ -1,7 +1,6 @@
 //! The million-packet ladder: the experiments of the 2015 article, and what today adds, on two
 //! hosts inside this machine.
 
-mod climb;
 pub(crate) mod compare;
 pub(crate) mod document;
 pub mod evidence;
@@ -11,8 +10,6 @@ pub(crate) mod placements;
 mod probe_cost;
 pub mod result;
 pub(crate) mod run;
-mod rung;
 mod rungs;
-mod sample;
 
-pub(crate) use climb::ClimbSchedule;
+pub(crate) use run::ClimbSchedule;

@@ -3,7 +3,7 @@
 
 use super::account::{ReceiverCounts, SenderCounts, account};
 use super::run::UdpRun;
-use super::sample;
+use super::runs;
 use super::waited::Waited;
 use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail};
@@ -135,7 +135,7 @@ impl Arriving<'_> {
         host.snmp
             .retain(|name, _| !name.ends_with(".NoPorts") && name != "Ip.InUnknownProtos");
         let arrived = Arrived {
-            mpps: sample::mpps(slice::from_ref(&report)),
+            mpps: runs::mpps(slice::from_ref(&report)),
             report,
             caps,
             wait: self.wait,

@@ -2,7 +2,7 @@
 //! to rest, and the counters of both hosts around it.
 
 use super::account::{self, ReceiverCounts, SenderCounts, account};
-use super::sample::{self, Span};
+use super::runs::{self, Span};
 use super::screens::ScreenWatch;
 use super::sender::PORT;
 use super::waited::Waited;
@@ -215,7 +215,7 @@ impl Hosts<'_> {
                 let dropped = rule.dropped()?;
                 (ReceiverCounts::by_rule(dropped), Span::of(tx).mpps(dropped))
             }
-            (None, Some(caps)) => (ReceiverCounts::by(rx, caps, is_shared), sample::mpps(rx)),
+            (None, Some(caps)) => (ReceiverCounts::by(rx, caps, is_shared), runs::mpps(rx)),
             (None, None) => anyhow::bail!("no receiver"),
         };
         let after = self.snapshots()?;
@@ -239,7 +239,7 @@ impl Hosts<'_> {
             ledger,
             tx_cpus,
             mpps,
-            offered_mpps: sample::mpps(&run.tx),
+            offered_mpps: runs::mpps(&run.tx),
             queues: receiver.queue_packets(self.lab.receiver().interface()),
             receiver,
             waited: wait

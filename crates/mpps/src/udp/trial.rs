@@ -1,9 +1,9 @@
 //! One way to receive, with its traffic and its CPUs: the run of every experiment in a lab.
 
 use super::TakenBy;
-use super::labs::Labs;
+
 use super::path::{Path, PathTaker};
-use super::roles::{CpuLayout, distinct};
+use super::roles::{CpuLayout, Labs, distinct};
 use super::rotation::Rotation;
 use super::run::{Hosts, Purpose, Receivers, Senders, Taker, UdpRun, attach};
 use super::sender::{LabSender, PORT, SenderTraffic, open, source_port};

@@ -2,7 +2,7 @@
 
 use super::evidence::{FactKind, LessonEvidence, LessonFact, LessonVerdict, OpenLesson, uneven};
 use super::result::RungResult;
-use super::rung::{Point, Rung};
+use super::rungs::{Point, Rung};
 use crate::measure::noise::{MeasuredChange, Noise, SAMPLES_MIN};
 use crate::measure::samples::median;
 use crate::udp::trial::TrialSockets;

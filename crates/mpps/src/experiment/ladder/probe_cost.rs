@@ -1,7 +1,7 @@
 //! The cost of the drop probe for one dropped packet.
 
 use crate::measure::samples::median;
-use crate::udp::labs::Labs;
+use crate::udp::roles::Labs;
 use crate::udp::sender::PORT;
 use anyhow::Result;
 use mpps_host::counters::drop_probe::{DropFilter, DropProbe};

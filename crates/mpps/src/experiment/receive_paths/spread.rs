@@ -4,9 +4,8 @@
 use super::result::SpreadRow;
 use crate::measure::rounds::Case;
 use crate::measure::samples::median;
-use crate::udp::labs::Labs;
 use crate::udp::path::{Path, PathTaker};
-use crate::udp::roles::CpuLayout;
+use crate::udp::roles::{CpuLayout, Labs};
 use crate::udp::run::UdpRun;
 use crate::udp::runs::Runs;
 use crate::udp::sender::LabSender;

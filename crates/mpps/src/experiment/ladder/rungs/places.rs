@@ -1,7 +1,7 @@
 //! The CPUs of the tasks of each rung, on machines that are written down.
 
 use super::*;
-use crate::experiment::ladder::rung::with_references;
+use crate::experiment::ladder::rungs::with_references;
 use crate::udp::roles::distinct;
 use crate::udp::roles::tests::{
     article, flat, hybrid, machine, roles, two_by_four_by_two, two_by_two_by_two, two_cpus,
