@@ -36,8 +36,6 @@ pub(crate) struct CpuLayout {
     pub(crate) applications: Vec<usize>,
     /// How packets get to the CPU of their queue.
     pub(crate) delivery: Delivery,
-    /// False where the queues have no CPU of their own, because this user may not place them.
-    pub(crate) is_placed: bool,
     /// True if a user asked for this delivery, which every rung then has.
     is_asked: bool,
     topology: Topology,
@@ -71,7 +69,6 @@ impl CpuLayout {
             senders,
             applications,
             delivery,
-            is_placed: true,
             is_asked: asked.is_some(),
             topology,
         }
@@ -84,7 +81,6 @@ impl CpuLayout {
             queues,
             applications: topology.usable(),
             delivery: Delivery::ThreadedNapi,
-            is_placed: true,
             is_asked: false,
             topology,
         }
@@ -358,12 +354,12 @@ impl CpuLayout {
     }
 
     /// How the two hosts lie over the CPUs, in one line.
-    pub(crate) fn sentence(&self, kernel: &str) -> String {
+    pub(crate) fn sentence(&self, is_placed: bool, kernel: &str) -> String {
         let cpus = self.topology.usable().len();
         format!(
             "sender: {}   receiver: queues on {}, application on {}   Linux {kernel}, {}, {}",
             on(&self.senders),
-            match (self.is_placed, self.delivery) {
+            match (is_placed, self.delivery) {
                 (false, _) => "no CPU of their own".to_owned(),
                 (true, Delivery::SoftInterrupt) =>
                     format!("{} in the sender's soft interrupts", on(&self.queues)),
@@ -376,9 +372,9 @@ impl CpuLayout {
     }
 
     /// Notes on shared CPUs, one sentence each.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self, is_placed: bool) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.is_placed && self.delivery == Delivery::SoftInterrupt {
+        if is_placed && self.delivery == Delivery::SoftInterrupt {
             notes.push(format!(
                 "the receive queues are served in soft interrupts of the sender's {}: what is \
                  offered is what these leave of it, and less than the sender could offer alone",
@@ -487,8 +483,8 @@ impl Labs {
 
     /// Makes the lab of the usual layout, which a kernel without threads for the queues of a veth
     /// changes.
-    pub(crate) fn usual(&mut self, layout: CpuLayout) -> Result<CpuLayout> {
-        let mut layout = self.add(layout)?;
+    pub(crate) fn usual(&mut self, mut layout: CpuLayout) -> Result<CpuLayout> {
+        self.add(&layout)?;
         if self.lacks_threads(&layout).is_some() {
             layout = layout.without_threads();
         }
@@ -499,24 +495,28 @@ impl Labs {
             layout.queues = known;
         }
         (first.0, first.1) = key(&layout);
-        self.add(layout)
+        self.add(&layout)?;
+        Ok(layout)
     }
 
-    /// Makes the lab of a layout, unless it exists. The answer knows whether each queue has a CPU.
-    /// [`Interrupted`] after Ctrl-C: labs are made before the first run.
-    pub(crate) fn add(&mut self, mut layout: CpuLayout) -> Result<CpuLayout> {
-        if self.of(&layout).is_err() {
-            let (delivery, queues) = key(&layout);
-            let lab = Lab::new(&config(&layout))?;
+    /// Makes the lab of a layout, unless it exists. [`Interrupted`] after Ctrl-C: labs are made before
+    /// the first run.
+    pub(crate) fn add(&mut self, layout: &CpuLayout) -> Result<()> {
+        if self.of(layout).is_err() {
+            let (delivery, queues) = key(layout);
+            let lab = Lab::new(&config(layout))?;
             self.labs.push((delivery, queues, lab));
         }
         ensure!(!self.interrupt.came(), Interrupted);
-        let lab = self.of(&layout)?;
-        layout.is_placed = match layout.delivery {
+        Ok(())
+    }
+
+    /// True if the queues are on their CPUs in the lab of a layout, which some users may not do.
+    pub(crate) fn is_placed(&self, layout: &CpuLayout) -> bool {
+        self.of(layout).is_ok_and(|lab| match layout.delivery {
             Delivery::SoftInterrupt => lab.in_soft_interrupts(),
             Delivery::ThreadedNapi | Delivery::Rps => lab.queue_cpu(0).is_some(),
-        };
-        Ok(layout)
+        })
     }
 
     /// Why the queues have no kernel threads, if they were to have them.

@@ -84,7 +84,7 @@ impl Rung {
             }
         };
         let is_by_hash = matches!(point, Point::OneSocket | Point::Spread | Point::Idle);
-        if holds == Some(false) && !is_by_hash && !self.trial.layout.is_placed {
+        if holds == Some(false) && !is_by_hash && rung.unplaced {
             holds = None;
             facts.push(LessonFact::new(FactKind::Unplaced, []));
         }
@@ -348,9 +348,13 @@ mod tests {
         let said = said.sentence(true).replace('\u{a0}', " ");
         assert!(said.starts_with("as in the article: 2.0"), "{said}");
         assert!(said.ends_with(" times what rung 2 received"), "{said}");
-        let mut unplaced = of(Point::Below("2"));
-        unplaced.trial.layout.is_placed = false;
-        assert_eq!(verdict(&all, 1, unplaced), untold, "an ordinary user");
+        all[1].unplaced = true;
+        assert_eq!(
+            verdict(&all, 1, of(Point::Below("2"))),
+            untold,
+            "an ordinary user"
+        );
+        all[1].unplaced = false;
         // A rung that differs in more than the lesson gives no verdict, unless that is its lesson.
         let soft = claim("?", Point::Below("11"), Delivery::SoftInterrupt);
         assert_eq!(verdict(&all, 0, soft.clone()), untold);

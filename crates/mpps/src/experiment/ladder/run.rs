@@ -85,7 +85,10 @@ pub(crate) fn run(
             rungs = with_references(rungs);
             place(&mut rungs, &mut labs)?;
             let machine = machine::of_lab(labs.of(&layout)?)?;
-            let mut result = session.result(machine, beginning(&choice, &layout));
+            let mut result = session.result(
+                machine,
+                beginning(&choice, &layout, labs.is_placed(&layout)),
+            );
             labs.note(&mut result.notes);
             result.work = plan.work.map(|work| work.to_string());
             // The drop probe's cost is measured with this CPU as the sender's.
@@ -172,24 +175,24 @@ fn note_probe(notes: &mut Vec<String>) -> bool {
 }
 
 /// The result before the first rung.
-fn beginning(choice: &SenderChoice, layout: &CpuLayout) -> LabBody {
+fn beginning(choice: &SenderChoice, layout: &CpuLayout, is_placed: bool) -> LabBody {
     LabBody {
         rate_definition: RATE_DEFINITION.to_owned(),
         placement: format!(
             "two hosts on this machine   {}",
-            layout.sentence(&machine::kernel_release())
+            layout.sentence(is_placed, &machine::kernel_release())
         ),
-        delivery: delivery(layout).to_owned(),
+        delivery: delivery(layout, is_placed).to_owned(),
         sender: Some(choice.sentence()),
-        notes: layout.notes(),
+        notes: layout.notes(is_placed),
         ..LabBody::default()
     }
 }
 
 /// How queues are tied to CPUs.
-fn delivery(layout: &CpuLayout) -> &'static str {
+fn delivery(layout: &CpuLayout, is_placed: bool) -> &'static str {
     match layout.delivery {
-        _ if !layout.is_placed => "no CPU of their own (unplaced)",
+        _ if !is_placed => "no CPU of their own (unplaced)",
         Delivery::ThreadedNapi => "threaded NAPI",
         Delivery::SoftInterrupt => "soft interrupts of the sender's CPU",
         Delivery::Rps => "RPS",
@@ -227,9 +230,9 @@ pub(crate) fn selected(
 /// Makes the lab of each rung, and finds out which rungs cannot run there.
 fn place(rungs: &mut [Rung], labs: &mut Labs) -> Result<()> {
     for rung in rungs.iter_mut().filter(|rung| rung.skipped.is_none()) {
-        rung.trial.layout = labs.add(rung.trial.layout.clone())?;
-        let meter = rung.trial.meter.take().map(|layout| labs.add(layout));
-        rung.trial.meter = meter.transpose()?;
+        for layout in [&rung.trial.layout].into_iter().chain(&rung.trial.meter) {
+            labs.add(layout)?;
+        }
         rung.skipped = labs.lacks_threads(&rung.trial.layout).map(str::to_owned);
         let is_tried = rung.is_beyond() || rung.trial.tracking.is_some();
         let tried = match rung.skipped {
@@ -385,6 +388,7 @@ impl Climb<'_> {
         let worked = case.samples.iter().filter_map(|run| run.worked.as_deref());
         let worked: Vec<&UdpRun> = worked.collect();
         result.with_work = (!worked.is_empty()).then(|| Runs::of(&worked));
+        result.unplaced = self.live.is_none() && !self.labs.is_placed(&trial.layout);
         match self.live {
             Some(_) => live::enter(&mut result, last),
             None => {
@@ -397,14 +401,17 @@ impl Climb<'_> {
             }
         }
         let layout = &trial.layout;
-        result.unplaced = !layout.is_placed;
         if rung.place.is_some() {
             let [queue, receiver] = [&layout.queues, &layout.applications];
             result.queue_cpu = queue.first().copied();
             result.receiver_cpu = receiver.first().copied();
         }
         let of_samples = case.samples.iter().flat_map(|run| notes(rung, run));
-        let all: Vec<String> = rung.sharing().into_iter().chain(of_samples).collect();
+        let all: Vec<String> = rung
+            .sharing(!result.unplaced)
+            .into_iter()
+            .chain(of_samples)
+            .collect();
         note_each(&mut result.notes, &all);
         result.notes.extend(case.stopped());
         Some(result)
@@ -437,13 +444,15 @@ fn of_rungs(cases: &[RungRuns]) -> impl Iterator<Item = &[RungRuns]> {
 
 /// Enters the part of a rung's result that comes from its last run.
 fn enter(result: &mut RungResult, lab: &Lab, rung: &Rung, run: &UdpRun) {
+    let is_placed = !result.unplaced;
+    let roles = |cpu| rung.roles(cpu, is_placed);
     let layout = &rung.trial.layout;
     let places = CpuTasks {
-        roles: &|cpu| rung.roles(cpu),
+        roles: &roles,
         layout,
     };
     result.threads = thread_shares(rung, &run.rx);
-    result.cpu_busy = cpu_busy(rung, &run.busy);
+    result.cpu_busy = cpu_busy(&run.busy, roles);
     result.limited_by = Some(limit::judge(run, &places));
     let is_socket = result.taken_by == TakenBy::Socket;
     result.path = is_socket.then(|| path(lab, rung, run));
@@ -512,12 +521,12 @@ fn path(lab: &Lab, rung: &Rung, run: &UdpRun) -> PathTaken {
     }
 }
 
-fn cpu_busy(rung: &Rung, busy: &[mpps_host::CpuBusy]) -> Vec<RungCpuBusy> {
+fn cpu_busy(busy: &[mpps_host::CpuBusy], roles: impl Fn(usize) -> Vec<String>) -> Vec<RungCpuBusy> {
     let one = |cpu: &mpps_host::CpuBusy| RungCpuBusy {
         cpu: cpu.cpu,
         busy: cpu.busy,
         softirq: cpu.softirq,
-        roles: rung.roles(cpu.cpu),
+        roles: roles(cpu.cpu),
     };
     busy.iter().map(one).collect()
 }
@@ -579,9 +588,7 @@ fn thread_shares(rung: &Rung, reports: &[RxReport]) -> Vec<ThreadShare> {
 
 /// Datagrams offered for each one received, over these runs; none if none was received. Datagrams
 /// that the sender's host refused were not offered.
-fn offered_per_received<'a>(
-    ledgers: impl IntoIterator<Item = &'a Ledger>,
-) -> Option<f64> {
+fn offered_per_received<'a>(ledgers: impl IntoIterator<Item = &'a Ledger>) -> Option<f64> {
     let (mut sent, mut received) = (0.0, 0.0);
     for ledger in ledgers {
         let refused = ledger.losses.iter();

@@ -106,8 +106,8 @@ impl Rung {
         self.trial.path.name != SOCKET.name
     }
 
-    /// The roles of a CPU.
-    pub(super) fn roles(&self, cpu: usize) -> Vec<String> {
+    /// The roles of a CPU, and of queues only if they are on theirs.
+    pub(super) fn roles(&self, cpu: usize, is_placed: bool) -> Vec<String> {
         let layout = &self.trial.layout;
         let mut roles = Vec::new();
         if self
@@ -119,7 +119,7 @@ impl Rung {
         }
         let mut queues = self.trial.queues();
         queues.retain(|queue| layout.queues[*queue] == cpu);
-        if layout.is_placed && !queues.is_empty() {
+        if is_placed && !queues.is_empty() {
             let plural = if queues.len() == 1 { "" } else { "s" };
             roles.push(format!("queue{plural} {}", CpuList(queues)));
         }
@@ -130,7 +130,7 @@ impl Rung {
     }
 
     /// The CPUs and cores that tasks share, one sentence each. They depend on the sender.
-    pub(super) fn sharing(&self) -> Vec<String> {
+    pub(super) fn sharing(&self, is_placed: bool) -> Vec<String> {
         let layout = &self.trial.layout;
         let mut notes = Vec::new();
         let senders = self.trial.sender_cpus().unwrap_or_default();
@@ -140,7 +140,7 @@ impl Rung {
             let threads = self.trial.sockets.threads();
             notes.extend(self.crowded("receiving", threads, applications));
         }
-        let queues = match layout.is_placed {
+        let queues = match is_placed {
             true => self
                 .trial
                 .queues()
@@ -617,7 +617,7 @@ mod tests {
             let mut rung = Rung::new(&two_cpus(), "3", "two senders").to(targets);
             rung.trial.layout.senders = senders.to_vec();
             rung.trial.sender = sender;
-            let notes = rung.sharing();
+            let notes = rung.sharing(true);
             notes.into_iter().find(|note| note.contains("sending"))
         };
         let (socket, xdp) = (LabSender::Socket { train: 4 }, LabSender::Generator);

@@ -71,10 +71,12 @@ pub(super) fn cases(
     let one = apart.layout.clone();
     let mut layouts = vec![(one.clone(), None)];
     if !one.shares_cpu() {
-        let meter = labs.add(one.with_threads())?;
+        let meter = one.with_threads();
+        labs.add(&meter)?;
         layouts[0].1 = Some(meter).filter(|meter| misplaced(labs, meter).is_none());
         let shared = one.place(Relation::SameCpu).map_err(anyhow::Error::msg)?;
-        layouts.push((labs.add(shared)?, None));
+        labs.add(&shared)?;
+        layouts.push((shared, None));
     }
     let mut cases = Vec::new();
     for (layout, meter) in layouts {

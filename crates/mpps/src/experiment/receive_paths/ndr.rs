@@ -173,11 +173,11 @@ impl NdrPlan {
         let mut labs = Labs::new(interrupt);
         let usual = usual(choice.sender, self.flows.into(), self.size)?;
         let trial = UdpTrial {
-            layout: labs.add(usual.layout.clone())?,
             throttle_pps: self.throttle,
             work: self.work.unwrap_or_default(),
             ..usual
         };
+        labs.add(&trial.layout)?;
         let mut notes = Vec::new();
         labs.note(&mut notes);
         let layout = trial.layout.clone();

@@ -117,7 +117,7 @@ impl BenchPlan {
         let mut trial = usual(choice.sender, self.flows()[0], self.size)?;
         trial.work = self.work.unwrap_or_default();
         if self.sender.is_none() {
-            trial.layout = labs.add(trial.layout)?;
+            labs.add(&trial.layout)?;
         }
         let Some(session) = &session else {
             return list(&paths, &trial, &labs);
@@ -322,7 +322,8 @@ impl Bench<'_> {
 
     fn overload(&self, mut labs: Labs) -> Result<BenchResult> {
         let layout = self.trial.layout.place(Relation::SameCpu);
-        let layout = labs.add(layout.map_err(anyhow::Error::msg)?)?;
+        let layout = layout.map_err(anyhow::Error::msg)?;
+        labs.add(&layout)?;
         if let Some(why) = comparison::misplaced(&labs, &layout) {
             bail!("--overload: queue and application are to share a CPU, and cannot here: {why}");
         }

@@ -41,7 +41,8 @@ pub(super) fn arrangements(
             Err(why) => Some(why),
             Ok((senders, cpus)) => {
                 let layout = CpuLayout::served_by(topology.clone(), senders, cpus);
-                trial.layout = labs.add(layout)?;
+                labs.add(&layout)?;
+                trial.layout = layout;
                 obstacle(&trial, labs.of(&trial.layout)?)
             }
         };

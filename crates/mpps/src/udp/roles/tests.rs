@@ -131,7 +131,7 @@ fn each_role_has_cores_of_its_own_and_every_cpu_of_a_small_machine_a_role() {
 
 #[test]
 fn hyper_threads_in_use_are_noted() {
-    let notes = |topology| CpuLayout::new(topology, None).notes().join("\n");
+    let notes = |topology| CpuLayout::new(topology, None).notes(true).join("\n");
     assert_eq!(
         notes(two_by_two_by_two()),
         "hyper-threads of one core: CPUs 0-1 (queues); CPUs 2-3 (application); CPUs 4-5 (sender); \

@@ -127,7 +127,7 @@ fn with_two_cores_the_application_has_one_to_itself() {
     for number in ["4c", "4e"] {
         assert!(rung(&layout, number).skipped.is_some());
     }
-    let said = rung(&layout, "2").sharing();
+    let said = rung(&layout, "2").sharing(true);
     assert_eq!(
         said,
         [
@@ -143,7 +143,7 @@ fn two_cpus_have_their_queues_in_the_senders_soft_interrupts() {
     assert_eq!(layout.delivery, Delivery::SoftInterrupt);
     let all = all(&layout);
     for rung in all.iter().filter(|rung| rung.skipped.is_none()) {
-        let shares = rung.sharing();
+        let shares = rung.sharing(true);
         let is_alone = !shares.iter().any(|note| note.contains("and application"));
         assert!(is_alone, "rung {}: {shares:?}", rung.number);
         let (delivery, queue, role) = match rung.number {
@@ -155,15 +155,15 @@ fn two_cpus_have_their_queues_in_the_senders_soft_interrupts() {
         assert_eq!((layout.delivery, layout.queues[0]), (delivery, queue));
         if rung.number != "1" {
             assert_eq!(layout.applications, [1], "rung {}", rung.number);
-            assert_eq!(rung.roles(1)[0], role, "rung {}", rung.number);
+            assert_eq!(rung.roles(1, true)[0], role, "rung {}", rung.number);
         }
     }
-    let said = layout.notes().join("\n");
+    let said = layout.notes(true).join("\n");
     assert!(
         said.contains("served in soft interrupts of the sender's CPU 0"),
         "{said}"
     );
-    let said = layout.sentence("6.18");
+    let said = layout.sentence(true, "6.18");
     assert!(
         said.contains("queues on CPU 0 in the sender's soft interrupts"),
         "{said}"
@@ -195,7 +195,7 @@ fn a_rung_is_where_its_name_says_and_in_nobodys_way() {
             assert_eq!(rung.skipped.is_none(), cpu.is_some(), "rung {number}");
             let Some(cpu) = cpu else { continue };
             assert_eq!(rung.trial.layout.applications, [cpu], "rung {number}");
-            assert_eq!(rung.sharing(), [""; 0], "rung {number}, queue {queue}");
+            assert_eq!(rung.sharing(true), [""; 0], "rung {number}, queue {queue}");
         }
     }
 }
@@ -219,7 +219,7 @@ fn the_other_node_gives_four_threads_four_cpus_away_from_the_senders() {
         let [near, far] = ["9a", "9b"].map(|number| rung(&layout, number));
         let cores = |rung: &Rung| layout.cores(&rung.trial.layout.applications);
         assert_eq!(cores(&near), cores(&far));
-        let said = [far.notes.clone(), far.sharing()].concat().join("\n");
+        let said = [far.notes.clone(), far.sharing(true)].concat().join("\n");
         assert!(!said.contains("and application"), "{said}");
     }
 }
@@ -229,7 +229,7 @@ fn a_cpu_whose_queue_or_thread_a_rung_does_not_use_has_no_role_on_it() {
     let layout = CpuLayout::new(two_by_two_by_two(), None);
     let used = |number| {
         let rung = rung(&layout, number);
-        let cpus = (0..8).filter(|cpu| !rung.roles(*cpu).is_empty());
+        let cpus = (0..8).filter(|cpu| !rung.roles(*cpu, true).is_empty());
         cpus.collect::<Vec<_>>()
     };
     assert_eq!(used("2"), [0, 2, 4]);
@@ -292,12 +292,10 @@ fn a_rate_is_held_against_one_of_the_same_sender_and_delivery() {
         ("2x6x2", article(), ""),
         ("6P+8E", hybrid(), ""),
     ] {
-        // An ordinary user sends from sockets, and cannot place queues.
-        for (choice, is_placed) in [(&root, true), (&fours(), true), (&fours(), false)] {
-            let mut layout = CpuLayout::new(topology.clone(), None);
-            layout.is_placed = is_placed;
-            let untold = untold(layout, choice);
-            assert_eq!(untold, expected, "{name}, {}, {is_placed}", choice.sender);
+        // An ordinary user sends from sockets.
+        for choice in [&root, &fours()] {
+            let untold = untold(CpuLayout::new(topology.clone(), None), choice);
+            assert_eq!(untold, expected, "{name}, {}", choice.sender);
         }
     }
 }
