@@ -36,9 +36,6 @@ impl Read for Input {
 }
 
 /// Opens a regular file, or what this process has open already; `-` is standard input.
-///
-/// # Errors
-/// If it cannot be opened, or is another kind of file.
 pub(crate) fn open(path: &Path) -> Result<Input> {
     let waits = path.as_os_str() == "-";
     if !waits {
@@ -55,9 +52,6 @@ pub(crate) fn open(path: &Path) -> Result<Input> {
 }
 
 /// The text of such a file.
-///
-/// # Errors
-/// As [`open`]'s, and if it is too large or no text.
 pub(crate) fn text(path: &Path) -> Result<String> {
     read(open(path)?, MIB_MAX << 20).with_context(|| format!("cannot read {}", path.display()))
 }

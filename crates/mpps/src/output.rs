@@ -37,9 +37,6 @@ pub(crate) enum OutputStream {
 static JSON: OnceLock<Option<file::OutputFileLines>> = OnceLock::new();
 
 /// Sends JSON to this file, or to standard output. Text for people then leaves standard output.
-///
-/// # Errors
-/// If the file cannot be written.
 pub(crate) fn json_to(path: &Path) -> anyhow::Result<()> {
     let file = match path.as_os_str() == "-" {
         true => None,
@@ -56,9 +53,6 @@ pub(crate) fn has_json() -> bool {
 }
 
 /// Opens the file for JSON, if there is one, for a process that is to give up the right to.
-///
-/// # Errors
-/// If the file cannot be written.
 pub(crate) fn open_json() -> anyhow::Result<()> {
     match JSON.get() {
         Some(Some(file)) => file.open(b""),
@@ -75,33 +69,21 @@ pub(crate) fn line(stream: OutputStream, text: &str) -> io::Result<()> {
 }
 
 /// Writes several lines, such as Markdown and JSON.
-///
-/// # Errors
-/// As for [`line()`].
 pub(crate) fn text(stream: OutputStream, text: &str) -> io::Result<()> {
     bytes(stream, (printable_lines(text) + "\n").as_bytes())
 }
 
 /// Writes a piece of a report; nothing if it is empty. Standard output has colours.
-///
-/// # Errors
-/// As for [`line()`].
 pub(crate) fn blocks(stream: OutputStream, blocks: &[Block]) -> io::Result<()> {
     rendered(stream, &terminal(stream).blocks(blocks))
 }
 
 /// Writes the names of a table's columns, before its first row is known.
-///
-/// # Errors
-/// As for [`line()`].
 pub(crate) fn head(stream: OutputStream, table: &Table) -> io::Result<()> {
     rendered(stream, &terminal(stream).head(table))
 }
 
 /// Writes one row of a table.
-///
-/// # Errors
-/// As for [`line()`].
 pub(crate) fn row(stream: OutputStream, table: &Table, row: &Row) -> io::Result<()> {
     rendered(stream, &terminal(stream).row(table, row))
 }
@@ -119,9 +101,6 @@ fn rendered(stream: OutputStream, text: &str) -> io::Result<()> {
 }
 
 /// Writes the help of a command, in colours where they help.
-///
-/// # Errors
-/// As for [`line()`].
 pub(crate) fn help(stream: OutputStream, help: &clap::builder::StyledStr) -> io::Result<()> {
     let coloured = match is_stdout(stream) {
         true => colour(),
@@ -135,17 +114,11 @@ pub(crate) fn help(stream: OutputStream, help: &clap::builder::StyledStr) -> io:
 
 /// An object as JSON in one line. Characters that are not clean are escaped, those, too, that JSON
 /// takes as they are.
-///
-/// # Errors
-/// If it has a number that JSON cannot say.
 pub(crate) fn json(object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(object).map(escaped)
 }
 
 /// The same in many lines.
-///
-/// # Errors
-/// As for [`json()`].
 pub(crate) fn pretty_json(object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(object).map(escaped)
 }
@@ -219,9 +192,6 @@ fn patience() -> impl FnMut() -> bool {
 }
 
 /// Lines on standard error, in place of a bar that stands there; the bar comes back below them.
-///
-/// # Errors
-/// As for [`line()`].
 pub(crate) fn above_bar(text: &str) -> io::Result<()> {
     let clear = if may_show_bar() { "\r\x1b[2K" } else { "" };
     let text = printable_lines(text);

@@ -8,9 +8,6 @@ use std::sync::{Arc, LazyLock};
 
 /// Makes the signals of this process what they are meant to be, whoever started it; to be called
 /// while there is one thread.
-///
-/// # Errors
-/// If the kernel refuses a handler (`sigaction(2)`).
 pub(crate) fn begin() -> io::Result<()> {
     unblock(ending());
     // A file that reaches `ulimit -f` is an error of write(2), which is told and cleaned up after. A
@@ -46,17 +43,11 @@ pub(crate) struct Interrupted;
 
 impl EndSignal {
     /// Begins to listen.
-    ///
-    /// # Errors
-    /// If the kernel refuses a handler (`sigaction(2)`).
     pub(crate) fn listen() -> io::Result<Self> {
         Self::default().register(true)
     }
 
     /// Begins to listen, and no signal ends the process before [`EndSignal::release`].
-    ///
-    /// # Errors
-    /// If the kernel refuses a handler (`sigaction(2)`).
     pub(crate) fn listen_held() -> io::Result<Self> {
         Self::default().register(false)
     }

@@ -62,9 +62,6 @@ const SWITCH: &[Named<Switch>] = &[
 
 impl SwitchArgs {
     /// The switches that are to be on, given those that an engine turns on by itself.
-    ///
-    /// # Errors
-    /// If one is to be on and off.
     pub(crate) fn choose(&self, default: Switches) -> Result<Switches> {
         let mut with = self.with.iter();
         if let Some(switch) = with.find(|switch| self.without.contains(switch)) {

@@ -45,9 +45,6 @@ impl<const QUICK_MS: u64> Series<QUICK_MS> {
     }
 
     /// Tries both files before anything is measured; `name` is the command's.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub(crate) fn begin(&self, name: &str, interrupt: EndSignal) -> Result<Session> {
         let (json, html) = (self.json.as_deref(), self.html.as_deref());
         let mut session = Session::begin(name, json, html, interrupt)?;

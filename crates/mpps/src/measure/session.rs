@@ -31,9 +31,6 @@ pub(crate) struct Session {
 impl Session {
     /// Tries both files before anything is measured: those that options name, otherwise those of the
     /// command. A folder that takes no file costs the latter and not the run.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub(crate) fn begin(
         name: &str,
         json: Option<&Path>,
@@ -94,9 +91,6 @@ impl Session {
     }
 
     /// Writes both files, the page also if the data cannot be written.
-    ///
-    /// # Errors
-    /// If one cannot be written, or if the result has a number that JSON cannot say.
     pub(crate) fn write(&self, result: &impl Serialize, document: &Document) -> Result<()> {
         let data = json(result).map_err(Into::into);
         let data = data.and_then(|text| match &self.json {
@@ -116,9 +110,6 @@ impl Session {
     }
 
     /// Writes both files, prints these blocks, and returns how the run ended.
-    ///
-    /// # Errors
-    /// As [`Session::write`]'s, and if standard output takes no more.
     pub(crate) fn conclude<T: Serialize>(
         &self,
         result: &Envelope<T>,

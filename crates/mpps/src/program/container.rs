@@ -73,9 +73,6 @@ const FILES: [RuntimeFiles; 6] = [
 const ID: [usize; 2] = [4, 64];
 
 /// The process of the container that began first.
-///
-/// # Errors
-/// As [`processes_of`].
 pub(crate) fn process_of(root: &Path, name: &str) -> Result<u32> {
     processes_of(root, name).map(|all| all[0])
 }

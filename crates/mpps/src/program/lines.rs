@@ -37,9 +37,6 @@ impl JsonArgs {
     }
 
     /// Opens the file before anything is done.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(crate) fn begin(&self) -> Result<OutputLines> {
         if let Some(path) = &self.file {
             output::json_to(path)?;
@@ -72,9 +69,6 @@ impl OutputLines {
     };
 
     /// A line for people.
-    ///
-    /// # Errors
-    /// If the stream cannot take it; this is so of the others, too.
     pub(crate) fn say(self, text: &str) -> Result<()> {
         Ok(output::line(OutputStream::People, text)?)
     }

@@ -64,9 +64,6 @@ pub(crate) struct Arrived {
 
 impl Arriving<'_> {
     /// Receives for so long, or until Ctrl-C.
-    ///
-    /// # Errors
-    /// If nothing comes in time, or nothing can be received.
     pub(crate) fn run(&self, rx: Box<dyn Rx>) -> Result<Arrived> {
         let waited = Instant::now();
         let (arrived, first) = self.until(rx, |worker| {
@@ -92,9 +89,6 @@ impl Arriving<'_> {
     }
 
     /// Receives until `end` returns; answers with what that said.
-    ///
-    /// # Errors
-    /// If nothing can be received.
     pub(crate) fn until<T>(
         &self,
         rx: Box<dyn Rx>,
@@ -162,9 +156,6 @@ impl Arriving<'_> {
 }
 
 /// The wildcard address and this port, of IPv4 if the interface has an address of that.
-///
-/// # Errors
-/// If there is no such interface.
 pub(crate) fn any_of(interface: &str, port: u16) -> Result<SocketAddr> {
     let addresses = address::list(link::index(interface)?)?;
     let any: IpAddr = match addresses.iter().any(|own| own.address.is_ipv4()) {
@@ -206,9 +197,6 @@ pub(crate) fn elsewhere(drops: &[RxDrop]) -> u64 {
 impl Arrived {
     /// The CPU that took in most packets meanwhile, and how that is known: by the driver's counters
     /// which queue they came by, if it has such, and by the kernel's who took them from there.
-    ///
-    /// # Errors
-    /// If no CPU took in any.
     pub(crate) fn serving(&self, interface: &str) -> Result<(usize, String)> {
         let share = |part: i64, all: i64| Quantity::Share(part as f64 / all.max(1) as f64);
         let softnet = &self.host.softnet;

@@ -179,9 +179,6 @@ pub(crate) const PATHS: &[Path] = &[
 
 impl Path {
     /// The rows of these names, all of them if there are none; `option` is where they were named.
-    ///
-    /// # Errors
-    /// If there is no such path, or none of them has what is to be fixed.
     pub(crate) fn named(names: &[String], option: &str, fixed: Fixed) -> Result<Vec<Self>> {
         for wanted in names {
             ensure!(
@@ -256,9 +253,6 @@ impl Path {
     }
 
     /// How its receiver is opened at this address.
-    ///
-    /// # Errors
-    /// If it is a rule, which receives nothing.
     pub(crate) fn config(&self, address: SocketAddr) -> Result<RxConfig> {
         let PathTaker::Backend { configure, .. } = self.takes else {
             bail!("{}: a rule receives nothing", self.name);

@@ -88,9 +88,6 @@ pub(crate) struct SenderTraffic {
 }
 
 /// The source port of the nth of `all` flows.
-///
-/// # Errors
-/// If there are more flows than ports.
 pub(crate) fn source_port(all: usize, nth: usize) -> Result<u16> {
     let firsts = [SOURCE_PORT, SOURCE_PORT_OF_MANY].map(usize::from);
     let first = firsts.into_iter().find(|first| first + all <= 65_536);
@@ -166,9 +163,6 @@ impl SenderChoice {
     /// Follows the options. If they name no sender, it is the kernel's generator if this machine
     /// has it, and a sending socket with trains of `usual` otherwise. `--train` by itself asks for a
     /// socket.
-    ///
-    /// # Errors
-    /// If the user asked for a generator that is missing, or that should send trains.
     pub(crate) fn new(
         asked: Option<GeneratorChoice>,
         train: Option<u16>,
@@ -179,9 +173,6 @@ impl SenderChoice {
     }
 
     /// Whether these options go together, whatever this machine has.
-    ///
-    /// # Errors
-    /// If they do not.
     pub(crate) fn fits(asked: Option<GeneratorChoice>, train: Option<u16>) -> Result<()> {
         ensure!(
             asked != Some(GeneratorChoice::Xdp) || train.is_none(),

@@ -38,9 +38,6 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Starts it, and waits until it is there. A confirmation is to be waited for so long.
-    ///
-    /// # Errors
-    /// If no process can be had, or it cannot watch this one.
     pub(super) fn start(time: Duration) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         let own = process::id().to_string();
@@ -74,9 +71,6 @@ impl Guard {
     }
 
     /// Runs `say` between two changes, within [`Guard::time`]. A terminal may block it.
-    ///
-    /// # Errors
-    /// An error of `say`. Or the process has been ended.
     pub(super) fn while_saying(&mut self, say: impl FnOnce() -> Result<()>) -> Result<()> {
         self.expect_within(self.time)?;
         say()?;

@@ -208,9 +208,6 @@ impl ConnectionLab {
     }
 
     /// Restores the settings of this machine.
-    ///
-    /// # Errors
-    /// If that fails, or another program has changed them meanwhile.
     pub(crate) fn put_back(&self) -> Result<()> {
         self.without_skb_defer.take().map_or(Ok(()), switch_on)
     }

@@ -46,9 +46,6 @@ pub(crate) struct LadderPlan<'a> {
 
 /// Climbs the ladder. `tell` gets the result before the first rung, and then each rung once it is
 /// final. The session always keeps the results so far.
-///
-/// # Errors
-/// If a run fails.
 pub(crate) fn run(
     plan: &LadderPlan<'_>,
     session: &Session,
@@ -201,9 +198,6 @@ fn delivery(layout: &CpuLayout, is_placed: bool) -> &'static str {
 
 /// Selects the rungs that `--only` names, or all if it names none. `4` means 4a to 4e, because there
 /// is no rung 4. Rungs that need more CPUs than this host has are skipped, unless `all` is set.
-///
-/// # Errors
-/// If there is no such rung.
 pub(crate) fn selected(
     layout: &CpuLayout,
     choice: &SenderChoice,

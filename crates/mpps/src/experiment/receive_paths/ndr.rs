@@ -355,9 +355,6 @@ impl Hunt {
     /// earlier trials are kept. `report` gets a line about each trial. `run` runs it for a time, at a
     /// rate in packets per second, and knows how much time is left. Returns the results and the last
     /// trial that ran.
-    ///
-    /// # Errors
-    /// If the first trial fails.
     pub(super) fn search(
         &self,
         interrupt: &EndSignal,

@@ -23,9 +23,6 @@ pub(super) struct Orders {
 
 impl Orders {
     /// Those that send as many datagrams of each of these flows and of each that counts up from it.
-    ///
-    /// # Errors
-    /// So many source ports there are not.
     pub(super) fn new(first: &[RssFlow], each: u32, sender: Option<&str>) -> Result<Self> {
         let sender = sender.unwrap_or("mpps send");
         let flows = each.saturating_mul(first.len() as u32);
