@@ -5,6 +5,11 @@ use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a program looks for Ctrl-C, the first packet and finished workers.
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Makes the signals of this process what they are meant to be, whoever started it; to be called
 /// while there is one thread.
@@ -94,6 +99,15 @@ impl EndSignal {
     pub(crate) fn signal(&self) -> Option<i32> {
         let number = self.signal.load(Ordering::Relaxed);
         i32::try_from(number).ok().filter(|number| *number > 0)
+    }
+
+    /// Waits for so long, or until a signal asks to end; false then.
+    pub(crate) fn is_quiet_for(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        while !self.came() && Instant::now() < end {
+            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        !self.came()
     }
 
     /// True once a signal asked to end.

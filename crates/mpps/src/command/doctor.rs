@@ -11,7 +11,7 @@ use crate::measure::outcome::CommandEnding;
 use crate::measure::session::json;
 use crate::output::{self, OutputStream, file::OutputFile};
 use crate::program::host::HostArgs;
-use crate::program::lines::{JsonArgs, OutputLines};
+use crate::program::lines::{JsonArgs, LOOK, OutputLines};
 use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Result, ensure};
@@ -24,9 +24,6 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// How often Ctrl-C is looked for.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Arguments of `mpps doctor`.
 #[derive(Debug, Args)]

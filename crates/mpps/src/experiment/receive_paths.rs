@@ -2,8 +2,8 @@
 //!
 //! A `UdpTrial` is one way to receive in a layout of CPUs. Its repeats give a row. `comparison` has every
 //! path in every layout. `overload` offers more than a path can take. `spread` brings the traffic by
-//! more and more queues. `live` takes the traffic of another host, and `remote` makes that host send
-//! for each trial. `ndr` runs the trials that `search` asks for. `search` is MLRsearch without I/O.
+//! more and more queues. `far_traffic` takes the traffic of another host, and can make that host
+//! send for each trial. `ndr` runs the trials that `search` asks for. `search` is MLRsearch without I/O.
 
 mod advice;
 mod comparison;
@@ -12,7 +12,6 @@ mod far_traffic;
 /// The highest rate without loss of each path.
 pub mod ndr;
 mod overload;
-mod remote;
 pub mod result;
 mod run;
 mod search;

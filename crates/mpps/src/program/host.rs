@@ -1,6 +1,6 @@
 //! The host to look at, for commands that inspect a host with any programs.
 
-use super::{container, lines::LOOK};
+use super::container;
 use crate::signal::EndSignal;
 use crate::value;
 use anyhow::{Context, Result, bail, ensure};
@@ -11,8 +11,7 @@ use mpps_os::namespace::NetNamespace;
 use mpps_os::text::{Foreign, ShellWord};
 use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The note on remedies for another namespace.
 const ELSEWHERE: &str = "remedies are for that network namespace: nsenter --net=FILE COMMAND, where FILE \
@@ -169,11 +168,7 @@ impl PaceArgs {
 
     /// Waits for the next look; false if it is to end.
     pub(crate) fn wait(&self, interrupt: &EndSignal) -> bool {
-        let end = Instant::now() + self.interval();
-        while !interrupt.came() && Instant::now() < end {
-            thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
-        }
-        !interrupt.came()
+        interrupt.is_quiet_for(self.interval())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::output::{self, OutputStream};
 use crate::signal::EndSignal;
+pub(crate) use crate::signal::LOOK;
 use anyhow::{Result, bail};
 use clap::Args;
 use mpps_io::{Backend, Mode, Property};
@@ -11,9 +12,6 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
-
-/// How often a program looks for Ctrl-C, the first packet and finished workers.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// The help of `--json` where it writes several objects.
 pub(crate) const JSON_LINES: &str = "Write JSON to FILE, in addition to the text; without FILE, to standard \

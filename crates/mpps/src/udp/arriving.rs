@@ -2,16 +2,20 @@
 //! run. Losses before and after it belong to no run.
 
 use super::account::{ReceiverCounts, SenderCounts, account};
-use super::run::UdpRun;
+use super::run::{LOOK, UdpRun};
 use super::runs;
 use super::waited::Waited;
 use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail};
 use mpps_host::{Delta, Ledger, PacketRoute, Snapshot};
-use mpps_io::{Inspect, Rx, RxCaps, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait, Work};
+use mpps_io::{
+    Inspect, Rx, RxCaps, RxConfig, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait, Work,
+    await_carrier, backend,
+};
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::{address, link};
 use mpps_report::Quantity;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::slice;
 use std::thread;
@@ -28,8 +32,52 @@ pub(crate) const PATIENCE_SOCKET: Duration = Duration::from_secs(5);
 const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(3);
 /// The share of all packets that one CPU takes in where no other one serves queues to speak of.
 const ALONE_MIN: f64 = 0.9;
-/// How often the worker is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+
+/// Traffic of any sender at a port of an interface, as this program receives it.
+#[derive(Debug)]
+pub(crate) struct PortTraffic<'a> {
+    pub(crate) interface: &'a str,
+    pub(crate) address: SocketAddr,
+    pub(crate) backend: &'a str,
+    /// The interface's number, if opening the receiver may take its carrier away.
+    pub(crate) carrier: Option<u32>,
+    pub(crate) interrupt: &'a EndSignal,
+}
+
+/// `port 4321 of eth0`.
+impl fmt::Display for PortTraffic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {} of {}", self.address.port(), self.interface)
+    }
+}
+
+impl PortTraffic<'_> {
+    /// One run, on this CPU if one is named; `at` is where the traffic arrives, in words.
+    pub(crate) fn receive(
+        &self,
+        at: &str,
+        cpu: Option<usize>,
+        time: Duration,
+        patience: Duration,
+    ) -> Result<Arrived> {
+        let (address, backend) = (self.address, self.backend);
+        let opened = backend::find(backend)?.open_rx(&RxConfig::new(address));
+        let rx = opened.with_context(|| format!("cannot receive at {address} by {backend}"))?;
+        self.carrier.map(await_carrier).transpose()?;
+        let arriving = Arriving {
+            at,
+            cpu,
+            wait: Wait::Block(Duration::from_secs(1)),
+            inspect: Inspect::Never,
+            work: Work::None,
+            time,
+            patience,
+            interrupt: self.interrupt,
+            snapshot: &|| Ok(Snapshot::take(&[self.interface])?),
+        };
+        arriving.run(rx)
+    }
+}
 
 /// How to receive what arrives.
 pub(crate) struct Arriving<'a> {

@@ -1,5 +1,6 @@
 //! `mpps send` on another host, by a command for a shell: `ssh HOST mpps send`.
 
+use super::run::LOOK;
 use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail, ensure};
 use mpps_os::poll::Waiter;
@@ -11,8 +12,6 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the command has ended.
-const LOOK: Duration = Duration::from_millis(10);
 /// The capacity of a pipe, unless its owner raises it (`pipe(7)`).
 const PIPE: usize = 1 << 16;
 /// The longest standard output: the totals of a run are some kilobytes.

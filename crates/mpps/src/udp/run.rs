@@ -21,8 +21,8 @@ use mpps_os::sched::{self, Schedstat};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the workers are looked at.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often workers are looked at.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// The longest wait for the receivers to come to rest.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -287,7 +287,7 @@ impl Hosts<'_> {
         let quota = Quota::worst_between(&quotas, &Quota::own());
         let served = self.napi();
         let settled = self.lab.settle();
-        await_rest(&rx);
+        await_quiet(&rx, 2 * LOOK, PATIENCE);
         stop.stop();
         let mut rx: Vec<RxReport> = rx.into_iter().map(RxWorker::join).collect();
         settled?;
@@ -395,20 +395,18 @@ fn used(
     (cpu, used)
 }
 
-/// Waits until the receivers have emptied their buffers: nothing new over three looks.
-fn await_rest(workers: &[RxWorker]) {
-    let total = || -> u64 {
-        workers
-            .iter()
-            .map(|worker| worker.progress().datagrams)
-            .sum()
-    };
-    let deadline = Instant::now() + PATIENCE;
-    let (mut last, mut alike) = (total(), 0);
-    while alike < 2 && Instant::now() < deadline && !workers.is_empty() {
+/// Waits until nothing new has come to the receivers for `quiet`, and no longer than `most`: others may
+/// send to the port as well.
+pub(crate) fn await_quiet(workers: &[RxWorker], quiet: Duration, most: Duration) {
+    let came = || workers.iter().map(|worker| worker.progress().datagrams);
+    let came = || came().sum::<u64>();
+    let began = Instant::now();
+    let (mut last, mut since) = (came(), began);
+    while since.elapsed() < quiet && began.elapsed() < most && !workers.is_empty() {
         thread::sleep(LOOK);
-        let now = total();
-        alike = if now == last { alike + 1 } else { 0 };
-        last = now;
+        let now = came();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
     }
 }

@@ -3,21 +3,18 @@
 
 use crate::signal::{EndSignal, Interrupted};
 use crate::udp::RATE_DEFINITION;
-use crate::udp::arriving::{Arriving, PATIENCE, PATIENCE_FIRST, PATIENCE_SOCKET, offered_at};
+use crate::udp::arriving::{PATIENCE, PATIENCE_FIRST, PATIENCE_SOCKET, PortTraffic, offered_at};
 use crate::udp::run::UdpRun;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::setting::tune::TuneGoal;
 use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Snapshot, Station};
-use mpps_io::{Inspect, RxConfig, Wait, Work, await_carrier, backend};
+use mpps_io::await_carrier;
 use mpps_os::netlink::{address, link, sock_diag};
 use mpps_os::text::ShellWord;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a run was interrupted.
-const LOOK: Duration = Duration::from_millis(10);
 /// Drops of listeners (`tcp_listendrop`). It counts packets of handshakes, possibly several of one
 /// connection, and handshakes that an error ends.
 const LISTEN_DROPS: &str = "TcpExt.ListenDrops";
@@ -139,22 +136,15 @@ impl Traffic {
         patience: Duration,
         interrupt: &EndSignal,
     ) -> Result<UdpRun> {
-        let opened = backend::find(backend)?.open_rx(&RxConfig::new(address));
-        let rx = opened.with_context(|| format!("cannot receive at {address} by {backend}"))?;
-        await_carrier(self.index)?;
-        let arriving = Arriving {
-            at: &self.to_string(),
-            cpu: None,
-            wait: Wait::Block(Duration::from_secs(1)),
-            inspect: Inspect::Never,
-            work: Work::None,
-            time,
-            patience,
+        let traffic = PortTraffic {
+            interface: &self.interface,
+            address,
+            backend,
+            carrier: Some(self.index),
             interrupt,
-            snapshot: &|| Ok(Snapshot::take(&[&self.interface])?),
         };
         let before = ProcStat::read()?;
-        let arrived = arriving.run(rx)?;
+        let arrived = traffic.receive(&self.to_string(), None, time, patience)?;
         let busy = ProcStat::read()?.busy_since(&before);
         let run = arrived.sample(&self.interface);
         Ok(UdpRun { busy, ..run })
@@ -176,11 +166,7 @@ impl Traffic {
         let (mut before, mut ticks) = took()?;
         let mut unread: Option<Instant> = None;
         loop {
-            let end = Instant::now() + time;
-            while Instant::now() < end {
-                ensure!(!interrupt.came(), Interrupted);
-                thread::sleep(LOOK.min(time));
-            }
+            ensure!(interrupt.is_quiet_for(time), Interrupted);
             let (after, ticks_after) = took()?;
             let host = after.since(&before);
             let run = match self.reader {

@@ -2,35 +2,23 @@
 
 use super::result::{LabBody, Limit, RungResult};
 use crate::machine;
-use crate::measure::session::Session;
 use crate::output::{self, OutputStream};
 use crate::udp::RATE_DEFINITION;
-use crate::udp::arriving::{Arrived, Arriving, PATIENCE_SOCKET};
+use crate::udp::arriving::{Arrived, PATIENCE_SOCKET, PortTraffic};
 use crate::udp::limit::{loss_that_counts, named};
-use crate::udp::path::SOCKET;
 use crate::udp::roles::CpuLayout;
 use crate::udp::run::UdpRun;
-use anyhow::{Context, Result};
-use mpps_host::Snapshot;
-use mpps_io::{Inspect, RxConfig, Wait, Work};
-use std::net::SocketAddr;
+use anyhow::Result;
 use std::time::Duration;
 
-/// Traffic that arrives at a port of an interface.
+/// Traffic of any sender, and how long a run of it is.
 #[derive(Debug)]
 pub(super) struct LiveTraffic<'a> {
-    pub(super) interface: &'a str,
-    pub(super) address: SocketAddr,
+    pub(super) traffic: PortTraffic<'a>,
     pub(super) time: Duration,
-    pub(super) session: &'a Session,
 }
 
 impl LiveTraffic<'_> {
-    /// Where it arrives, in words.
-    pub(super) fn place(&self) -> String {
-        format!("port {} of {}", self.address.port(), self.interface)
-    }
-
     /// The result before the first rung.
     pub(super) fn beginning(&self, served: &str) -> LabBody {
         LabBody {
@@ -38,23 +26,23 @@ impl LiveTraffic<'_> {
             placement: format!("{served}   Linux {}", machine::kernel_release()),
             delivery: "their interrupts".to_owned(),
             sender: Some("any program that sends to this address".to_owned()),
-            interface: Some(self.interface.to_owned()),
+            interface: Some(self.traffic.interface.to_owned()),
             ..LabBody::default()
         }
     }
 
     /// The CPU that serves its queue, and how that is known.
     pub(super) fn served_by(&self) -> Result<(usize, String)> {
-        let waiting = format!("waiting for packets at {}", self.place());
+        let waiting = format!("waiting for packets at {}", self.traffic);
         output::line(OutputStream::Err, &waiting)?;
-        self.receive(None)?.serving(self.interface)
+        self.receive(None)?.serving(self.traffic.interface)
     }
 
     /// A run in this layout. The ledger notes if its queue has moved.
     pub(super) fn run(&self, layout: &CpuLayout) -> Result<UdpRun> {
         let arrived = self.receive(layout.applications.first().copied())?;
-        let (now, known) = arrived.serving(self.interface)?;
-        let mut run = arrived.sample(self.interface);
+        let (now, known) = arrived.serving(self.traffic.interface)?;
+        let mut run = arrived.sample(self.traffic.interface);
         if !layout.queues.contains(&now) {
             run.ledger.note(format!("the queue has moved: {known}"));
         }
@@ -62,20 +50,8 @@ impl LiveTraffic<'_> {
     }
 
     fn receive(&self, cpu: Option<usize>) -> Result<Arrived> {
-        let address = self.address;
-        let arriving = Arriving {
-            at: &self.place(),
-            cpu,
-            wait: Wait::Block(Duration::from_secs(1)),
-            inspect: Inspect::Never,
-            work: Work::None,
-            time: self.time,
-            patience: PATIENCE_SOCKET,
-            interrupt: &self.session.interrupt,
-            snapshot: &|| Ok(Snapshot::take(&[self.interface])?),
-        };
-        let rx = SOCKET.open(&RxConfig::new(address));
-        arriving.run(rx.with_context(|| format!("cannot receive at {address}"))?)
+        let at = self.traffic.to_string();
+        self.traffic.receive(&at, cpu, self.time, PATIENCE_SOCKET)
     }
 }
 

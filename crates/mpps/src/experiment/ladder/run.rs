@@ -10,8 +10,9 @@ use super::result::{
 use super::rungs::{Rung, rungs, with_references};
 use crate::measure::rounds::{Case, interleave};
 use crate::measure::session::Session;
-use crate::udp::arriving::any_of;
+use crate::udp::arriving::{PortTraffic, any_of};
 use crate::udp::limit::{self, CpuTasks, OUTRUN_MIN};
+use crate::udp::path::SOCKET;
 use crate::udp::roles::{CpuLayout, Labs, note_each};
 use crate::udp::run::{Purpose, UdpRun, attach};
 use crate::udp::runs::Runs;
@@ -55,17 +56,21 @@ pub(crate) fn run(
     let live = match plan.live {
         None => None,
         Some((interface, port)) => Some(LiveTraffic {
-            interface,
-            address: any_of(interface, port).context("--interface")?,
+            traffic: PortTraffic {
+                interface,
+                address: any_of(interface, port).context("--interface")?,
+                backend: SOCKET.name,
+                carrier: None,
+                interrupt: &session.interrupt,
+            },
             time: plan.schedule.time,
-            session,
         }),
     };
     let (layout, served) = match &live {
         Some(live) => {
             let (cpu, known) = live.served_by()?;
             let layout = CpuLayout::served_by(Topology::read()?, Vec::new(), vec![cpu]);
-            (layout, format!("{}   {known}", live.place()))
+            (layout, format!("{}   {known}", live.traffic))
         }
         None => (labs.usual(plan.layout.clone())?, String::new()),
     };
@@ -75,7 +80,7 @@ pub(crate) fn run(
     let mut probed = None;
     let mut result = match &live {
         Some(live) => {
-            let machine = Fingerprint::collect(&[live.interface])?;
+            let machine = Fingerprint::collect(&[live.traffic.interface])?;
             session.result(machine, live.beginning(&served))
         }
         None => {

@@ -8,8 +8,7 @@ pub mod result;
 pub(crate) use document::document;
 
 use super::comparison::{choose, cpus, napi, sentence, usual};
-use super::far_traffic::FarTraffic;
-use super::remote::Remote;
+use super::far_traffic::{FarTraffic, Remote};
 use super::search::{MISSED, Search, SearchTrial};
 use crate::machine::{self, become_able};
 use crate::measure::document::Balanced;
