@@ -457,7 +457,15 @@ fn dropped(came: &Arrivals) -> Option<LastStation> {
     // Without a rule, those of IP_LOCALNET came with an address of 127.0.0.0/8, and had their own port.
     let is_possible = |reason: &str| reason != "IP_LOCALNET" || may_translate(came.seen);
     let lost = OTHERWISE.into_iter().filter(|reason| is_possible(reason));
-    let lost = lost.map(|reason| (came.seen.others(reason), reason));
+    // Error messages have a finding of their own.
+    let told = |reason| match reason == firewall::REASON {
+        true => came.seen.others(firewall::ICMP),
+        false => 0,
+    };
+    let lost = lost.map(|reason| {
+        let left = came.seen.others(reason).saturating_sub(told(reason));
+        (left, reason)
+    });
     let port = came.port;
     let (count, reason) = lost.max_by_key(|(count, _)| *count)?;
     let (why, remedy) = otherwise(came.seen, reason, count);

@@ -203,6 +203,27 @@ fn a_port_of_tcp_is_told() {
     idle.tells("nothing_arrives");
 }
 
+/// A path MTU black hole of a server of TCP.
+#[test]
+fn dropped_errors_of_icmp_are_no_requests_of_connections() {
+    let counters = "Ip.InReceives 9, Ip.InDelivers 9, Tcp.InSegs 9";
+    let requests = "requests of connections (SYN)";
+    for (drops, expected) in [
+        (
+            "NETFILTER_DROP+icmp 9 other",
+            format!(" remark: {GUESS} | !{requests}"),
+        ),
+        (
+            "NETFILTER_DROP+icmp 3 other, NETFILTER_DROP 6 other",
+            format!(": 6 packets | {requests}"),
+        ),
+    ] {
+        let mut found = look(9, counters, drops).both(listens).found();
+        found.retain(|one| one.check == "nothing_arrives");
+        tells(&found, &format!("nothing_arrives{expected}"));
+    }
+}
+
 #[test]
 fn a_port_without_a_socket_is_told_beside_the_losses_of_others() {
     let mut scene = look(1000, "Udp.InDatagrams 10, Udp.RcvbufErrors 990", "");
