@@ -509,20 +509,25 @@ fn other_protocol(came: &Arrivals) -> Option<LastStation> {
     let is_outside = listeners.any(|one| one.local.port() == port && !one.local.ip().is_loopback());
     // It refuses connections, and no program here gets any.
     let refuses = seen.grown(&["Tcp.OutRsts"]) > 0 && seen.grown(&["Tcp.PassiveOpens"]) == 0;
-    let (only, remedy) = match is_tcp {
-        true if refuses && !is_outside => (
-            ", which other hosts do not reach: they are refused",
+    let family = untaken_family(seen, port).filter(|_| refuses);
+    let (only, remedy) = match (is_tcp, family) {
+        (true, _) if refuses && !is_outside => (
+            ", which other hosts do not reach: they are refused".to_owned(),
             "have the TCP service listen at 0.0.0.0, [::] or the address that its clients use"
                 .to_owned(),
         ),
-        true => (
-            "",
+        (true, Some((family, remedy))) => (
+            format!(", which takes no {family}: requests of connections by it are refused"),
+            remedy.to_owned(),
+        ),
+        (true, None) => (
+            String::new(),
             format!(
                 "for the TCP service: mpps doctor without --port shows full accept queues; ss -tlnp sport = :{port}"
             ),
         ),
-        false => (
-            "",
+        (false, _) => (
+            String::new(),
             format!(
                 "tcpdump -ni IF udp port {port} shows whether the sender sends here; a firewall before this host, or \
                  the sender's own, may drop them"
@@ -534,6 +539,31 @@ fn other_protocol(came: &Arrivals) -> Option<LastStation> {
         is_remark: is_tcp && only.is_empty() && seen.grown(&["Tcp.InSegs"]) > 0,
         ..came.stop(Station::Udp, what, remedy)
     })
+}
+
+/// The version of IP that came and that no listener at the port takes, and the remedy.
+fn untaken_family(seen: &Observed, port: u16) -> Option<(&'static str, &'static str)> {
+    let listeners = seen.after.listeners.iter();
+    let listeners = listeners.filter(|one| one.local.port() == port);
+    let [v4, v6] = ["Ip.InReceives", "Ip6.InReceives"].map(|name| seen.grown(&[name]));
+    let is_both = |ip: IpAddr| ip.is_ipv6() && ip.is_unspecified();
+    let [mut takes_v4, mut takes_v6] = [false; 2];
+    for one in listeners {
+        let ip = one.local.ip();
+        takes_v4 |= ip.is_ipv4() || is_both(ip) && !one.only_v6;
+        takes_v6 |= ip.is_ipv6();
+    }
+    match v4 > v6 {
+        true => (!takes_v4).then_some((
+            "IPv4",
+            "have the TCP service listen at 0.0.0.0 too (nginx: listen PORT; beside listen [::]:PORT;), or without \
+             IPV6_V6ONLY at [::] (setsockopt, sysctl net.ipv6.bindv6only; ipv6only=off of nginx)",
+        )),
+        false => (!takes_v6).then_some((
+            "IPv6",
+            "have the TCP service listen at [::] too, or give its clients no AAAA record",
+        )),
+    }
 }
 
 /// The only interface here, if it is down.

@@ -68,6 +68,8 @@ pub struct UdpEntry {
 pub struct ListeningSocket {
     /// Where it listens.
     pub local: SocketAddr,
+    /// An IPv6 socket of all addresses that takes no IPv4 (`IPV6_V6ONLY`).
+    pub only_v6: bool,
     /// By this number `/proc/PID/fd` knows it.
     pub inode: u32,
     /// By this number BPF programs know it (`bpf_get_socket_cookie`).
@@ -207,6 +209,7 @@ impl ListeningSocket {
         let number = |at: usize| word(body, at);
         Some(Self {
             local: common.local,
+            only_v6: common.only_v6,
             inode: common.inode,
             cookie: common.cookie,
             waiting: number(56)?,

@@ -24,6 +24,7 @@ impl Scene {
 fn listens(facts: &mut Observation) {
     facts.listeners = vec![ListeningSocket {
         local: ([0, 0, 0, 0], 53).into(),
+        only_v6: false,
         inode: 4,
         cookie: 4,
         waiting: 0,
@@ -201,6 +202,35 @@ fn a_port_of_tcp_is_told() {
     }
     let idle = look(9, "Ip.InReceives 900", "").both(listens);
     idle.tells("nothing_arrives");
+}
+
+#[test]
+fn a_listener_of_the_other_version_of_ip_is_told() {
+    let refused = "Tcp.InSegs 9, Tcp.OutRsts 9, Tcp.PassiveOpens 0";
+    let (v4, v6) = (": takes no IPv4", ": takes no IPv6");
+    for (at, only_v6, counters, expected) in [
+        ("[::]:53", true, "Ip.InReceives 9, Ip6.InReceives 1", v4),
+        (
+            "[::]:53",
+            false,
+            "Ip.InReceives 9, Ip6.InReceives 1",
+            " remark: !takes no",
+        ),
+        ("0.0.0.0:53", false, "Ip.InReceives 1, Ip6.InReceives 9", v6),
+        (
+            "0.0.0.0:53",
+            false,
+            "Ip.InReceives 9, Ip6.InReceives 1",
+            " remark: !takes no",
+        ),
+    ] {
+        let scene = look(9, &format!("{counters}, {refused}"), "").both(|facts| {
+            listens(facts);
+            (facts.listeners[0].local, facts.listeners[0].only_v6) =
+                (at.parse().expect("an address"), only_v6);
+        });
+        scene.tells(&format!("nothing_arrives{expected}"));
+    }
 }
 
 /// A path MTU black hole of a server of TCP.

@@ -154,6 +154,7 @@ fn a_full_accept_queue_gets_what_the_kernel_allows() {
             has(&mut facts, 7, program);
             facts.listeners = vec![ListeningSocket {
                 local: ([0, 0, 0, 0], 80).into(),
+                only_v6: false,
                 inode: 7,
                 cookie: 7,
                 waiting: 6,

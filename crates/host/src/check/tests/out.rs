@@ -263,6 +263,7 @@ fn each_way_to_be_lost_on_the_way_out_is_counted_once() {
 fn listener(local: ([u8; 4], u16)) -> ListeningSocket {
     ListeningSocket {
         local: local.into(),
+        only_v6: false,
         inode: 7,
         cookie: 7,
         waiting: 0,
