@@ -164,6 +164,8 @@ pub struct Observation {
     pub unused_addresses: Vec<String>,
     /// IPv4 networks that a route refuses, as `blackhole 10.0.0.0/8`: the first few; none at a first moment.
     pub refused_networks: Vec<String>,
+    /// The protocols over IP that raw sockets take; none at a first moment.
+    pub raw_protocols: BTreeSet<u8>,
     /// The XDP program of each interface that has one; none at a first moment.
     pub xdp_programs: Vec<String>,
     /// Values of settings that limit how much may wait.
@@ -285,6 +287,7 @@ impl Observation {
         if !is_first {
             facts.find_owners(&root, &mounts, part);
             facts.groups = delivery::joined_groups(&root);
+            facts.raw_protocols = delivery::raw_protocols(&root);
             (facts.addresses, facts.refused_networks) = delivery::addresses(&root);
             facts.unused_addresses = delivery::unused_addresses(&root);
             facts.xdp_programs = xdp_programs(&facts.links);

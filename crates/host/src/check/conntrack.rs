@@ -63,6 +63,18 @@ pub(super) fn forgotten(seen: &Observed) -> Option<(String, String)> {
     Some((what, remedy))
 }
 
+/// How late an answer is no part of a flow, as half a sentence, and the remedy.
+pub(super) fn too_late(seen: &Observed) -> (String, String) {
+    let [name, _] = TIMEOUTS;
+    let seconds = seen.after.settings.get(name);
+    seconds.map_or_else(Default::default, |seconds| {
+        (
+            format!(", or after {seconds} s ({name}),"),
+            format!("; for late ones: sysctl -w {name}=120"),
+        )
+    })
+}
+
 /// How long a UDP flow is tracked after its last packet, in seconds, before and after an answer.
 const TIMEOUTS: [&str; 2] = [
     "net.netfilter.nf_conntrack_udp_timeout",

@@ -10,9 +10,11 @@ pub(super) const CHECK: Check = Check {
     name: "firewall",
     reads: "the drop reason `NETFILTER_DROP` of UDP, IGMP and ICMP (tracepoint skb:kfree_skb; no counter has it), \
             `invalid` (/proc/net/stat/nf_conntrack), tracked flows, tables of the older iptables, \
-            `bridge-nf-call-iptables`, joined groups",
+            `bridge-nf-call-iptables`, `nf_conntrack_udp_timeout`, joined groups, TCP listeners, raw sockets, \
+            forwarded packets",
     speaks: "nftables or iptables dropped UDP datagrams, with `--port` those to it; without it a remark, unless they \
-             seem to be answers or were found invalid; or IGMP while a group is joined; or error messages of ICMP",
+             seem to be answers or were found invalid; or IGMP while a group is joined; or error messages of ICMP; a \
+             remark: packets of other protocols with a receiver here or behind this host",
     run,
 };
 
@@ -42,33 +44,84 @@ fn run(seen: &Observed) -> Vec<Finding> {
     found.chain(connections(seen)).collect()
 }
 
-/// Packets of other protocols that were dropped, where programs listen for connections.
+/// Packets of other protocols that were dropped, where they may have had a receiver.
 fn connections(seen: &Observed) -> Option<Finding> {
     let exact = seen.other_drops.iter().flatten();
     let exact = exact.filter(|drop| drop.reason == REASON);
     let dropped = exact.fold(0, |sum: u64, drop| sum.saturating_add(drop.datagrams));
     let dropped = dropped.saturating_sub(conntrack::came(seen));
-    let listeners = seen.after.listeners.iter().map(|one| one.local);
-    let listeners = listeners.filter(|local| !local.ip().is_loopback());
-    let listeners: Vec<String> = listeners.map(|local| local.to_string()).collect();
-    if seen.asked.port.is_some() || listeners.is_empty() || is_little(seen, dropped) {
+    let receivers = receivers(seen, dropped);
+    if seen.asked.port.is_some() || receivers.is_empty() || is_little(seen, dropped) {
         return None;
     }
     let source = format!("drop reason {REASON}, of other protocols");
-    let evidence = vec![Evidence::new(source, 0, dropped)];
-    let mut found = Finding::noticed(seen, &CHECK, Station::Ip, evidence);
+    let mut found = Finding::noticed(
+        seen,
+        &CHECK,
+        Station::Ip,
+        vec![Evidence::new(source, 0, dropped)],
+    );
     found.is_remark = true;
+    let invalid = conntrack::invalid(seen).filter(|one| one.grown().saturating_mul(2) >= dropped);
+    let (one_sided, remedy, confidence) = match invalid {
+        Some(invalid) => {
+            found.evidence.push(invalid);
+            (
+                "; connection tracking found about as many invalid: it sees only one direction of their connections \
+                 (an asymmetric route), or has forgotten them",
+                "have both directions pass here, or track neither (nft: notrack; iptables -t raw -j CT --notrack); ",
+                Confidence::Likely,
+            )
+        }
+        None => ("", "", Confidence::Possible),
+    };
     let what = format!(
-        "the packet filter dropped {dropped} packets that were no UDP, as requests of connections (SYN) may be; TCP \
-         sockets listen here at {}",
-        named(listeners)
+        "the packet filter dropped {dropped} packets that were no UDP: {}{one_sided}",
+        receivers.join("; ")
     );
     let remedy = format!(
-        "if that is meant, nothing is wrong. {}: a rule's counter shows which one it is; tcpdump -ni any 'tcp[13] == 2' \
-         shows the ports",
+        "if that is meant, nothing is wrong. {remedy}{}: a rule's counter shows which one it is; tcpdump -ni any \
+         'tcp[13] == 2' shows the ports of requests (SYN), tcpdump -ni any ip proto N another protocol",
         rules(seen)
     );
-    Some(found.says(what, remedy).with(Confidence::Possible))
+    Some(found.says(what, remedy).with(confidence))
+}
+
+/// Protocols over IP that programs read themselves (IANA's Assigned Internet Protocol Numbers).
+const PROTOCOLS: [(u8, &str); 7] = [
+    (47, "GRE"),
+    (50, "ESP"),
+    (51, "AH"),
+    (89, "OSPF"),
+    (103, "PIM"),
+    (112, "VRRP"),
+    (132, "SCTP"),
+];
+
+/// For whom this many packets of other protocols may have been, in words.
+fn receivers(seen: &Observed, count: u64) -> Vec<String> {
+    let listeners = seen.after.listeners.iter().map(|one| one.local);
+    let listeners = listeners.filter(|local| !local.ip().is_loopback());
+    let listeners: Vec<String> = listeners.map(|local| local.to_string()).collect();
+    let protocol = |number: &u8| {
+        let known = PROTOCOLS.iter().find(|(known, _)| known == number);
+        let name = known.map_or_else(String::new, |(_, name)| format!(" ({name})"));
+        format!("{number}{name}")
+    };
+    let raw: Vec<String> = seen.after.raw_protocols.iter().map(protocol).collect();
+    let forwarded = seen.grown(&FORWARDED);
+    let all = [
+        (!listeners.is_empty()).then(|| {
+            format!(
+                "requests of connections (SYN) may be among them, and TCP sockets listen here at {}",
+                named(listeners)
+            )
+        }),
+        (!raw.is_empty()).then(|| format!("raw sockets here take protocol {}", named(raw))),
+        (forwarded > 0 && forwarded >= count)
+            .then(|| format!("{forwarded} packets were to be forwarded")),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Error messages of ICMP that were dropped. A router sends one for each packet that is too long for the path, and about
@@ -230,9 +283,10 @@ fn answers(seen: &Observed, count: u64) -> Option<RuleCause> {
     };
     let mut flows = seen.after.packet_filter.flows.iter();
     let flow = flows.find(|flow| !flow.is_answered && is_ours(flow.from.port()))?;
+    let (late, longer) = conntrack::too_late(seen);
     is_like_sent.then(|| RuleCause {
         what: format!(
-            ", possibly answers: {} has not answered {}, and answers from another address or port are no part of \
+            ", possibly answers: {} has not answered {}, and answers from another address or port{late} are no part of \
              that flow",
             flow.to, flow.from
         ),
@@ -242,8 +296,8 @@ fn answers(seen: &Observed, count: u64) -> Option<RuleCause> {
                      related accept`"
                 .to_owned(),
             _ => format!(
-            "tcpdump -ni any udp port {} shows where answers come from: the server has to answer from the address \
-             that was asked (IP_PKTINFO, or a socket for each address)",
+            "tcpdump -ni any udp port {} shows where answers come from, and when: the server has to answer from the address \
+             that was asked (IP_PKTINFO, or a socket for each address){longer}",
             flow.from.port()
         )},
         evidence,

@@ -42,6 +42,23 @@ pub(super) fn joined_groups(root: &Root) -> Vec<JoinedGroup> {
     groups.into_iter().map(|(_, joined)| joined).collect()
 }
 
+/// ICMP, TCP, UDP and ICMPv6, which raw sockets read besides the kernel, and that of sockets that only send.
+const COPIED: [u8; 5] = [1, 6, 17, 58, 255];
+
+/// The protocols of raw sockets, which `/proc/net/raw` and `raw6` show as ports (`raw_sock_seq_show`).
+pub(super) fn raw_protocols(root: &Root) -> BTreeSet<u8> {
+    let texts = ["raw", "raw6"].map(|file| {
+        let text = root.read_if_possible(&format!("proc/thread-self/net/{file}"));
+        text.unwrap_or_default()
+    });
+    let lines = texts.iter().flat_map(|text| text.lines().skip(1));
+    let protocols = lines.filter_map(|line| {
+        let (_, port) = line.split_ascii_whitespace().nth(1)?.rsplit_once(':')?;
+        u8::from_str_radix(port.get(2..)?, 16).ok()
+    });
+    protocols.filter(|one| !COPIED.contains(one)).collect()
+}
+
 /// Groups of every host, of its addresses (RFC 4291, 2.7.1) and of one interface only.
 fn is_kernels(group: IpAddr) -> bool {
     match group {
@@ -210,6 +227,17 @@ mod tests {
             .map(|one| format!("{} {} {:?}", one.interface, one.group, one.only_from))
             .collect();
         assert_eq!(said, ["dlb 239.1.1.1 [10.9.0.77]", "dlb ff02::fb []"]);
+    }
+
+    #[test]
+    fn raw_sockets_have_their_protocol() {
+        let tree = fixture::tree(
+            "proc/thread-self/net/raw = sl  local_address rem_address   st\\n  \
+             112: 120000E0:0070 00000000:0000 07 00000000:00000000\\n    1: 00000000:0001 00000000:0000 07\n\
+             proc/thread-self/net/raw6 = sl\\n   89: 00000000000000000000000000000000:0059 00 07\\nx",
+        );
+        let found: Vec<u8> = raw_protocols(&tree.root).into_iter().collect();
+        assert_eq!(found, [89, 112]);
     }
 
     #[test]

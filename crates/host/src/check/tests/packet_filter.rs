@@ -305,6 +305,61 @@ fn a_rule_is_a_remark_until_a_port_is_asked_for() {
     legacy.tells("firewall certain: ; iptables-legacy-save -c");
 }
 
+/// VRRP of another router, and a firewall that sees one direction of TCP.
+#[test]
+fn packets_that_are_no_datagrams_have_receivers() {
+    for (protocols, forwarded, invalid, expected) in [
+        (
+            &[112][..],
+            0,
+            0,
+            "firewall remark possible: 112 (VRRP) | !SYN) may be",
+        ),
+        (&[99], 0, 0, "firewall remark possible: take protocol 99"),
+        (
+            &[],
+            900,
+            0,
+            "firewall remark possible: 900 packets were to be forwarded | !invalid",
+        ),
+        (
+            &[],
+            900,
+            890,
+            "firewall remark likely: invalid | one direction",
+        ),
+        (&[], 9, 890, ""),
+    ] {
+        let counters = format!("Ip.InReceives 900, Ip.ForwDatagrams {forwarded}");
+        let scene = ruled(PacketFilter::default(), invalid, &counters);
+        let scene = scene.drops("NETFILTER_DROP 900 other");
+        let scene = scene.now(|after| after.raw_protocols = protocols.iter().copied().collect());
+        let mut found = scene.found();
+        found.retain(|one| one.check == "firewall");
+        tells(&found, expected);
+    }
+}
+
+/// The firewall of a client, which forgot the flow or never had it.
+#[test]
+fn an_answer_may_be_too_late() {
+    for (settings, expected) in [
+        (Vec::new(), "has not answered | !after"),
+        (
+            vec![("net.netfilter.nf_conntrack_udp_timeout", 2)],
+            "after 2 s | timeout=120",
+        ),
+    ] {
+        let scene = ruled(
+            filter(&[], &[flow(HERE, CLIENT, CLIENT)]),
+            0,
+            "Udp.OutDatagrams 900",
+        );
+        let scene = scene.now(|after| after.settings = settings.into_iter().collect());
+        scene.tells(&format!("firewall possible: possibly answers | {expected}"));
+    }
+}
+
 #[test]
 fn a_port_that_is_redirected_to_none_is_told() {
     for (to, serves, not) in [
