@@ -164,6 +164,8 @@ pub struct Observation {
     pub unused_addresses: Vec<String>,
     /// IPv4 networks that a route refuses, as `blackhole 10.0.0.0/8`: the first few; none at a first moment.
     pub refused_networks: Vec<String>,
+    /// Interfaces that take no router's advertisement because they forward; none if no packet of IPv6 lacked a route.
+    pub deaf_to_routers: Vec<String>,
     /// The protocols over IP that raw sockets take; none at a first moment.
     pub raw_protocols: BTreeSet<u8>,
     /// The XDP program of each interface that has one; none at a first moment.
@@ -279,6 +281,9 @@ impl Observation {
         if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
             facts.reverse_path = reverse_path(&root, &facts.links);
             facts.default_routes = parent_interfaces::of_default_routes(&root);
+        }
+        if facts.snapshot.snmp.value("Ip6.OutNoRoutes") > Some(0) {
+            facts.deaf_to_routers = delivery::deaf_to_routers(&root, &facts.links);
         }
         facts.packet_filter = facts.read_packet_filter(&root, part, is_first);
         if facts.snapshot.snmp.value("Ip.InAddrErrors") > Some(0) {

@@ -7,6 +7,7 @@ use crate::Station;
 use crate::facts::Process;
 use crate::ledger::loss::NO_ROUTE_OUT;
 use mpps_os::netlink::sock_diag::ListeningSocket;
+use mpps_os::text::ShellWord;
 
 pub(super) const CHECK: Check = Check {
     name: "listen_queue",
@@ -33,15 +34,42 @@ pub(super) fn unrouted(seen: &Observed) -> u64 {
     dropped.min(seen.grown(NO_ROUTE_OUT.counters))
 }
 
+/// Why a default route of IPv6 may have gone, as half a sentence, and the remedy.
+pub(super) fn advertisements(seen: &Observed) -> Option<(String, String)> {
+    let came = |name: &&String| {
+        seen.link(name, "rx_packets")
+            .is_some_and(|one| one.grown() > 0)
+    };
+    let deaf: Vec<&String> = seen.after.deaf_to_routers.iter().filter(came).collect();
+    let first = deaf
+        .first()
+        .filter(|_| seen.grown(&["Ip6.OutNoRoutes"]) > 0)?;
+    Some((
+        format!(
+            "; {first} forwards IPv6 and its accept_ra is 1, so that the kernel takes no advertisement of a router, \
+             and a default route from one is gone"
+        ),
+        format!(
+            "sysctl -w net.ipv6.conf.{}.accept_ra=2 takes advertisements on a router too; or ",
+            // sysctl(8) takes a slash for the dot in a name.
+            ShellWord::new(&first.replace('.', "/"))
+        ),
+    ))
+}
+
 fn no_way_back(seen: &Observed) -> Option<Finding> {
     let mut evidence = seen.counters(&["TcpExt.ListenDrops"]);
     evidence.extend(seen.counters(NO_ROUTE_OUT.counters));
     evidence.retain(|one| one.grown() > 0);
     let found = Finding::lost(seen, &CHECK, Station::Socket, evidence)?;
-    let found = found.of(unrouted(seen), seen).says(
-        "connection requests of TCP came, and this host has no route to answer them: the clients get nothing",
-        "ip route get CLIENT shows what the kernel would do: add the route back, or a default route",
+    let (why, first) = advertisements(seen).unwrap_or_default();
+    let what = format!(
+        "connection requests of TCP came, and this host has no route to answer them: the clients get nothing{why}"
     );
+    let remedy = format!(
+        "{first}ip route get CLIENT shows what the kernel would do: add the route back, or a default route"
+    );
+    let found = found.of(unrouted(seen), seen).says(what, remedy);
     (found.count > 0).then(|| found.with(Confidence::Likely))
 }
 

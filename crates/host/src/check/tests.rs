@@ -200,8 +200,12 @@ fn renamed(facts: &Observation) -> Observation {
     facts.cards = all(&facts.cards);
     facts.steering = all(&facts.steering);
     facts.reverse_path = all(&facts.reverse_path);
-    for neighbour in &mut facts.unanswered {
-        *neighbour = neighbour.replace("eth0", HOSTILE);
+    for name in facts
+        .unanswered
+        .iter_mut()
+        .chain(&mut facts.deaf_to_routers)
+    {
+        *name = name.replace("eth0", HOSTILE);
     }
     facts.far_ends = all(&facts.far_ends);
     facts.forwarding = all(&facts.forwarding);

@@ -561,6 +561,11 @@ fn words(
             true => link_fault::of_redirect(seen),
             false => is_unnamed.then(|| link_fault::of_queue(seen)).flatten(),
         };
+        if let Some((why, first)) =
+            listen_queue::advertisements(seen).filter(|_| kind == &NO_ROUTE_OUT)
+        {
+            return Some((format!("{what}{why}"), format!("{first}{remedy}"), true));
+        }
         return Some(match fault {
             Some(fault) => (format!("{what}: {}", fault.what), fault.remedy, true),
             None => (what.to_owned(), remedy.to_owned(), false),

@@ -1,6 +1,7 @@
 //! Where datagrams of a port can go: the groups that sockets joined, and the addresses of the host.
 
 use crate::root::Root;
+use mpps_os::netlink::link::NetlinkLink;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,6 +41,18 @@ pub(super) fn joined_groups(root: &Root) -> Vec<JoinedGroup> {
         }
     }
     groups.into_iter().map(|(_, joined)| joined).collect()
+}
+
+/// The interfaces that forward and have 1 for `accept_ra`, which is 0 then (`ipv6_accept_ra`, include/net/ipv6.h).
+pub(super) fn deaf_to_routers(root: &Root, links: &[NetlinkLink]) -> Vec<String> {
+    let is_one = |name: &str, what: &str| {
+        let value = root.read_if_possible(&format!("proc/sys/net/ipv6/conf/{name}/{what}"));
+        value.is_some_and(|value| value.trim() == "1")
+    };
+    let names = links.iter().map(|link| link.name.to_string());
+    names
+        .filter(|name| name != "lo" && is_one(name, "accept_ra") && is_one(name, "forwarding"))
+        .collect()
 }
 
 /// ICMP, TCP, UDP and ICMPv6, which raw sockets read besides the kernel, and that of sockets that only send.

@@ -361,6 +361,36 @@ fn drops_at_an_interface_name_it() {
     });
 }
 
+#[test]
+fn a_router_takes_no_advertisements() {
+    for (deaf, counters, not) in [
+        (&["eth0"][..], "Ip6.OutNoRoutes 300", ""),
+        (&["eth1"], "Ip6.OutNoRoutes 300", "!"),
+        (&[], "Ip6.OutNoRoutes 300", "!"),
+        (&["eth0"], "Ip.OutNoRoutes 300", "!"),
+    ] {
+        for (more, check) in [
+            ("", "way_out"),
+            (", TcpExt.ListenDrops 300", "listen_queue"),
+        ] {
+            let mut scene = host_with(&format!("{counters}{more}"), |facts| {
+                add(facts, "eth0", "veth", "");
+                facts.deaf_to_routers = deaf.iter().map(|&one| one.to_owned()).collect();
+            });
+            let link = scene
+                .after
+                .snapshot
+                .links
+                .get_mut("eth0")
+                .expect("it is there");
+            link.counters = common("rx_packets 9");
+            scene.tells(&format!(
+                "{check} likely: {not}accept_ra is 1 | {not}eth0.accept_ra=2"
+            ));
+        }
+    }
+}
+
 /// A container whose only interface is of this kind; nothing comes by it.
 fn in_a_container(kind: &str, set: impl Fn(&mut Observation)) -> Scene {
     let scene = host_with("Ip.InReceives 0", |facts| {
