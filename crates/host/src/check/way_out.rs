@@ -557,6 +557,9 @@ fn words(
             .iter()
             .any(|one| one.source.ends_with(QDISC_DROPPED));
         let is_unnamed = kind == &QDISC_OUT && !is_named;
+        if kind == &QDISC_OUT && is_named && queues_of(evidence).all(|name| is_ifb(seen, name)) {
+            return Some((QUEUE_IN.to_owned(), remedy.to_owned(), false));
+        }
         let fault = match kind == &FILTER_OUT {
             true => link_fault::of_redirect(seen),
             false => is_unnamed.then(|| link_fault::of_queue(seen)).flatten(),
@@ -601,6 +604,21 @@ fn words(
         Some(fault) => (format!("{what}, and {}", fault.what), fault.remedy, is_full),
         None => (what.to_owned(), remedy.to_owned(), is_full),
     })
+}
+
+/// Said where all queues are those of ifb interfaces.
+const QUEUE_IN: &str = "the queueing discipline of an ifb dropped packets that tc redirects to it (mirred), as it may \
+                        with all that comes in";
+
+fn is_ifb(seen: &Observed, name: &str) -> bool {
+    let mut links = seen.after.links.iter();
+    links.any(|link| link.name == name && link.kind == "ifb")
+}
+
+/// The interfaces whose queueing disciplines dropped.
+fn queues_of(evidence: &[Evidence]) -> impl Iterator<Item = &str> {
+    let queues = evidence.iter();
+    queues.filter_map(|one| one.source.strip_suffix(QDISC_DROPPED))
 }
 
 /// Said where no neighbour is silent, and only the queue of packets that wait for its answer was full

@@ -361,6 +361,22 @@ fn drops_at_an_interface_name_it() {
     });
 }
 
+/// Of an ifb it is what tc redirects there, as what comes in.
+#[test]
+fn a_queue_of_an_ifb_drops_what_comes() {
+    for (kind, parts) in [
+        ("ifb", "redirects to it | ifb0 | !this host sends"),
+        ("veth", "this host sends | !redirects"),
+    ] {
+        let mut scene = host_with("", |facts| add(facts, "ifb0", kind, "")).drops("QDISC_DROP 300");
+        for (facts, drops) in [(&mut scene.before, 0), (&mut scene.after, 300)] {
+            let link = facts.snapshot.links.get_mut("ifb0").expect("it is there");
+            link.qdisc_drops = Some(drops);
+        }
+        scene.tells(&format!("way_out certain: {parts}"));
+    }
+}
+
 #[test]
 fn a_router_takes_no_advertisements() {
     for (deaf, counters, not) in [
