@@ -36,12 +36,14 @@ pub(super) fn cause(seen: &Observed) -> Option<RefusalCause> {
         ]
     });
     let evidence: Vec<Evidence> = grown.filter(|one| one.grown() > 0).collect();
-    if !evidence.is_empty() {
+    let lost = |queue: &FilterQueue| queue.full.saturating_add(queue.no_room);
+    let most = queues.clone().max_by_key(|(_, queue)| lost(queue));
+    if let Some((number, queue)) = most.filter(|_| !evidence.is_empty()) {
+        let then = before.and_then(|queues| queues.get(number)).copied();
+        let (what, remedy) = program(seen, &then.unwrap_or_default(), queue);
         return Some(RefusalCause {
-            what: "a queue of the packet filter (NFQUEUE) was full: its program is too slow".to_owned(),
-            remedy: "more CPU time for its program, a longer queue there (nfq_set_queue_maxlen), or several queues \
-                     (--queue-balance)"
-                .to_owned(),
+            what: format!("a queue of the packet filter (NFQUEUE) was full: its program{what}"),
+            remedy,
             evidence,
             confidence: Confidence::Likely,
         });
@@ -56,4 +58,32 @@ pub(super) fn cause(seen: &Observed) -> Option<RefusalCause> {
         evidence,
         confidence: Confidence::Possible,
     })
+}
+
+/// The program of a full queue and what it did, as half a sentence, and the remedy.
+fn program(seen: &Observed, then: &FilterQueue, now: &FilterQueue) -> (String, String) {
+    let load = seen.before.loads.get(&now.address);
+    let name = load.map_or_else(String::new, |load| {
+        format!(", {} (pid {}),", load.name, now.address)
+    });
+    // It decided on what came, found room in its socket, and does not wait.
+    let came = now
+        .came
+        .saturating_sub(then.came)
+        .saturating_add(then.waiting);
+    let refused = now.no_room.saturating_sub(then.no_room);
+    if came > refused.saturating_add(now.waiting) {
+        let remedy = "more CPU time for its program, a longer queue there (nfq_set_queue_maxlen), or several queues \
+                      (--queue-balance)";
+        return (format!("{name} is too slow"), remedy.to_owned());
+    }
+    let pid = load.map_or_else(|| "PID".to_owned(), |_| now.address.to_string());
+    let remedy = format!(
+        "see what it waits for: cat /proc/{pid}/task/*/wchan, and start it again; or let packets pass a full queue \
+         (NFQA_CFG_F_FAIL_OPEN; fail-open: yes under nfq: of suricata.yaml)"
+    );
+    (
+        format!("{name} decided on none of its packets meanwhile"),
+        remedy,
+    )
 }

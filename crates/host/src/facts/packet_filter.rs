@@ -53,9 +53,16 @@ impl TrackedFlow {
     }
 }
 
-/// The drops of a queue for a program.
+/// A queue for a program, and its drops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilterQueue {
+    /// The address of the program's socket: the number of its process, unless the socket asked for another or is not
+    /// its first.
+    pub address: u32,
+    /// Packets that wait for the program's decision (`queue_total`).
+    pub waiting: u64,
+    /// All packets that ever came (`id_sequence`), without those of `full`.
+    pub came: u64,
     /// It was full (`queue_dropped`).
     pub full: u64,
     /// The program's socket had no room (`user_dropped`).
@@ -293,6 +300,9 @@ fn queue(line: &str) -> Option<(u16, FilterQueue)> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse().ok();
     let queue = FilterQueue {
+        address: u32::try_from(number(1)?).ok()?,
+        waiting: number(2)?,
+        came: number(7)?,
         full: number(5)?,
         no_room: number(6)?,
     };
@@ -330,6 +340,9 @@ mod tests {
         assert_eq!(told, [(false, false), (true, true)]);
         assert_eq!(found.destination(8125).as_deref(), Some("172.17.0.2:53"));
         let queue = FilterQueue {
+            address: 12345,
+            waiting: 0,
+            came: 9,
             full: 3,
             no_room: 4,
         };

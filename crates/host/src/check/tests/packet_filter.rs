@@ -459,7 +459,11 @@ fn a_queue_for_a_program_is_named_where_the_kernel_names_no_reason() {
         (&rule, None, [0, 0], &unknown),
     ] {
         let table = |full| {
-            let of = |at: &u16| (*at, FilterQueue { full, no_room: 0 });
+            let queue = FilterQueue {
+                full,
+                ..FilterQueue::default()
+            };
+            let of = |at: &u16| (*at, queue);
             open.map(|open| open.iter().map(of).collect())
         };
         let counters = format!("Ip.InReceives 900, Ip.ForwDatagrams {forwarded}");

@@ -3,7 +3,7 @@
 use super::scene::common;
 use super::*;
 use crate::facts::far_end::FarEnd;
-use crate::facts::{CaptureSocket, FilterQueue, JoinedGroup};
+use crate::facts::{CaptureSocket, FilterQueue, JoinedGroup, ProcessLoad};
 
 fn joined(group: &str, only_from: &[&str]) -> JoinedGroup {
     let address = |text: &str| text.parse().expect("an address");
@@ -76,11 +76,57 @@ fn a_queue_of_nfqueue_has_no_program_or_is_full() {
         for (facts, at) in [(&mut scene.before, 0), (&mut scene.after, 1)] {
             let of = |drops: [u64; 2]| FilterQueue {
                 full: drops[at],
-                no_room: 0,
+                came: drops[at],
+                ..FilterQueue::default()
             };
             let queues = queue.map(|drops| (3, of(drops)));
             facts.packet_filter.queues = Some(queues.into_iter().collect());
         }
+        scene.tells(&format!("drop_reason alone {expected}"));
+    }
+}
+
+#[test]
+fn a_program_of_nfqueue_that_decides_nothing_is_told() {
+    let hangs = "likely: its program, python3 (pid 9), decided on none | wchan | !too slow";
+    let slow = "likely: its program, python3 (pid 9), is too slow | !wchan";
+    // Packets that came, that wait at the end, and that its socket had no room for.
+    for (came, waiting, address, expected) in [
+        (1000, 50, 9, hangs),
+        (1060, 50, 9, slow),
+        (
+            1000,
+            50,
+            8,
+            "likely: its program decided on none | /proc/PID | !pid 9",
+        ),
+    ] {
+        let mut scene = Scene::grown(AT_IP)
+            .drops("NOT_SPECIFIED@nf_queue 1000")
+            .port(53);
+        let queue = |came, waiting, no_room| FilterQueue {
+            address,
+            came,
+            waiting,
+            full: 0,
+            no_room,
+        };
+        let queues = [queue(0, 50, 0), queue(came, waiting, 1000)];
+        for (facts, queue) in [&mut scene.before, &mut scene.after]
+            .into_iter()
+            .zip(queues)
+        {
+            facts.packet_filter.queues = Some([(3, queue)].into());
+        }
+        let name = "python3".to_owned();
+        scene.before.loads = [(
+            9,
+            ProcessLoad {
+                name,
+                ..ProcessLoad::default()
+            },
+        )]
+        .into();
         scene.tells(&format!("drop_reason alone {expected}"));
     }
 }
