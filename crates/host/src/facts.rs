@@ -152,9 +152,9 @@ pub struct Observation {
     pub reassembling: BTreeMap<&'static str, u64>,
     /// Next hosts that did not answer ARP or neighbour discovery, as `10.0.0.7 on eth0`.
     pub unanswered: Vec<String>,
-    /// The mode of the reverse path filter of each interface; empty if the filter never dropped a packet.
+    /// The mode of the reverse path filter of each interface; without a port, empty if the filter never dropped a packet.
     pub reverse_path: BTreeMap<String, u8>,
-    /// The interfaces of its default routes, likewise.
+    /// The interfaces of its default routes; empty if the filter never dropped a packet.
     pub default_routes: Vec<String>,
     /// The groups that its sockets joined, without those of the kernel; none at a first moment.
     pub groups: Vec<JoinedGroup>,
@@ -278,8 +278,11 @@ impl Observation {
         facts.cpus = ProcStat::read()?;
         facts.reassembling = reassembling(&root);
         facts.unanswered = unanswered(&facts.links);
-        if facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0) {
+        let is_filtered = facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0);
+        if is_filtered || part.port.is_some() {
             facts.reverse_path = reverse_path(&root, &facts.links);
+        }
+        if is_filtered {
             facts.default_routes = parent_interfaces::of_default_routes(&root);
         }
         if facts.snapshot.snmp.value("Ip6.OutNoRoutes") > Some(0) {

@@ -16,7 +16,7 @@ pub(super) const CHECK: Check = Check {
     name: "nothing_arrives",
     reads: "each interface's carrier, `rx_packets` and `tx_packets`, `Ip.InReceives`, `Ip.ForwDatagrams`, fragments, all UDP \
             counters, drop reasons of other packets, the port's sockets, its other holders, \
-            `arp_ignore`, and rules and tracked flows that translate it",
+            `arp_ignore`, `rp_filter`, and rules and tracked flows that translate it",
     speaks: "with `--port`: the namespace received and lost no UDP datagram; names the first silent station. A \
              remark if a program got the packets before IP or by TCP, they were forwarded or bridged, or, without `--port`, \
              a group is joined and no interface received anything",
@@ -342,22 +342,48 @@ fn other_frames(came: &Arrivals) -> Option<LastStation> {
             "; or ARP for an address of another interface, which {ARP_IGNORE} ({mode}) leaves without an answer"
         ),
     };
+    let (deaf, loose) = other_way_for_arp(came.seen).unwrap_or_default();
     let stop = LastStation {
         evidence: came.links.clone(),
         ..came.stop(
             Station::Ip,
             format!(
                 "{} packets reached the interfaces and none reached IP: they are of another protocol, another \
-                 VLAN or another host's Ethernet address{ignores}{way}",
+                 VLAN or another host's Ethernet address{deaf}{ignores}{way}",
                 came.wire
             ),
             format!(
-                "tcpdump -eni IF shows what they are; for ARP that stays without an answer: ip address show, sysctl \
+                "tcpdump -eni IF shows what they are; for ARP that stays without an answer: {loose}ip address show, sysctl \
                  {ARP_IGNORE}{look}"
             ),
         )
     };
     dropped(came).or(Some(stop))
+}
+
+/// An interface may drop ARP of senders whose route leaves by another one (`arp_process` in net/ipv4/arp.c asks for the
+/// route), as the second of two in one network. The cause and the remedy.
+fn other_way_for_arp(seen: &Observed) -> Option<(String, String)> {
+    let hears = |name: &str| {
+        seen.link(name, "rx_packets")
+            .is_some_and(|one| one.grown() > 0)
+    };
+    let modes = seen.after.reverse_path.iter();
+    let modes = modes.filter(|(name, _)| *name != "lo" && hears(name));
+    let names: Vec<(&String, &u8)> = modes.collect();
+    let strict = names.iter().filter(|(_, mode)| **mode == 1);
+    let strict: Vec<&str> = strict.map(|(name, _)| name.as_str()).collect();
+    (names.len() > 1 && !strict.is_empty()).then(|| {
+        (
+            format!(
+                "; or ARP, which rp_filter (1) of {} drops if the route to its sender leaves by another interface, as \
+                 where two are in one network",
+                strict.join(", ")
+            ),
+            "ip route get SENDER, and sysctl -w net.ipv4.conf.IF.rp_filter=2 (the higher of IF and all counts); "
+                .to_owned(),
+        )
+    })
 }
 
 fn forwarded(came: &Arrivals) -> Option<LastStation> {

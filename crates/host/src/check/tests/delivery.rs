@@ -179,6 +179,29 @@ fn arp_may_be_left_without_an_answer() {
     }
 }
 
+/// The second of two interfaces in one network.
+#[test]
+fn arp_may_come_by_another_way_than_its_answer() {
+    for (modes, expected) in [
+        (
+            &[("eth0", 1), ("eth1", 0)][..],
+            "rp_filter (1) of eth0 drops | rp_filter=2",
+        ),
+        (&[("eth0", 2), ("eth1", 0)], "!rp_filter"),
+        (&[("eth0", 1), ("lo", 1)], "!rp_filter"),
+    ] {
+        let scene = look(9, "", "").both(|facts| {
+            let eth0 = facts.snapshot.links["eth0"].clone();
+            facts.snapshot.links.insert("eth1".to_owned(), eth0);
+            facts.reverse_path = modes
+                .iter()
+                .map(|&(name, mode)| (name.to_owned(), mode))
+                .collect();
+        });
+        scene.tells(&format!("nothing_arrives: {expected}"));
+    }
+}
+
 #[test]
 fn a_port_of_tcp_is_told() {
     let counters = "Ip.InReceives 9, Ip.InDelivers 9, Tcp.InSegs 9";
