@@ -1,6 +1,7 @@
 //! Datagrams whose port has a listener, but at another address.
 
-use super::{Check, Confidence, Finding, Observed, no_listener};
+use super::reader::named;
+use super::{Check, Confidence, Finding, Observed, no_listener, port_owner};
 
 pub(super) const CHECK: Check = Check {
     name: "listener_elsewhere",
@@ -30,8 +31,18 @@ fn run(seen: &Observed) -> Vec<Finding> {
             Some((vrf, remedy)) => (vrf, format!("{bind}; {remedy}")),
             None => (String::new(), bind),
         };
+        let owners = seen.sockets.iter();
+        let owners = owners.filter_map(|one| port_owner::owner(seen, one.entry));
+        let mut owners: Vec<String> = owners
+            .map(|one| format!("{} (pid {})", one.name, one.pid))
+            .collect();
+        owners.dedup();
+        let of = match named(owners) {
+            none if none.is_empty() => none,
+            names => format!(", of {names}"),
+        };
         let what = format!(
-            "datagrams came for UDP port {port}, and none of its sockets takes them: they are at {places}{vrf}"
+            "datagrams came for UDP port {port}, and none of its sockets takes them: they are at {places}{of}{vrf}"
         );
         let mut entries = seen.sockets.iter().map(|one| one.entry);
         let confidence = match entries.all(|entry| no_listener::is_gone(seen, entry)) {

@@ -171,8 +171,23 @@ pub(super) fn remedies(seen: &Observed, bind: &str) -> String {
         )
     });
     let bind = entries().any(is_bound).then(|| bind.to_owned());
-    let all: Vec<String> = [gone, connected, bind].into_iter().flatten().collect();
+    let all = [gone, connected, by_chance(seen), bind];
+    let all: Vec<String> = all.into_iter().flatten().collect();
     all.join("; or ")
+}
+
+/// The remedy where a client may have got the port of a server that then could not start.
+fn by_chance(seen: &Observed) -> Option<String> {
+    let port = seen.asked.port?;
+    let is_client = seen.sockets.iter().all(|one| one.entry.remote.is_some());
+    let range = seen.after.client_ports.as_ref()?;
+    (is_client && range.contains(&port)).then(|| {
+        format!(
+            "if a client got port {port} by chance (net.ipv4.ip_local_port_range), and its server could not start \
+             (EADDRINUSE): end the client, start the server, and keep the port for it: sysctl -w \
+             net.ipv4.ip_local_reserved_ports={port}, beside those that are there"
+        )
+    })
 }
 
 const GONE: &str = "restart the program: its socket is bound to the number of an interface (SO_BINDTODEVICE), and \

@@ -221,7 +221,7 @@ fn starved(seen: &Observed, place: &[&UdpEntry]) -> Option<(String, bool)> {
 }
 
 /// A process that has the socket.
-fn owner<'a>(seen: &Observed<'a>, one: &UdpEntry) -> Option<&'a Process> {
+pub(super) fn owner<'a>(seen: &Observed<'a>, one: &UdpEntry) -> Option<&'a Process> {
     let pid = seen.after.owners.get(&one.inode)?.first()?;
     let known = [seen.after, seen.before].map(|facts| facts.processes.get(pid));
     known.into_iter().flatten().next()

@@ -125,6 +125,28 @@ fn sockets_that_cannot_hear_have_the_remedy_of_their_kind() {
     }
 }
 
+/// Its server could not start, for the kernel gave a client that port.
+#[test]
+fn a_client_may_have_the_port_of_a_server() {
+    let reserve = "of unbound1 (pid 812) | ip_local_reserved_ports=53";
+    for (first, remote, expected) in [
+        (50, Some("10.0.0.9:69"), reserve),
+        (60, Some("10.0.0.9:69"), "!reserved_ports"),
+        (50, None, "!reserved_ports"),
+    ] {
+        let scene = Scene::grown("Udp.NoPorts 40")
+            .drops("NO_SOCKET 40")
+            .port(53);
+        let scene = scene.both(|facts| {
+            facts.client_ports = Some(first..=99);
+            facts.sockets = vec![socket("10.0.0.1:53", 1, 0)];
+            facts.sockets[0].remote = remote.map(|one| one.parse().expect("an address"));
+            has(facts, 1, owner(0, 0));
+        });
+        scene.tells(&format!("listener_elsewhere likely: {expected}"));
+    }
+}
+
 /// A resolver here asks port 53 of another host, which answers from another of its addresses.
 #[test]
 fn answers_for_connected_sockets_belong_to_the_port_that_was_asked() {
