@@ -2,7 +2,7 @@
 
 use super::reader::named;
 use super::socket_buffer::halted;
-use super::{Check, Confidence, Evidence, Finding, Observed};
+use super::{Check, Confidence, Evidence, Finding, Observed, program_settings};
 use crate::Station;
 use crate::facts::Process;
 use crate::ledger::loss::NO_ROUTE_OUT;
@@ -86,10 +86,23 @@ fn overflows(seen: &Observed) -> Option<Finding> {
         let count = accepted(seen).unwrap_or(0);
         (
             format!("programs of this namespace accepted {count} connections meanwhile"),
-            format!("accept faster, or a longer queue: {}", longer(seen)),
+            format!(
+                "accept faster{}, or a longer queue: {}",
+                own_limit(seen, &full),
+                longer(seen)
+            ),
         )
     });
     Some(found.says(what, remedy).because(&[why]))
+}
+
+/// The setting of a program that accepts no connections beyond it.
+fn own_limit(seen: &Observed, full: &[&ListeningSocket]) -> String {
+    let mut all = full.iter().flat_map(|one| holders(seen, one));
+    let limit = all.find_map(|one| program_settings::connection_limit(&one.name));
+    limit.map_or_else(String::new, |limit| {
+        format!("; or, if its own limit of connections is reached, {limit}")
+    })
 }
 
 /// A listener whose connections wait from the first moment to the last, for a known reason.

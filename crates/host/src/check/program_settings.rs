@@ -22,21 +22,47 @@ pub(super) fn receive_buffer(program: &str, bytes: u64) -> Option<String> {
     Some(line(program, 1)?.replace("BYTES", &bytes.to_string()))
 }
 
-/// Sources: nginx's ngx_http_core_module, Apache's mpm_common, redis.conf, HAProxy's configuration.txt,
-/// memcached(1), the MySQL 8.0 Reference Manual.
-const BACKLOGS: [(&[&str], &str); 6] = [
-    (&["nginx"], "listen PORT backlog=LIMIT; in nginx.conf"),
-    (&["apache2", "httpd"], "ListenBacklog LIMIT in apache2.conf"),
-    (&["redis-server"], "tcp-backlog LIMIT in redis.conf"),
-    (&["haproxy"], "bind :PORT backlog LIMIT in haproxy.cfg"),
-    (&["memcached"], "memcached -b LIMIT"),
-    (&["mysqld", "mariadbd"], "back_log = LIMIT in my.cnf"),
+/// Names, the line for more connections that wait, and that for more that are open, where it accepts no more than these.
+///
+/// Sources: nginx's ngx_http_core_module and ngx_core_module, Apache's mpm_common, redis.conf, HAProxy's
+/// configuration.txt, memcached(1), the MySQL 8.0 Reference Manual.
+const CONNECTIONS: [(&[&str], &str, &str); 6] = [
+    (
+        &["nginx"],
+        "listen PORT backlog=LIMIT; in nginx.conf",
+        "worker_connections N in events of nginx.conf",
+    ),
+    (
+        &["apache2", "httpd"],
+        "ListenBacklog LIMIT in apache2.conf",
+        "MaxRequestWorkers N in apache2.conf",
+    ),
+    (&["redis-server"], "tcp-backlog LIMIT in redis.conf", ""),
+    (
+        &["haproxy"],
+        "bind :PORT backlog LIMIT in haproxy.cfg",
+        "maxconn N in global, defaults and bind of haproxy.cfg",
+    ),
+    (&["memcached"], "memcached -b LIMIT", "memcached -c N"),
+    (&["mysqld", "mariadbd"], "back_log = LIMIT in my.cnf", ""),
 ];
 
 /// The line of a program's configuration that lets N connections wait. None if it is not known.
 pub(super) fn accept_queue(program: &str, limit: u32) -> Option<String> {
-    let found = BACKLOGS.iter().find(|(names, _)| names.contains(&program));
-    found.map(|(_, line)| line.replace("LIMIT", &limit.to_string()))
+    let found = CONNECTIONS
+        .iter()
+        .find(|(names, ..)| names.contains(&program));
+    found.map(|(_, line, _)| line.replace("LIMIT", &limit.to_string()))
+}
+
+/// The line for more open connections, of a program that accepts none beyond them.
+pub(super) fn connection_limit(program: &str) -> Option<&'static str> {
+    let found = CONNECTIONS
+        .iter()
+        .find(|(names, ..)| names.contains(&program));
+    found
+        .map(|(.., line)| *line)
+        .filter(|line| !line.is_empty())
 }
 
 /// The line of a program's configuration for more threads or processes that receive UDP.
@@ -64,6 +90,11 @@ mod tests {
         }
         assert!(threads("knotd").is_some_and(|line| line.contains("udp-workers")));
         assert_eq!((threads("nfcapd"), threads("x")), (None, None));
+        assert_eq!(connection_limit("memcached"), Some("memcached -c N"));
+        assert_eq!(
+            (connection_limit("mysqld"), connection_limit("x")),
+            (None, None)
+        );
     }
 
     #[test]

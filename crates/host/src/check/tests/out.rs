@@ -163,7 +163,7 @@ fn a_queue_that_no_program_accepts_from_has_its_reason() {
     let stopped: fn(&mut Process) = |one| one.stopped = true;
     let used_up: fn(&mut Process) = |one| one.descriptors = Some((40, 40));
     let fine: fn(&mut Process) = |one| one.descriptors = Some((39, 40));
-    let late = "accepted 9 connections meanwhile accept faster | longer queue";
+    let late = "accepted 9 connections meanwhile accept faster | longer queue | !its own limit";
     for (lost, turns, set, accepted, words) in [
         (0, 10, stopped, 9, "kill -CONT 812 | !longer queue"),
         (5, 10, stopped, 9, "kill -CONT 812 | !longer queue"),
@@ -184,6 +184,9 @@ fn a_queue_that_no_program_accepts_from_has_its_reason() {
         scene.tells(&format!("listen_queue {lost}: {name} | {words}"));
     }
     look(0, 20, fine, 9).finds("");
+    let proxy: fn(&mut Process) = |one| one.name = "haproxy".to_owned();
+    look(5, 20, proxy, 9)
+        .tells("listen_queue 5: its own limit | maxconn N in global | longer queue");
 }
 
 #[test]
