@@ -20,12 +20,25 @@ const BUFFER_BYTES: usize = 2048;
 const TRAIN_BUFFER_BYTES: usize = 65_536;
 
 /// A multicast group to join.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MulticastGroup {
     /// The group's address.
     pub address: IpAddr,
-    /// The interface's index, or 0 to let the route decide.
-    pub interface_index: u32,
+    /// The sender whose datagrams to take (RFC 4607); none takes every sender's.
+    pub source: Option<IpAddr>,
+    /// The interface; none lets the route decide.
+    pub interface: Option<String>,
+}
+
+impl MulticastGroup {
+    /// The group, by every sender, on the interface of the route.
+    pub fn new(address: IpAddr) -> Self {
+        Self {
+            address,
+            source: None,
+            interface: None,
+        }
+    }
 }
 
 /// The configuration of a receiver.
@@ -63,7 +76,7 @@ pub struct RxConfig {
     pub gro: bool,
     /// Poll the device queue for this time in microseconds while waiting (`SO_BUSY_POLL`).
     pub busy_poll_us: Option<u32>,
-    /// Multicast groups to join.
+    /// Multicast groups to join. A receiver at a wildcard gets no group that only others joined.
     pub groups: Vec<MulticastGroup>,
     /// The details to report of each datagram ([`crate::Packet::details`]).
     pub details: WantedDetails,
@@ -111,10 +124,12 @@ impl RxConfig {
         } else {
             BUFFER_BYTES
         };
+        let has_source = self.groups.iter().any(|group| group.source.is_some());
         let asked = [
             (self.gro, "gro"),
             (self.busy_poll_us.is_some(), "busy_poll_us"),
             (self.reuse_port, "reuse_port"),
+            (has_source, "groups.source"),
             (!self.groups.is_empty(), "groups"),
             (self.receive_buffer_bytes.is_some(), "receive_buffer_bytes"),
             (self.buffer_bytes != buffer_bytes, "buffer_bytes"),
@@ -146,9 +161,11 @@ impl RxConfig {
                 let why = "not a multicast group (224.0.0.0/4 or ff00::/8)";
                 return Err(Error::invalid("groups", group.address, why));
             }
-            if group.address.is_ipv4() != self.address.is_ipv4() {
-                let why = format!("of another IP version than the socket at {}", self.address);
-                return Err(Error::invalid("groups", group.address, why));
+            for address in [group.address].into_iter().chain(group.source) {
+                if address.is_ipv4() != self.address.is_ipv4() {
+                    let why = format!("of another IP version than the socket at {}", self.address);
+                    return Err(Error::invalid("groups", address, why));
+                }
             }
         }
         Ok(())

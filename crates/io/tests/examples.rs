@@ -3,18 +3,19 @@
 
 use crate::{can, has_lab};
 use mpps_io::{RxConfig, TxConfig, Wait, wire};
+use mpps_lab::address::{v4, v6};
 use mpps_lab::{Delivery, Lab, LabConfig};
 use mpps_os::ethtool;
-use mpps_os::netlink::link;
+use mpps_os::netlink::{address, link};
 use mpps_trial::{Need, Trial, example, trials};
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,6 +28,17 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(built(), row("af_xdp"), Need::probe(has_lab)): the_readme_has_an_echo_server;
         waits(built()): reflector_wants_frames, the_readme_s_echo_server_needs_no_rights;
     ];
+    for backend in ["recv", "recvmmsg", "io_uring"] {
+        for version in [4, 6] {
+            let tests: [(_, _, fn(&Place)); 1] = [("feed", Need::Program("socat", "socat"), feed)];
+            for (name, program, test) in tests {
+                let run = move || test(&Place::in_lab(backend, version));
+                let trial = Trial::waits(format!("examples::{name}::{backend}::ipv{version}"), run);
+                let needs = [built(), row(backend), Need::probe(has_lab), program];
+                trials.push(needs.into_iter().fold(trial, Trial::needs));
+            }
+        }
+    }
     let tests = named![fn(&Place); counter, dns, dns_dig, dns_dnsperf];
     for backend in ["recv", "recvmmsg", "io_uring", "af_xdp"] {
         for (name, test) in tests {
@@ -50,7 +62,7 @@ fn needs(name: &str, backend: &'static str, version: u8) -> Vec<Need> {
         let bind = || UdpSocket::bind("[::1]:0").map_err(|error| format!("[::1]: {error}"));
         needs.push(Need::probe(move || bind().map(drop)));
     }
-    if name.contains("dns_dig") {
+    if name.contains("_dig") {
         needs.push(Need::Program("dig", "bind9-dnsutils"));
     }
     if name.contains("dns_dnsperf") {
@@ -82,17 +94,27 @@ struct Place {
 
 impl Place {
     fn new(backend: &'static str, version: u8) -> Self {
+        if backend == "af_xdp" {
+            return Self::in_lab(backend, version);
+        }
+        Self {
+            backend,
+            version,
+            lab: None,
+        }
+    }
+
+    fn in_lab(backend: &'static str, version: u8) -> Self {
         let config = LabConfig {
             queues: QUEUES,
             // The sender of a burst polls the ring: it holds 256, and nothing waits for a thread.
             delivery: Delivery::SoftInterrupt,
             ..LabConfig::default()
         };
-        let lab = (backend == "af_xdp").then(|| Lab::new(&config).expect("a lab can be had"));
         Self {
             backend,
             version,
-            lab,
+            lab: Some(Lab::new(&config).expect("a lab can be had")),
         }
     }
 
@@ -116,9 +138,13 @@ impl Place {
             (Some(lab), 4) => format!("{}:5300", lab.receiver().v4()[0]),
             (Some(lab), _) => format!("[{}]:5300", lab.receiver().v6()[0]),
         };
+        self.start_at(name, &address, count, more)
+    }
+
+    fn start_at(&self, name: &str, address: &str, count: u64, more: &[&str]) -> Server {
         let mut command = Command::new(example(name));
         let count = count.to_string();
-        command.args([&address, "--backend", self.backend, "--count", &count]);
+        command.args([address, "--backend", self.backend, "--count", &count]);
         command.args(more);
         command.stdout(Stdio::piped());
         let started = match &self.lab {
@@ -130,9 +156,12 @@ impl Place {
         };
         let mut child = started.expect("the example is built");
         let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
-        let queues = self.lab.as_ref().map_or(1, |_| QUEUES);
+        let receivers = match (self.backend, name) {
+            ("af_xdp", _) => QUEUES,
+            _ => 1,
+        };
         let mut line = String::new();
-        for _ in 0..queues {
+        for _ in 0..receivers {
             line.clear();
             said.read_line(&mut line).expect("it says where");
         }
@@ -458,20 +487,21 @@ fn dns(place: &Place) {
 
 fn dns_dig(place: &Place) {
     let server = place.start("dns", 3);
-    let dig = |kind: &str| {
-        let mut command = Command::new("dig");
-        command.args(["+short", "+tries=1", "+noedns", "-p"]);
-        command.arg(server.address.port().to_string());
-        command.arg(format!("@{}", server.address.ip()));
-        command.args(["www.example.org", kind]);
-        let ended = place.at_client(|| command.output()).expect("it starts");
-        assert!(ended.status.success(), "{ended:?}");
-        String::from_utf8_lossy(&ended.stdout).into_owned()
-    };
-    assert_eq!(dig("A"), "192.0.2.1\n");
-    assert_eq!(dig("AAAA"), "2001:db8::1\n");
-    assert_eq!(dig("MX"), "");
+    assert_eq!(dig(place, server.address, "A"), "192.0.2.1\n");
+    assert_eq!(dig(place, server.address, "AAAA"), "2001:db8::1\n");
+    assert_eq!(dig(place, server.address, "MX"), "");
     assert_eq!(server.ended(), "answered 3\n");
+}
+
+fn dig(place: &Place, server: SocketAddr, kind: &str) -> String {
+    let mut command = Command::new("dig");
+    command.args(["+short", "+tries=1", "+noedns", "-p"]);
+    command.arg(server.port().to_string());
+    command.arg(format!("@{}", server.ip()));
+    command.args(["www.example.org", kind]);
+    let ended = place.at_client(|| command.output()).expect("it starts");
+    assert!(ended.status.success(), "{ended:?}");
+    String::from_utf8_lossy(&ended.stdout).into_owned()
 }
 
 fn dns_dnsperf(place: &Place) {
@@ -493,4 +523,90 @@ fn dns_dnsperf(place: &Place) {
     let codes = format!("Response codes:       NOERROR {QUESTIONS} (100.00%)");
     assert!(said.contains(&codes), "{said}");
     assert_eq!(server.ended(), format!("answered {QUESTIONS}\n"));
+}
+
+/// socat sends a session of which four messages are missing and one comes twice. The receiver that joined
+/// for one sender hears of no other.
+fn feed(place: &Place) {
+    let lab = place.lab.as_ref().expect("it has one");
+    let host = lab.sender();
+    let (group, own, other, prefix) = match place.version {
+        4 => (
+            "232.1.1.1",
+            IpAddr::from(host.v4()[0]),
+            IpAddr::from(v4(99)),
+            24,
+        ),
+        _ => ("ff3e::8000:1", host.v6()[0].into(), v6(99).into(), 64),
+    };
+    place
+        .at_client(|| address::add(host.interface_index(), other, prefix))
+        .expect("an address can be added");
+    let group = SocketAddr::new(group.parse().expect("an address"), 26_477);
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let file = directory.path().join("session");
+    let numbers = (1..=40_u64)
+        .chain(44..=50)
+        .chain([50])
+        .chain(51..=89)
+        .chain(91..=100);
+    let packet = |number: u64, count: u16| {
+        let number = number.to_be_bytes();
+        [b"a session ", &number[..], &count.to_be_bytes()[..]].concat()
+    };
+    // One message each, of four bytes.
+    let packets = numbers.map(|number| [packet(number, 1), b"\0\x04news".to_vec()].concat());
+    let packets = packets
+        .chain([packet(101, 0xffff)])
+        .collect::<Vec<_>>()
+        .concat();
+    std::fs::write(&file, packets).expect("it can be written");
+    let send = |from: IpAddr| {
+        let mut command = Command::new("socat");
+        let bound = SocketAddr::new(from, 0).to_string();
+        let bound = bound.trim_end_matches(":0");
+        let device = host.interface();
+        command.args(["-u", "-b26", &format!("OPEN:{}", file.display())]);
+        command.arg(format!(
+            "UDP{}-DATAGRAM:{group},bind={bound},so-bindtodevice={device}",
+            place.version
+        ));
+        let ended = place.at_client(|| command.output()).expect("it starts");
+        assert!(ended.status.success(), "{ended:?}");
+    };
+    let own_text = own.to_string();
+    let interface = ["--interface", lab.receiver().interface()];
+    let of_one = [&interface[..], &["--from", &own_text]].concat();
+    for (more, is_filtered) in [(&of_one[..], true), (&interface[..], false)] {
+        let server = place.start_at("feed", &group.to_string(), u64::MAX, more);
+        let begun = SystemTime::now();
+        send(other);
+        // The other's session ends it unless it is left out.
+        if is_filtered {
+            send(own);
+        }
+        let said = server.ended();
+        let lines: Vec<_> = said.lines().collect();
+        let [
+            three,
+            one,
+            "98 packets, 96 messages, 4 lost, 0 packets dropped here",
+        ] = lines[..]
+        else {
+            panic!("{said}");
+        };
+        for (line, gap) in [
+            (three, "lost 41 to 43, seen at "),
+            (one, "lost 90 to 90, seen at "),
+        ] {
+            let (at, _) = line
+                .strip_prefix(gap)
+                .and_then(|rest| rest.split_once(' '))
+                .expect(line);
+            let at = UNIX_EPOCH + Duration::from_secs_f64(at.parse().expect("a time"));
+            // Its seconds are a float here.
+            let soon = begun - Duration::from_millis(1);
+            assert!((soon..=SystemTime::now()).contains(&at), "{said}");
+        }
+    }
 }

@@ -4,12 +4,13 @@ use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
 use crate::control::{self, Extras};
 use crate::error::On;
+use crate::messages::storage;
 use crate::option::{
     BUFFER_BYTES_MAX, UDP_SEGMENT, send_buffer, set_option, set_send_buffer, words,
 };
 use rustix::net::sockopt::{self, Timeout};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -18,6 +19,20 @@ use std::time::Duration;
 const SO_BUSY_POLL: libc::c_int = 46;
 pub(crate) const SO_ATTACH_REUSEPORT_CBPF: libc::c_int = 51;
 const SO_MEMINFO: libc::c_int = 55;
+// Values from include/uapi/linux/in.h and in6.h.
+const MCAST_JOIN_GROUP: libc::c_int = 42;
+const MCAST_JOIN_SOURCE_GROUP: libc::c_int = 46;
+const IPV6_MULTICAST_ALL: libc::c_int = 29;
+
+/// `struct group_source_req` of include/uapi/linux/in.h, which begins as `struct group_req` does.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GroupRequest {
+    interface_index: u32,
+    padding: u32,
+    group: libc::sockaddr_storage,
+    source: libc::sockaddr_storage,
+}
 
 /// A UDP socket over IPv4 or IPv6; closed when dropped.
 #[derive(Debug)]
@@ -210,22 +225,37 @@ impl UdpSocket {
         self.set_timeout(Timeout::Send, "setsockopt SO_SNDTIMEO", timeout)
     }
 
-    /// Joins a multicast group (`MCAST_JOIN_GROUP` of ip(7), ipv6(7)) on an interface. If
-    /// `interface_index` is 0, the route decides on the interface.
+    /// Joins a multicast group on an interface (`MCAST_JOIN_GROUP`), or only what one sender sends to it
+    /// (`MCAST_JOIN_SOURCE_GROUP`, RFC 3678). If `interface_index` is 0, the route decides on the
+    /// interface. From then on the socket gets nothing of groups that only other sockets joined
+    /// (`IP_MULTICAST_ALL`, ip(7)).
     ///
     /// # Errors
     /// `EINVAL` if the address is no multicast group, `ENODEV` if no interface serves it.
-    pub fn join_group(&self, group: IpAddr, interface_index: u32) -> CallResult<()> {
-        let joined = match group {
-            IpAddr::V4(group) => {
-                let any = Ipv4Addr::UNSPECIFIED;
-                sockopt::set_ip_add_membership_with_ifindex(&self.fd, &group, &any, interface_index)
-            }
-            IpAddr::V6(group) => {
-                sockopt::set_ipv6_add_membership(&self.fd, &group, interface_index)
-            }
+    pub fn join_group(
+        &self,
+        group: IpAddr,
+        source: Option<IpAddr>,
+        interface_index: u32,
+    ) -> CallResult<()> {
+        let [level, all] = match self.is_ipv4 {
+            true => [libc::IPPROTO_IP, libc::IP_MULTICAST_ALL],
+            false => [libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL],
         };
-        joined.on("join multicast group", group)
+        self.set_int(level, all, "setsockopt IP_MULTICAST_ALL", 0)?;
+        let [group_storage, source_storage] =
+            [group, source.unwrap_or(group)].map(|ip| storage(&SocketAddr::new(ip, 0)).0);
+        let request = GroupRequest {
+            interface_index,
+            padding: 0,
+            group: group_storage,
+            source: source_storage,
+        };
+        let option = match source {
+            None => MCAST_JOIN_GROUP,
+            Some(_) => MCAST_JOIN_SOURCE_GROUP,
+        };
+        set_option(&self.fd, level, option, &request).on("join multicast group", group)
     }
 
     /// Steers packets of this socket's reuseport group by the CPU that received them: packets

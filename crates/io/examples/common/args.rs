@@ -6,7 +6,7 @@
 
 use mpps_io::{Rx, RxConfig, backend};
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub(crate) struct Args {
     /// The interface that frames leave by, and the hardware addresses that they are for.
     pub(crate) out: Option<String>,
     pub(crate) to: Vec<[u8; 6]>,
+    /// The only sender of a multicast group to take.
+    pub(crate) from: Option<IpAddr>,
     /// The number of packets to end after; none is never.
     pub(crate) count: Option<u64>,
 }
@@ -36,6 +38,7 @@ impl Args {
             interface: None,
             out: None,
             to: Vec::new(),
+            from: None,
             count: None,
         };
         let mut words = std::env::args().skip(1);
@@ -46,6 +49,7 @@ impl Args {
                 "--interface" => args.interface = Some(value()?),
                 "--out" => args.out = Some(value()?),
                 "--to" => args.to.push(hardware_address(&value()?)?),
+                "--from" => args.from = Some(value()?.parse()?),
                 "--count" => args.count = Some(value()?.parse()?),
                 _ => args.address = word.parse().map_err(|_| format!("{word}: no ADDR:PORT"))?,
             }

@@ -89,11 +89,7 @@ impl HeldPort {
                 let why = format!("{} at {}", self.owner, self.address);
                 return Err(Error::invalid("groups", group.address, why));
             };
-            let index = match group.interface_index {
-                0 => interface_index,
-                index => index,
-            };
-            socket.socket().join_group(group.address, index)?;
+            join(socket.socket(), group, interface_index)?;
         }
         Ok(())
     }
@@ -103,6 +99,13 @@ impl HeldPort {
     pub(super) fn dropped(&self) -> Option<u64> {
         Some(self.socket.as_ref()?.dropped())
     }
+}
+
+/// Joins a group, at this interface if it names none.
+pub(super) fn join(socket: &UdpSocket, group: &MulticastGroup, default: u32) -> Result<(), Error> {
+    let named = group.interface.as_deref().map(link::index).transpose()?;
+    let index = named.unwrap_or(default);
+    Ok(socket.join_group(group.address, group.source, index)?)
 }
 
 impl ListenedInterface {
@@ -173,10 +176,7 @@ mod tests {
         let mut foreign = SocketAddr::from(([192, 0, 2, 1], 4321));
         let held = HeldPort::open(foreign, Neighbour::Refused).unwrap();
         assert_eq!((held.address, held.dropped()), (foreign, None));
-        let group = MulticastGroup {
-            address: [239, 1, 2, 3].into(),
-            interface_index: 0,
-        };
+        let group = MulticastGroup::new([239, 1, 2, 3].into());
         let error = held.join(&[group], 1).unwrap_err().to_string();
         assert!(error.contains("groups"), "{error}");
         // Port 0 fails: without a socket the kernel chooses no port.

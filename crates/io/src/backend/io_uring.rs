@@ -3,6 +3,7 @@
 mod rx;
 mod tx;
 
+use super::socket::socket_rx_fields;
 use super::{Backend, Layer, Support};
 use mpps_os::uring;
 
@@ -14,22 +15,7 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe,
-    rx_fields: &[
-        "gro",
-        "busy_poll_us",
-        "reuse_port",
-        "groups",
-        "receive_buffer_bytes",
-        "buffer_bytes",
-        "details.source",
-        "details.local",
-        "details.traffic_class",
-        "details.hop_limit",
-        "details.time",
-        "errors",
-        "answers",
-        "ring.frames",
-    ],
+    rx_fields: socket_rx_fields!("ring.frames"),
     tx_fields: &[
         "gso_segments",
         "send_buffer_bytes",

@@ -5,7 +5,7 @@
 
 use super::answers::Answers;
 use super::shared_socket::SharedSocket;
-use super::socket::{SOCKET_RX_FIELDS, errors, extras, open_receiver, receive, transmit};
+use super::socket::{errors, extras, open_receiver, receive, socket_rx_fields, transmit};
 use super::{Backend, Layer, Support};
 use crate::config::check_room;
 use crate::requests::{PacketSlot, Requests};
@@ -31,7 +31,7 @@ pub(super) const BACKEND: Backend = Backend {
     takes_nic: false,
     in_process: false,
     probe: || Support::Yes,
-    rx_fields: SOCKET_RX_FIELDS,
+    rx_fields: socket_rx_fields!(),
     tx_fields: &[],
     rx: Some(open_rx),
     tx: None,

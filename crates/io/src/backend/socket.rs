@@ -1,6 +1,7 @@
 //! The common part of the socket backends: opening, waiting, and counting refusals.
 
 use super::Backend;
+use super::held_port::join;
 use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
 use mpps_os::messages::{self, Extras, SendError, Transmit};
 use mpps_os::socket::UdpSocket;
@@ -10,22 +11,30 @@ use std::os::fd::BorrowedFd;
 
 pub(super) use crate::rx::SEND_TIMEOUT;
 
-/// The fields that every receiver over a UDP socket honours.
-pub(super) const SOCKET_RX_FIELDS: &[&str] = &[
-    "gro",
-    "busy_poll_us",
-    "reuse_port",
-    "groups",
-    "receive_buffer_bytes",
-    "buffer_bytes",
-    "details.source",
-    "details.local",
-    "details.traffic_class",
-    "details.hop_limit",
-    "details.time",
-    "errors",
-    "answers",
-];
+/// The fields that every receiver over a UDP socket honours, and more.
+macro_rules! socket_rx_fields {
+    ($($more:literal),*) => {
+        &[
+            "gro",
+            "busy_poll_us",
+            "reuse_port",
+            "groups",
+            "groups.source",
+            "receive_buffer_bytes",
+            "buffer_bytes",
+            "details.source",
+            "details.local",
+            "details.traffic_class",
+            "details.hop_limit",
+            "details.time",
+            "errors",
+            "answers",
+            $($more),*
+        ]
+    };
+}
+pub(super) use socket_rx_fields;
+
 /// The fields that every sender over a UDP socket honours.
 pub(super) const SOCKET_TX_FIELDS: &[&str] = &[
     "gso_segments",
@@ -73,7 +82,7 @@ pub(super) fn open_receiver(
     }
     socket.bind(&config.address)?;
     for group in &config.groups {
-        socket.join_group(group.address, group.interface_index)?;
+        join(&socket, group, 0)?;
     }
     let caps = RxCaps {
         queue: None,

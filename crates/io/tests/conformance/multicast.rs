@@ -55,8 +55,8 @@ fn open_members(pair: &Pair, lab: &Lab) -> (Vec<Box<dyn Rx>>, Box<dyn Rx>) {
         ),
     };
     let group = MulticastGroup {
-        address,
-        interface_index: receiver.interface_index(),
+        interface: Some(receiver.interface().to_owned()),
+        ..MulticastGroup::new(address)
     };
     let mut config = RxConfig {
         address: SocketAddr::new(any, 0),

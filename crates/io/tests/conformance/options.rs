@@ -114,13 +114,11 @@ const RX_OPTIONS: &[RxOption] = &[
     ("gro", |config| config.gro = true),
     ("busy_poll_us", |config| config.busy_poll_us = Some(20)),
     ("reuse_port", |config| config.reuse_port = true),
-    ("groups", |config| {
+    ("groups", |config| config.groups = vec![group_on_loopback()]),
+    ("groups.source", |config| {
         config.groups = vec![MulticastGroup {
-            address: match config.address {
-                SocketAddr::V4(_) => [239, 255, 43, 21].into(),
-                SocketAddr::V6(_) => [0xff02, 0, 0, 0, 0, 0, 0, 0x4321].into(),
-            },
-            interface_index: 1,
+            source: Some([127, 0, 0, 9].into()),
+            ..group_on_loopback()
         }];
     }),
     ("receive_buffer_bytes", |config| {
@@ -139,6 +137,13 @@ const RX_OPTIONS: &[RxOption] = &[
     ("errors", |config| config.errors = true),
     ("answers", |config| config.answers = true),
 ];
+
+fn group_on_loopback() -> MulticastGroup {
+    MulticastGroup {
+        interface: Some("lo".to_owned()),
+        ..group("239.255.43.21")
+    }
+}
 
 /// An option of rings, and how it is asked for.
 type RingOption = (&'static str, fn(&mut RingConfig));
@@ -314,6 +319,12 @@ const RX_NONSENSE: &[RxOption] = &[
     ("buffer_bytes", |config| config.buffer_bytes = 65_537),
     ("groups", |config| config.groups = vec![group("10.0.0.1")]),
     ("groups", |config| config.groups = vec![group("ff02::1")]),
+    ("groups", |config| {
+        config.groups = vec![MulticastGroup {
+            source: Some([0xfd00, 0, 0, 0, 0, 0, 0, 1].into()),
+            ..group("232.1.2.3")
+        }];
+    }),
     ("ring.destinations", |config| {
         config.ring.destinations = vec![Destination {
             ports: RangeInclusive::new(9, 3),
@@ -355,10 +366,7 @@ const TX_NONSENSE: &[TxOption] = &[
 ];
 
 fn group(address: &str) -> MulticastGroup {
-    MulticastGroup {
-        address: address.parse().expect("an address by the book"),
-        interface_index: 0,
-    }
+    MulticastGroup::new(address.parse().expect("an address by the book"))
 }
 
 fn address(text: &str) -> SocketAddr {

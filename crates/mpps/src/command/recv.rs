@@ -142,13 +142,12 @@ fn group(text: &str) -> Result<MulticastGroup> {
     let Ok(address) = address.parse() else {
         bail!("--join {text}: `{address}` is no address; write 239.1.2.3 or ff02::4321%eth1");
     };
-    let interface_index = match interface {
-        Some(name) => link::index(name).with_context(|| format!("--join {text}"))?,
-        None => 0,
-    };
+    if let Some(name) = interface {
+        link::index(name).with_context(|| format!("--join {text}"))?;
+    }
     Ok(MulticastGroup {
-        address,
-        interface_index,
+        interface: interface.map(str::to_owned),
+        ..MulticastGroup::new(address)
     })
 }
 
@@ -158,8 +157,9 @@ mod tests {
 
     #[test]
     fn a_group_may_name_its_interface() {
-        assert_eq!(group("239.1.2.3").unwrap().interface_index, 0);
-        assert!(group("239.1.2.3%lo").unwrap().interface_index > 0);
+        let interface = |text| group(text).unwrap().interface;
+        assert_eq!(interface("239.1.2.3"), None);
+        assert_eq!(interface("239.1.2.3%lo").as_deref(), Some("lo"));
         let error = group("239.1.2.3%nosuch0").unwrap_err();
         assert!(format!("{error:#}").contains("nosuch0"));
         assert!(group("%").is_err());
