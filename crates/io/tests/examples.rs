@@ -39,7 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             }
         }
     }
-    let tests = named![fn(&Place); counter, dns, dns_dig, dns_dnsperf];
+    let tests = named![fn(&Place); counter, dns, dns_dig, dns_wildcard_dig, dns_dnsperf];
     for backend in ["recv", "recvmmsg", "io_uring", "af_xdp"] {
         for (name, test) in tests {
             for version in [4, 6] {
@@ -491,6 +491,27 @@ fn dns_dig(place: &Place) {
     assert_eq!(dig(place, server.address, "AAAA"), "2001:db8::1\n");
     assert_eq!(dig(place, server.address, "MX"), "");
     assert_eq!(server.ended(), "answered 3\n");
+}
+
+/// A server at a wildcard is asked at an address that its host would not choose; dig takes an answer from
+/// no other.
+fn dns_wildcard_dig(place: &Place) {
+    let (wildcard, loopback) = match place.version {
+        4 => ("0.0.0.0", "127.0.0.2"),
+        _ => ("::", "::1"),
+    };
+    let (asked, interface) = match &place.lab {
+        None => (loopback.parse().expect("an address"), None),
+        Some(lab) if place.version == 4 => (lab.receiver().v4()[1].into(), Some(lab)),
+        Some(lab) => (IpAddr::from(lab.receiver().v6()[1]), Some(lab)),
+    };
+    let interface = interface.map(|lab| ["--interface", lab.receiver().interface()]);
+    let address = SocketAddr::new(wildcard.parse().expect("an address"), 0).to_string();
+    let more = interface.as_ref().map_or(&[][..], |more| &more[..]);
+    let server = place.start_at("dns", &address, 1, more);
+    let asked = SocketAddr::new(asked, server.address.port());
+    assert_eq!(dig(place, asked, "A"), "192.0.2.1\n");
+    assert_eq!(server.ended(), "answered 1\n");
 }
 
 fn dig(place: &Place, server: SocketAddr, kind: &str) -> String {
