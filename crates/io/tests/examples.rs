@@ -21,6 +21,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Receive queues of the lab.
 const QUEUES: u16 = 2;
+/// Streams of RTP, a port each.
+const PORTS: u16 = 100;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trials![
@@ -30,7 +32,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     ];
     for backend in ["recv", "recvmmsg", "io_uring"] {
         for version in [4, 6] {
-            let tests: [(_, _, fn(&Place)); 1] = [("feed", Need::Program("socat", "socat"), feed)];
+            let tests: [(_, _, fn(&Place)); 2] = [
+                ("feed", Need::Program("socat", "socat"), feed),
+                ("rtp", Need::Program("python3", "python3"), rtp),
+            ];
             for (name, program, test) in tests {
                 let run = move || test(&Place::in_lab(backend, version));
                 let trial = Trial::waits(format!("examples::{name}::{backend}::ipv{version}"), run);
@@ -157,6 +162,7 @@ impl Place {
         let mut child = started.expect("the example is built");
         let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
         let receivers = match (self.backend, name) {
+            (_, "rtp") => PORTS,
             ("af_xdp", _) => QUEUES,
             _ => 1,
         };
@@ -629,5 +635,51 @@ fn feed(place: &Place) {
             let soon = begun - Duration::from_millis(1);
             assert!((soon..=SystemTime::now()).contains(&at), "{said}");
         }
+    }
+}
+
+/// Python sends streams at 8 kHz with a sequence number that wraps. Those at even ports lack packets and
+/// come as their time stamps say; those at odd ports come at once, each a second ahead of time.
+const RTP: &str = r#"
+import socket, struct, sys
+host, port = sys.argv[1], int(sys.argv[2])
+out = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(20):
+    for at in range(100):
+        odd = at % 2
+        if odd or number in (0, 19) or number % 10 != at % 10:
+            head = struct.pack("!BBHII", 0x80, 0, (65530 + number) & 0xffff, odd * number * 8000, at)
+            out.sendto(head + bytes(160), (host, port + at))
+"#;
+
+fn rtp(place: &Place) {
+    let server = place.start_with("rtp", 1910, &["--ports", &PORTS.to_string()]);
+    let mut python = Command::new("python3");
+    let (host, first) = (server.address.ip(), 5300);
+    python.args(["-c", RTP, &host.to_string(), &first.to_string()]);
+    let ended = place.at_client(|| python.output()).expect("it starts");
+    assert!(ended.status.success(), "{ended:?}");
+    let said = server.ended();
+    assert!(
+        said.ends_with("100 streams, 0 packets dropped here\n"),
+        "{said}"
+    );
+    for (at, line) in (0..PORTS).zip(said.lines()) {
+        let lost = match at % 10 {
+            0 => 1,
+            digit => 2 * (1 - digit % 2),
+        };
+        let port = first + at;
+        let counts = format!(
+            "port {port} source {at:08x}: {} received, {lost} lost, jitter ",
+            20 - lost
+        );
+        let jitter = line
+            .strip_prefix(&*counts)
+            .and_then(|rest| rest.strip_suffix(" ms"));
+        let jitter: f64 = jitter.expect(line).parse().expect("a number");
+        // Nineteen times a sixteenth of what is missing to a second.
+        let expected = f64::from(at % 2) * 1e3 * (1.0 - (15.0_f64 / 16.0).powi(19));
+        assert!((jitter - expected).abs() < 100.0, "{line}: {expected}");
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Args {
     pub(crate) to: Vec<[u8; 6]>,
     /// The only sender of a multicast group to take.
     pub(crate) from: Option<IpAddr>,
+    /// Ports from the address's on.
+    pub(crate) ports: u16,
     /// The number of packets to end after; none is never.
     pub(crate) count: Option<u64>,
 }
@@ -39,6 +41,7 @@ impl Args {
             out: None,
             to: Vec::new(),
             from: None,
+            ports: 1,
             count: None,
         };
         let mut words = std::env::args().skip(1);
@@ -50,6 +53,7 @@ impl Args {
                 "--out" => args.out = Some(value()?),
                 "--to" => args.to.push(hardware_address(&value()?)?),
                 "--from" => args.from = Some(value()?.parse()?),
+                "--ports" => args.ports = value()?.parse()?,
                 "--count" => args.count = Some(value()?.parse()?),
                 _ => args.address = word.parse().map_err(|_| format!("{word}: no ADDR:PORT"))?,
             }
