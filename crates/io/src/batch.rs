@@ -415,6 +415,7 @@ impl FrameDetails {
             traffic_class: details.traffic_class.filter(|_| wanted.traffic_class),
             hop_limit: details.hop_limit.filter(|_| wanted.hop_limit),
             time: self.times.get(at).copied(),
+            hardware_time: None,
         }
     }
 }

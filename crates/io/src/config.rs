@@ -1,7 +1,7 @@
 //! The configuration of receivers and senders. It is checked before the first packet, and no
 //! backend ignores a part of it.
 
-use crate::{Destination, Error, RingConfig, WantedDetails};
+use crate::{Destination, Error, RingConfig, TransmitClock, WantedDetails};
 use std::net::{IpAddr, SocketAddr};
 
 /// The largest UDP payload over IPv4: 65 535 less the IP header of 20 bytes and the UDP header of 8.
@@ -82,6 +82,8 @@ pub struct RxConfig {
     pub details: WantedDetails,
     /// Keep what the kernel learns of datagrams that were sent ([`crate::Rx::errors`]).
     pub errors: bool,
+    /// Take times at which datagrams are to leave ([`crate::Transmit::time`]), by this clock.
+    pub transmit_clock: Option<TransmitClock>,
     /// Make ready to answer what comes ([`crate::Rx::serve`]).
     pub answers: bool,
     /// Options of backends that take frames from an interface.
@@ -102,6 +104,7 @@ impl RxConfig {
             groups: Vec::new(),
             details: WantedDetails::default(),
             errors: false,
+            transmit_clock: None,
             answers: false,
             ring: RingConfig::default(),
         }
@@ -138,7 +141,9 @@ impl RxConfig {
             (self.details.traffic_class, "details.traffic_class"),
             (self.details.hop_limit, "details.hop_limit"),
             (self.details.time, "details.time"),
+            (self.details.hardware_time, "details.hardware_time"),
             (self.errors, "errors"),
+            (self.transmit_clock.is_some(), "transmit_clock"),
             (self.answers, "answers"),
         ];
         self.ring.asked_beside(&asked)

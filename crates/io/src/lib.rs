@@ -72,7 +72,7 @@ pub use frames::Frames;
 /// The layer of packets, and how a receiver or sender works, as far as it was granted.
 pub use mode::{Layer, Mode, Property};
 /// Details of a received datagram, a datagram to send, and its error.
-pub use mpps_os::messages::{DatagramDetails, SendError, Transmit, WantedDetails};
+pub use mpps_os::messages::{DatagramDetails, SendError, Transmit, TransmitClock, WantedDetails};
 /// Received packets that may be answered where they lie.
 pub use requests::{Request, Requests};
 /// Options of rings over an interface.

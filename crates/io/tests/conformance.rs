@@ -19,6 +19,7 @@ macro_rules! scenarios {
 
 mod answering;
 mod delivery;
+mod departure;
 mod foreign;
 mod frame;
 mod kernel;
@@ -70,6 +71,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let trials = [
         options::trials(),
         of_scenarios(&pairs),
+        departure::trials(),
         multicast::trials(&pairs),
         kernel::trials(),
     ];

@@ -1,11 +1,17 @@
 //! Clocks (`clock_gettime(2)`).
 
-use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
+}
+
+/// `CLOCK_TAI` in nanoseconds.
+pub fn tai_ns() -> u64 {
+    // Linux has it since 3.10.
+    clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, of)
 }
 
 /// `CLOCK_MONOTONIC_COARSE` in nanoseconds: as of the last tick (1 to 10 ms ago), at a fifth of
@@ -35,7 +41,10 @@ pub fn realtime_ahead_of_tai_seconds() -> i64 {
 }
 
 fn nanoseconds(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
+    of(clock_gettime(clock))
+}
+
+fn of(time: Timespec) -> u64 {
     // None of these clocks runs backwards from zero.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,10 +1,10 @@
 //! Control messages: details that the kernel or a sender gives of a datagram (cmsg(3), ip(7), ipv6(7),
 //! socket(7)).
 
-use crate::CallResult;
 use crate::error::On;
 use crate::native::{double_word, half_word, word};
 use crate::option::{UDP_GRO, UDP_SEGMENT, set_option};
+use crate::{CallResult, clock};
 use libc::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsFd;
@@ -13,6 +13,13 @@ use std::time::{Duration, SystemTime};
 /// `SO_TIMESTAMPNS_NEW` and the message of that number, of include/uapi/asm-generic/socket.h: two
 /// 64-bit numbers on every machine (kernel 5.1).
 const SO_TIMESTAMPNS_NEW: c_int = 64;
+/// The same of `SO_TIMESTAMPING_NEW`, whose message has three times: the kernel's, none, the card's. Its
+/// value is flags of include/uapi/linux/net_tstamp.h.
+const SO_TIMESTAMPING_NEW: c_int = 65;
+const RX_HARDWARE: c_int = 1 << 2;
+const RAW_HARDWARE: c_int = 1 << 6;
+/// `SO_TXTIME` and its message (kernel 4.19).
+const SO_TXTIME: c_int = 61;
 /// `sizeof(struct cmsghdr)` on 64-bit Linux: a length of 64 bits, the level, the type.
 const HEADER_BYTES: usize = 16;
 
@@ -32,6 +39,9 @@ pub struct DatagramDetails {
     pub hop_limit: Option<u8>,
     /// When the kernel got it from the driver, by the clock of the machine (`CLOCK_REALTIME`).
     pub time: Option<SystemTime>,
+    /// When the card got it, by the card's own clock, since the start of that (with PTP, 1970 in TAI).
+    /// None unless its interface is set to take times, as by `hwstamp_ctl -r 1`.
+    pub hardware_time: Option<Duration>,
 }
 
 impl DatagramDetails {
@@ -59,6 +69,8 @@ pub struct WantedDetails {
     pub hop_limit: bool,
     /// [`DatagramDetails::time`].
     pub time: bool,
+    /// [`DatagramDetails::hardware_time`].
+    pub hardware_time: bool,
 }
 
 impl WantedDetails {
@@ -77,23 +89,38 @@ pub struct Extras {
     pub details: WantedDetails,
 }
 
-/// A control message: whether it is wanted, the options that ask for it over IPv4 and IPv6, and the
-/// bytes of its value, the larger of the two.
+/// A control message: whether it is wanted, the options that ask for it over IPv4 and IPv6, what
+/// to set them to, and the bytes of the message's value, the larger of the two.
 struct Message {
     is_wanted: fn(&Extras) -> bool,
     options: [(c_int, c_int, &'static str); 2],
+    value: c_int,
     bytes: usize,
 }
 
-const MESSAGES: [Message; 5] = [
+/// A message whose option is there or not.
+const fn message(
+    is_wanted: fn(&Extras) -> bool,
+    options: [(c_int, c_int, &'static str); 2],
+    bytes: usize,
+) -> Message {
     Message {
-        is_wanted: |extras| extras.segments,
-        options: [(libc::IPPROTO_UDP, UDP_GRO, "setsockopt UDP_GRO"); 2],
-        bytes: 4,
-    },
-    Message {
-        is_wanted: |extras| extras.details.local,
-        options: [
+        is_wanted,
+        options,
+        value: 1,
+        bytes,
+    }
+}
+
+const MESSAGES: [Message; 6] = [
+    message(
+        |extras| extras.segments,
+        [(libc::IPPROTO_UDP, UDP_GRO, "setsockopt UDP_GRO"); 2],
+        4,
+    ),
+    message(
+        |extras| extras.details.local,
+        [
             (libc::IPPROTO_IP, libc::IP_PKTINFO, "setsockopt IP_PKTINFO"),
             (
                 libc::IPPROTO_IPV6,
@@ -101,11 +128,11 @@ const MESSAGES: [Message; 5] = [
                 "setsockopt IPV6_RECVPKTINFO",
             ),
         ],
-        bytes: 20,
-    },
-    Message {
-        is_wanted: |extras| extras.details.traffic_class,
-        options: [
+        20,
+    ),
+    message(
+        |extras| extras.details.traffic_class,
+        [
             (libc::IPPROTO_IP, libc::IP_RECVTOS, "setsockopt IP_RECVTOS"),
             (
                 libc::IPPROTO_IPV6,
@@ -113,11 +140,11 @@ const MESSAGES: [Message; 5] = [
                 "setsockopt IPV6_RECVTCLASS",
             ),
         ],
-        bytes: 4,
-    },
-    Message {
-        is_wanted: |extras| extras.details.hop_limit,
-        options: [
+        4,
+    ),
+    message(
+        |extras| extras.details.hop_limit,
+        [
             (libc::IPPROTO_IP, libc::IP_RECVTTL, "setsockopt IP_RECVTTL"),
             (
                 libc::IPPROTO_IPV6,
@@ -125,16 +152,28 @@ const MESSAGES: [Message; 5] = [
                 "setsockopt IPV6_RECVHOPLIMIT",
             ),
         ],
-        bytes: 4,
-    },
-    Message {
-        is_wanted: |extras| extras.details.time,
-        options: [(
+        4,
+    ),
+    message(
+        |extras| extras.details.time,
+        [(
             libc::SOL_SOCKET,
             SO_TIMESTAMPNS_NEW,
             "setsockopt SO_TIMESTAMPNS_NEW",
         ); 2],
-        bytes: 16,
+        16,
+    ),
+    Message {
+        value: RX_HARDWARE | RAW_HARDWARE,
+        ..message(
+            |extras| extras.details.hardware_time,
+            [(
+                libc::SOL_SOCKET,
+                SO_TIMESTAMPING_NEW,
+                "setsockopt SO_TIMESTAMPING_NEW",
+            ); 2],
+            48,
+        )
     },
 ];
 
@@ -156,8 +195,7 @@ impl Extras {
     pub(crate) fn ask(&self, socket: impl AsFd, is_ipv4: bool, name: &str) -> CallResult<()> {
         for message in self.messages() {
             let (level, option, call) = message.options[usize::from(!is_ipv4)];
-            let on: c_int = 1;
-            set_option(socket.as_fd(), level, option, &on).on(call, name)?;
+            set_option(socket.as_fd(), level, option, &message.value).on(call, name)?;
         }
         Ok(())
     }
@@ -274,16 +312,23 @@ pub(crate) fn details(control: &[u8]) -> DatagramDetails {
                 details.hop_limit = word(value, 0).map(|hops| hops as u8);
             }
             (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW) => {
-                let parts = double_word(value, 0).zip(double_word(value, 8));
-                details.time = parts.and_then(|(seconds, nanoseconds)| {
-                    let since = Duration::new(seconds, u32::try_from(nanoseconds).ok()?);
-                    SystemTime::UNIX_EPOCH.checked_add(since)
-                });
+                let since = time_spec(value, 0);
+                details.time = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+            }
+            (libc::SOL_SOCKET, SO_TIMESTAMPING_NEW) => {
+                details.hardware_time = time_spec(value, 32).filter(|time| !time.is_zero());
             }
             _ => {}
         }
     }
     details
+}
+
+/// A `struct __kernel_timespec`.
+fn time_spec(value: &[u8], at: usize) -> Option<Duration> {
+    let nanoseconds = u32::try_from(double_word(value, at + 8)?).ok()?;
+    let whole = nanoseconds < 1_000_000_000;
+    whole.then_some(Duration::new(double_word(value, at)?, nanoseconds))
 }
 
 /// Room for [`source_address`], in bytes.
@@ -334,6 +379,36 @@ pub struct Transmit<'a> {
     pub traffic_class: Option<u8>,
     /// How many hops it may make.
     pub hop_limit: Option<u8>,
+    /// When it is to leave, by the clock that was asked for; refused without one. A queueing discipline
+    /// must keep it until then: `fq` or `etf` (tc-fq(8), tc-etf(8)). Others send it at once.
+    pub time: Option<Duration>,
+}
+
+/// The clock of [`Transmit::time`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum TransmitClock {
+    /// `CLOCK_MONOTONIC`, for `fq`.
+    Monotonic = libc::CLOCK_MONOTONIC,
+    /// `CLOCK_TAI`, for `etf`; it needs `CAP_NET_ADMIN`.
+    Tai = libc::CLOCK_TAI,
+}
+
+impl TransmitClock {
+    /// The time now.
+    pub fn now(self) -> Duration {
+        Duration::from_nanos(match self {
+            Self::Monotonic => clock::monotonic_ns(),
+            Self::Tai => clock::tai_ns(),
+        })
+    }
+
+    /// Asks a socket to take times by this clock.
+    pub(crate) fn ask(self, socket: impl AsFd, name: &str) -> CallResult<()> {
+        // `struct sock_txtime` of include/uapi/linux/net_tstamp.h: clock and flags.
+        let value = [self as c_int, 0];
+        set_option(socket, libc::SOL_SOCKET, SO_TXTIME, &value).on("setsockopt SO_TXTIME", name)
+    }
 }
 
 impl<'a> Transmit<'a> {
@@ -346,6 +421,7 @@ impl<'a> Transmit<'a> {
             source: None,
             traffic_class: None,
             hop_limit: None,
+            time: None,
         }
     }
 
@@ -379,12 +455,22 @@ impl<'a> Transmit<'a> {
             let rest = &mut control[used..];
             used += write(rest, libc::IPPROTO_UDP, UDP_SEGMENT, &bytes.to_ne_bytes());
         }
+        if let Some(time) = self.time {
+            let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let rest = &mut control[used..];
+            used += write(
+                rest,
+                libc::SOL_SOCKET,
+                SO_TXTIME,
+                &nanoseconds.to_ne_bytes(),
+            );
+        }
         used
     }
 }
 
 /// Room for the control messages of a [`Transmit`], in bytes.
-pub(crate) const TRANSMIT_BYTES: usize = SOURCE_BYTES + 3 * 24;
+pub(crate) const TRANSMIT_BYTES: usize = SOURCE_BYTES + 4 * 24;
 
 #[cfg(test)]
 mod tests {
@@ -399,10 +485,11 @@ mod tests {
             traffic_class: true,
             hop_limit: true,
             time: true,
+            hardware_time: true,
         },
     };
 
-    fn message(level: c_int, kind: c_int, value: &[u8]) -> Vec<u8> {
+    fn control_message(level: c_int, kind: c_int, value: &[u8]) -> Vec<u8> {
         let length = (HEADER_BYTES + value.len()) as u64;
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend([level, kind].map(c_int::to_ne_bytes).as_flattened());
@@ -419,7 +506,7 @@ mod tests {
             ..Extras::default()
         };
         assert_eq!(segments.control_bytes(), 24);
-        assert_eq!(ALL.control_bytes(), 24 + 40 + 24 + 24 + 32);
+        assert_eq!(ALL.control_bytes(), 24 + 40 + 24 + 24 + 32 + 64);
     }
 
     proptest! {
@@ -443,11 +530,12 @@ mod tests {
             let class_value = u32::from(class).to_ne_bytes();
             let class_bytes = if is_v6 { &class_value[..] } else { &[class] };
             let control = [
-                message(libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW, time.as_flattened()),
-                message(level, pktinfo, &info),
-                message(level, tos, class_bytes),
-                message(level, ttl, &u32::from(hops).to_ne_bytes()),
-                message(libc::IPPROTO_UDP, UDP_GRO, &u32::from(segment).to_ne_bytes()),
+                control_message(libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW, time.as_flattened()),
+                control_message(libc::SOL_SOCKET, SO_TIMESTAMPING_NEW, &[&[0; 32], time.as_flattened()].concat()),
+                control_message(level, pktinfo, &info),
+                control_message(level, tos, class_bytes),
+                control_message(level, ttl, &u32::from(hops).to_ne_bytes()),
+                control_message(libc::IPPROTO_UDP, UDP_GRO, &u32::from(segment).to_ne_bytes()),
             ].concat();
             prop_assert!(control.len() <= ALL.control_bytes());
             prop_assert_eq!(segment_bytes(&control), segment);
@@ -459,6 +547,7 @@ mod tests {
                 traffic_class: Some(class),
                 hop_limit: Some(hops),
                 time: SystemTime::UNIX_EPOCH.checked_add(since),
+                hardware_time: Some(since).filter(|time| !time.is_zero()),
             });
         }
 

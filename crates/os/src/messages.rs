@@ -1,7 +1,9 @@
 //! Many datagrams in one system call: `recvmmsg(2)` and `sendmmsg(2)` with their arrays.
 
 use crate::control::{self, SOURCE_BYTES, TRANSMIT_BYTES};
-pub use crate::control::{DatagramDetails, Extras, SendError, Transmit, WantedDetails};
+pub use crate::control::{
+    DatagramDetails, Extras, SendError, Transmit, TransmitClock, WantedDetails,
+};
 use std::fmt;
 use std::io;
 use std::mem;

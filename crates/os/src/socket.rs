@@ -2,7 +2,7 @@
 
 use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
-use crate::control::{self, Extras};
+use crate::control::{self, Extras, TransmitClock};
 use crate::error::On;
 use crate::messages::storage;
 use crate::option::{
@@ -180,6 +180,14 @@ impl UdpSocket {
     /// None is known.
     pub fn keep_errors(&self) -> CallResult<()> {
         control::keep_errors(&self.fd, self.is_ipv4, &self.name)
+    }
+
+    /// Has the socket take times to leave at ([`Transmit::time`](crate::messages::Transmit)).
+    ///
+    /// # Errors
+    /// `EPERM` for `CLOCK_TAI` without `CAP_NET_ADMIN`.
+    pub fn set_transmit_clock(&self, clock: TransmitClock) -> CallResult<()> {
+        clock.ask(&self.fd, &self.name)
     }
 
     /// Lets one send pass many datagrams of `segment_bytes` each (`UDP_SEGMENT`, kernel 4.18).

@@ -27,7 +27,9 @@ macro_rules! socket_rx_fields {
             "details.traffic_class",
             "details.hop_limit",
             "details.time",
+            "details.hardware_time",
             "errors",
+            "transmit_clock",
             "answers",
             $($more),*
         ]
@@ -73,6 +75,9 @@ pub(super) fn open_receiver(
     socket.ask(&extras(config))?;
     if config.errors {
         socket.keep_errors()?;
+    }
+    if let Some(clock) = config.transmit_clock {
+        socket.set_transmit_clock(clock)?;
     }
     if let Some(microseconds) = config.busy_poll_us {
         socket.set_busy_poll(microseconds)?;

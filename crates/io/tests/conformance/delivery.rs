@@ -205,6 +205,7 @@ fn details_are_those_of_the_datagram(pair: &Pair) {
         traffic_class: pair.rx_honours("details.traffic_class"),
         hop_limit: pair.rx_honours("details.hop_limit"),
         time: pair.rx_honours("details.time"),
+        hardware_time: pair.rx_honours("details.hardware_time"),
     };
     config.details = wanted;
     let mut rx = pair.open_rx(&config);
@@ -224,6 +225,8 @@ fn details_are_those_of_the_datagram(pair: &Pair) {
         assert_eq!(details.time.is_some(), wanted.time);
         let is_now = |time| (before..=SystemTime::now()).contains(&time);
         assert!(details.time.is_none_or(is_now), "{details:?}");
+        // No card is between the two.
+        assert_eq!(details.hardware_time, None);
     });
 }
 

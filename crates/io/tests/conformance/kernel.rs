@@ -88,7 +88,7 @@ fn send(tx: &mut dyn Tx, datagrams: u64) {
 }
 
 /// In a new namespace even the loopback interface sleeps.
-fn wake_loopback() {
+pub(super) fn wake_loopback() {
     let index = link::index("lo").expect("every namespace has it");
     link::set_up(index).expect("it can be woken");
 }

@@ -5,7 +5,7 @@ use super::place::Version;
 use super::{able, is_built, place_of};
 use mpps_io::{
     Attach, BACKENDS, Backend, CopyMode, Destination, Error, Fanout, MulticastGroup, OutQueue,
-    RingConfig, RxConfig, SocketMap, TxConfig,
+    RingConfig, RxConfig, SocketMap, TransmitClock, TxConfig,
 };
 use mpps_os::bpf::XskMap;
 use mpps_trial::{Trial, trials};
@@ -134,7 +134,13 @@ const RX_OPTIONS: &[RxOption] = &[
         config.details.hop_limit = true
     }),
     ("details.time", |config| config.details.time = true),
+    ("details.hardware_time", |config| {
+        config.details.hardware_time = true
+    }),
     ("errors", |config| config.errors = true),
+    ("transmit_clock", |config| {
+        config.transmit_clock = Some(TransmitClock::Monotonic);
+    }),
     ("answers", |config| config.answers = true),
 ];
 
