@@ -157,7 +157,7 @@ pub trait Rx: Send + fmt::Debug {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` by backends that have no socket of their own. That the kernel refused single datagrams
+    /// `Unsupported` by backends without a socket at the port. That the kernel refused single datagrams
     /// is none: [`crate::Sent::refused`].
     fn transmit(&mut self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
         let _ = transmits;
@@ -169,7 +169,7 @@ pub trait Rx: Send + fmt::Debug {
     /// until it is asked for.
     ///
     /// # Errors
-    /// `Unsupported` by backends that have no socket of their own.
+    /// `Unsupported` by backends without a socket at the port.
     fn errors(&mut self) -> io::Result<Vec<SendError>> {
         Err(io::ErrorKind::Unsupported.into())
     }

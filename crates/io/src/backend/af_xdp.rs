@@ -36,6 +36,7 @@ pub(super) const BACKEND: Backend = Backend {
         "details.local",
         "details.traffic_class",
         "details.hop_limit",
+        "errors",
         "answers",
         "ring.interface",
         "ring.queue",

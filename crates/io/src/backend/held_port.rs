@@ -2,13 +2,14 @@
 //! the owner of the port.
 
 use super::shared_socket::SharedSocket;
-use crate::{Error, MulticastGroup, RxConfig};
+use super::socket::{errors, transmit};
+use crate::{Error, MulticastGroup, RxConfig, SendError, Sent, Transmit};
 use mpps_os::bpf::classic::{self, NOTHING};
 use mpps_os::netlink::{address, link};
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// An address and port held for a receiver beside the kernel. The kernel does not answer "port
 /// unreachable" to its packets there, nor give them to another program.
@@ -92,6 +93,32 @@ impl HeldPort {
             join(socket.socket(), group, interface_index)?;
         }
         Ok(())
+    }
+
+    /// Has the socket keep the errors of what was sent from it.
+    ///
+    /// # Errors
+    /// No socket holds the port.
+    pub(super) fn keep_errors(&self) -> Result<(), Error> {
+        match &self.socket {
+            Some(socket) => Ok(socket.socket().keep_errors()?),
+            None => Err(Error::invalid("errors", self.address, self.owner)),
+        }
+    }
+
+    /// Sends by the kernel's stack ([`crate::Rx::transmit`]), from the port.
+    pub(super) fn transmit(&self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
+        transmit(self.sending()?, transmits)
+    }
+
+    /// The errors of what was sent from the port, also of frames past the stack.
+    pub(super) fn errors(&self) -> io::Result<Vec<SendError>> {
+        errors(self.sending()?)
+    }
+
+    fn sending(&self) -> io::Result<BorrowedFd<'_>> {
+        let none = || io::Error::new(io::ErrorKind::Unsupported, self.owner);
+        Ok(self.socket.as_ref().ok_or_else(none)?.as_fd())
     }
 
     /// Packets that the kernel delivered here, where they ended; none if no socket of ours has the

@@ -29,6 +29,7 @@ pub(super) const BACKEND: Backend = Backend {
         "details.traffic_class",
         "details.hop_limit",
         "details.time",
+        "errors",
         "answers",
     ],
     tx_fields: &[

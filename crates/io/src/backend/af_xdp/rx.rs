@@ -22,7 +22,7 @@ use crate::wire::ETHERNET_BYTES;
 use crate::xdp_switch::XdpSwitch;
 use crate::{
     Batch, CopyMode, Error, Layer, Mode, PacketDescriptor, Property, Queue, Rx, RxCaps, RxConfig,
-    RxCounters, RxDrop, Served, Wait,
+    RxCounters, RxDrop, SendError, Sent, Served, Transmit, Wait,
 };
 use mpps_os::poll::Waiter;
 use mpps_os::text::ShellWord;
@@ -92,11 +92,14 @@ fn generic_copies(wanted: Option<CopyMode>, interface: &XdpInterface) -> Result<
 /// passes them on. Nothing is held if all traffic is taken, or if another program decides what is.
 fn hold_port(config: &RxConfig, interface_index: u32) -> Result<Option<HeldPort>, Error> {
     let others = config.ring.all_traffic || config.ring.sockets.is_some();
-    if others && config.groups.is_empty() {
+    if others && config.groups.is_empty() && !config.errors {
         return Ok(None);
     }
     let port = HeldPort::open(config.address, Neighbour::Refused)?;
     port.join(&config.groups, interface_index)?;
+    if config.errors {
+        port.keep_errors()?;
+    }
     Ok(Some(port))
 }
 
@@ -388,6 +391,13 @@ impl XdpRx {
         Ok(has_to)
     }
 
+    /// The port that datagrams leave from.
+    fn port(&self) -> io::Result<&HeldPort> {
+        let why = "with `ring.all_traffic` or `ring.sockets` no port is held to send from";
+        let none = || io::Error::new(io::ErrorKind::Unsupported, why);
+        self.shared.port.as_ref().ok_or_else(none)
+    }
+
     /// Calls the driver; an error if the interface is gone.
     fn wake(&mut self) -> io::Result<()> {
         self.wakes += 1;
@@ -494,6 +504,14 @@ impl Rx for XdpRx {
             unsafe { Requests::from_raw(memory, memory_bytes, Layer::Frame, &mut self.slots) };
         answer(requests);
         self.send_answers(wait.send_timeout())
+    }
+
+    fn transmit(&mut self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
+        self.port()?.transmit(transmits)
+    }
+
+    fn errors(&mut self) -> io::Result<Vec<SendError>> {
+        self.port()?.errors()
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

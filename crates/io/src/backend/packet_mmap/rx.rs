@@ -9,7 +9,7 @@ use crate::rx::not_opened_to_answer;
 use crate::waiting::{self, Awaited, ReceiverWait, Sleep};
 use crate::{
     Batch, Error, Layer, PacketDescriptor, Requests, Rx, RxCaps, RxConfig, RxCounters, RxDrop,
-    Served, Wait, WantedDetails,
+    SendError, Sent, Served, Transmit, Wait, WantedDetails,
 };
 use mpps_os::packet_socket::{PacketRxRing, PacketStatistics, RxFrame};
 use mpps_os::poll::Waiter;
@@ -153,6 +153,14 @@ impl Rx for PacketRx {
         self.counters.add(&batch);
         let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
         answers.serve(&batch, answer, wait)
+    }
+
+    fn transmit(&mut self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
+        self.tap.port.transmit(transmits)
+    }
+
+    fn errors(&mut self) -> io::Result<Vec<SendError>> {
+        self.tap.port.errors()
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

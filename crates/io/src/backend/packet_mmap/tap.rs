@@ -33,7 +33,7 @@ pub(super) struct PacketTap {
     /// The group, once there are two members or the user asked for one.
     group: Mutex<Option<FanoutGroup>>,
     /// Keeps the kernel from answering for the port.
-    port: HeldPort,
+    pub(super) port: HeldPort,
     /// Drops the kernel's own copies.
     taken: Option<BpfLink>,
 }
@@ -48,6 +48,9 @@ impl PacketTap {
             check_take(config, &interface)?;
         }
         let port = HeldPort::open(config.address, Neighbour::Tolerated)?;
+        if config.errors {
+            port.keep_errors()?;
+        }
         let flow = match ring.all_traffic {
             true => FlowFilter::everything(),
             false => FlowFilter::new(port.address),
