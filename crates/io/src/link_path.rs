@@ -56,6 +56,24 @@ impl LinkPath {
         source: Option<SocketAddr>,
         ring: &RingConfig,
     ) -> Result<Self, Error> {
+        Self::within(target, source, ring, ANSWER_WAIT)
+    }
+
+    /// The same as far as it is known now: no neighbour is asked for.
+    pub(crate) fn known(
+        target: SocketAddr,
+        source: SocketAddr,
+        ring: &RingConfig,
+    ) -> Result<Self, Error> {
+        Self::within(target, Some(source), ring, Duration::ZERO)
+    }
+
+    fn within(
+        target: SocketAddr,
+        source: Option<SocketAddr>,
+        ring: &RingConfig,
+        patience: Duration,
+    ) -> Result<Self, Error> {
         let wanted = match &ring.interface {
             Some(name) => Some(link::index(name)?),
             None => None,
@@ -74,10 +92,12 @@ impl LinkPath {
         };
         let link = interface(route.interface_index)?;
         let source_mac = ethernet_address(&link)?;
-        await_carrier(link.index)?;
+        if !patience.is_zero() {
+            await_carrier(link.index)?;
+        }
         let target_mac = match ring.target_mac {
             Some(address) => address,
-            None => next_hop(target.ip(), &route, &link)?,
+            None => next_hop(target.ip(), &route, &link, patience)?,
         };
         let source_ip = source_ip.or(route.source).ok_or_else(|| Error::Invalid {
             field: "source",
@@ -156,7 +176,12 @@ fn ethernet_address(link: &NetlinkLink) -> Result<[u8; 6], Error> {
 }
 
 /// The hardware address that a frame to `target` has to bear.
-fn next_hop(target: IpAddr, route: &Route, link: &NetlinkLink) -> Result<[u8; 6], Error> {
+fn next_hop(
+    target: IpAddr,
+    route: &Route,
+    link: &NetlinkLink,
+    patience: Duration,
+) -> Result<[u8; 6], Error> {
     if route.kind == RouteKind::Local {
         return Ok(LOOPBACK_MAC);
     }
@@ -179,7 +204,7 @@ fn next_hop(target: IpAddr, route: &Route, link: &NetlinkLink) -> Result<[u8; 6]
         let known = neighbour::find(link.index, hop)?;
         Ok(known.and_then(|address| address.as_slice().try_into().ok()))
     };
-    let deadline = Instant::now() + ANSWER_WAIT;
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(address) = known()? {
             return Ok(address);

@@ -6,6 +6,7 @@
 
 mod driving;
 mod interface;
+mod peers;
 mod port_counts;
 mod rx;
 mod steering;

@@ -87,6 +87,24 @@ impl Template {
         }
     }
 
+    /// The same with another traffic class and hop limit, where they are given.
+    #[must_use]
+    pub(crate) fn marked(mut self, traffic_class: Option<u8>, hop_limit: Option<u8>) -> Self {
+        let ip = &mut self.header[ETHERNET_BYTES..];
+        if ip[0] >> 4 == 4 {
+            ip[1] = traffic_class.unwrap_or(ip[1]);
+            ip[8] = hop_limit.unwrap_or(ip[8]);
+            ip[10..12].fill(0);
+            let check = !sum(&ip[..IPV4_BYTES]);
+            ip[10..12].copy_from_slice(&check.to_be_bytes());
+        } else {
+            let class = traffic_class.unwrap_or(0);
+            [ip[0], ip[1]] = [0x60 | class >> 4, class << 4];
+            ip[7] = hop_limit.unwrap_or(ip[7]);
+        }
+        self
+    }
+
     /// Bytes of a frame, without the check sequence that the hardware appends.
     pub fn frame_bytes(&self) -> usize {
         self.header_bytes + self.payload_bytes
@@ -260,9 +278,16 @@ mod tests {
             (source, target) in address(),
             flow: u16,
             payload in proptest::collection::vec(any::<u8>(), 0..9000),
+            (class, hops) in any::<(Option<u8>, Option<u8>)>(),
         ) {
             let template = Template::new(SOURCE_MAC, TARGET_MAC, source, target, payload.len());
+            let template = template.marked(class, hops);
             check(&template, flow, source, target, &payload);
+            let mut frame = vec![0; template.frame_bytes()];
+            template.write(&mut frame, flow, &payload);
+            let details = super::super::details(&frame).unwrap();
+            let marks = (details.traffic_class, details.hop_limit);
+            prop_assert_eq!(marks, (class.or(Some(0)), hops.or(Some(HOPS))));
         }
 
         #[test]

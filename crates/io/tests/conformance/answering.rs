@@ -1,8 +1,12 @@
 //! Receivers that answer: a client with an ordinary socket gets its packets back, from the address
 //! that it asked. The counts are those of both.
 
-use super::pair::{PATIENCE, Pair, within_patience};
-use mpps_io::{Layer, Rx, Served, Stop, Transmit, Wait};
+use super::kernel::datagrams_out;
+use super::pair::{PATIENCE, Pair, receive, within_patience};
+use super::place::Version;
+use mpps_io::backend::find;
+use mpps_io::{Layer, Rx, RxConfig, Served, Stop, Transmit, Wait};
+use mpps_os::netlink::address;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +18,7 @@ scenarios! {
         an_answer_that_cannot_be_sent_is_refused;
     Receivers ["rx ring.frames"]: more_answers_than_there_are_frames;
     Receivers ["receiving socket", "kernel"]: an_answer_leaves_from_the_address_that_was_asked;
-    Receivers ["rx errors"]: what_became_of_a_datagram_comes_back;
+    Receivers ["rx errors"]: what_became_of_a_datagram_comes_back, datagrams_leave_as_asked;
     Receivers []: nobody_answers_unasked;
 }
 
@@ -293,6 +297,69 @@ fn what_became_of_a_datagram_comes_back(pair: &Pair) {
     let mut told: Vec<_> = told.collect();
     told.sort();
     assert_eq!(told, [(EMSGSIZE, destination.ip()), refused, refused]);
+}
+
+/// Each with its source, mark and hop limit, and a train as its datagrams. AF_XDP sends by the stack until
+/// that has found the neighbour, and then past it.
+fn datagrams_leave_as_asked(pair: &Pair) {
+    let place = pair.place;
+    let mut config = pair.rx_config();
+    config.answers = true;
+    let mut rx = pair.open_rx(&config);
+    let mut config = RxConfig::new(SocketAddr::new(place.sender(), 0));
+    if let Some(lab) = place.lab() {
+        let (address, prefix) = match place.version() {
+            Version::V4 => (mpps_lab::address::v4(98).into(), 24),
+            Version::V6 => (mpps_lab::address::v6(98).into(), 64),
+        };
+        config.address.set_ip(address);
+        place
+            .at_sender(|| address::add(lab.sender().interface_index(), address, prefix))
+            .expect("an address can be added");
+    }
+    config.details.source = true;
+    config.details.traffic_class = true;
+    config.details.hop_limit = true;
+    let opened = place.at_sender(|| find("recvmmsg").and_then(|row| row.open_rx(&config)));
+    let mut peer = opened.expect("it opens");
+    let plain = Transmit::new(peer.caps().local_address, b"plain");
+    let own = rx.caps().local_address;
+    let source = place.receivers().last().copied();
+    let marked = Transmit {
+        payload: b"abcabcab",
+        segment_bytes: Some(3),
+        source,
+        traffic_class: Some(0xb9),
+        hop_limit: Some(7),
+        ..plain
+    };
+    let from = |ip: Option<IpAddr>| Some(SocketAddr::new(ip.unwrap_or(own.ip()), own.port()));
+    let expected = [(&b"plain"[..], None, 0, 64), (b"abc", source, 0xb9, 7)];
+    let expected = [
+        expected[0],
+        expected[1],
+        expected[1],
+        (b"ab", source, 0xb9, 7),
+    ];
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let before = place.at_receiver(datagrams_out);
+        let sent = rx.transmit(&[plain, marked]).expect("it has a socket");
+        assert_eq!((sent.accepted, sent.refused), (2, 0));
+        let by_stack = place.at_receiver(datagrams_out) - before;
+        let mut expected = expected.into_iter();
+        receive(&mut *peer, 4, |came| {
+            let details = came.details.unwrap_or_default();
+            let (payload, ip, class, hops) = expected.next().expect("no more");
+            assert_eq!((came.data, details.source), (payload, from(ip)));
+            let marks = (details.traffic_class, details.hop_limit);
+            assert_eq!(marks, (Some(class), Some(hops)));
+        });
+        if pair.rx.name != "af_xdp" || by_stack == 0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{by_stack} by the stack");
+    }
 }
 
 fn nobody_answers_unasked(pair: &Pair) {

@@ -94,15 +94,21 @@ pub(super) fn wake_loopback() {
 }
 
 /// `OutDatagrams` and `SndbufErrors` of this thread's network namespace, /proc/net/snmp of proc(5).
-fn datagrams_out() -> u64 {
+pub(super) fn datagrams_out() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let (names, values) = (lines.next(), lines.next());
     let names = names.expect("a line of names").split(' ');
     let values = values.expect("a line of values").split(' ');
+    // Those over IPv6 are not there without it.
+    let v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
+    let v6 = v6
+        .lines()
+        .filter_map(|line| line.strip_prefix("Udp6")?.split_once(' '));
     names
         .zip(values)
+        .chain(v6)
         .filter(|(name, _)| ["OutDatagrams", "SndbufErrors"].contains(name))
-        .map(|(_, value)| value.parse::<u64>().expect("a number"))
+        .map(|(_, value)| value.trim().parse::<u64>().expect("a number"))
         .sum()
 }

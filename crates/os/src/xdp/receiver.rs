@@ -23,6 +23,10 @@ const CONTINUES: u32 = 1;
 /// longest that a socket buffer can hold (18 pages), and 58 of a 9000-byte link's.
 const TAIL_BYTES: usize = 512 << 10;
 
+/// Frames kept for what is sent unasked, and their share of all at the most.
+const SPARE_MAX: usize = 512;
+const SPARE_SHARE: usize = 8;
+
 /// The receiving side of one queue. Packets that it lends stay untouched until the next
 /// [`Receiver::receive`].
 #[derive(Debug)]
@@ -36,6 +40,9 @@ pub struct Receiver {
     /// gives it all.
     kept: Vec<u64>,
     depth: Option<Depth>,
+    /// Frames kept for [`Receiver::push`], and how many there should be.
+    spare: Vec<u64>,
+    spares: usize,
     /// Frames that the kernel has, empty or in the receive ring.
     held: u32,
     /// The ways out for received frames: the receiver's own queue, and another one.
@@ -76,6 +83,11 @@ impl Receiver {
             None => 0,
         };
         let spared = frames.split_off((config.frames - spared) as usize);
+        let spares = match config.transmits {
+            true => (frames.len() / SPARE_SHARE).min(SPARE_MAX),
+            false => 0,
+        };
+        let spare = frames.split_off(frames.len() - spares);
         frames.iter().for_each(|frame| fill.push(*frame));
         fill.publish();
         if let Some(busy_poll) = busy_poll {
@@ -98,6 +110,8 @@ impl Receiver {
             lent,
             kept: Vec::with_capacity(config.frames as usize),
             depth,
+            spare,
+            spares,
             held: frames.len() as u32,
             ways,
             in_flight_max: in_flight_max.max(1),
@@ -280,6 +294,47 @@ impl Receiver {
         count
     }
 
+    /// How many packets [`Receiver::push`] has room for now. Takes back those that were sent.
+    pub fn room(&mut self) -> usize {
+        let most = self.in_flight_max;
+        let Some(way) = self.ways.first_mut() else {
+            return 0;
+        };
+        way.take_completed(&mut self.lent);
+        let left = most.saturating_sub(way.in_flight()) as usize;
+        left.min(self.spare.len() + self.lent.len())
+    }
+
+    /// The most that there is ever room for.
+    pub fn room_max(&self) -> usize {
+        self.in_flight_max as usize
+    }
+
+    /// Lends a frame to `write`, which answers how many bytes of it are to be sent by the receiver's own
+    /// queue, and puts it into the ring; [`Receiver::publish`] shows it to the kernel. False without
+    /// room. Packets of the last [`Receiver::receive`] are given up.
+    pub fn push(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> bool {
+        let Some(way) = self.ways.first_mut() else {
+            return false;
+        };
+        let Some(address) = self.spare.pop().or_else(|| self.lent.pop()) else {
+            return false;
+        };
+        // A packet may begin anywhere in its frame.
+        let address = address - address % self.umem.frame_bytes();
+        // SAFETY: the frame is in no ring, and no packet is lent any more.
+        let Some(frame) = (unsafe { self.umem.frame_mut(address) }) else {
+            return false;
+        };
+        let bytes = write(frame).min(frame.len()) as u32;
+        way.push(address, bytes)
+    }
+
+    /// Shows the kernel what was pushed.
+    pub fn publish(&mut self) {
+        self.ways.iter_mut().for_each(Transmitter::publish);
+    }
+
     /// True if frames are on their way out, as far as the kernel has reported. Takes back those
     /// that are not.
     pub fn is_sending(&mut self) -> bool {
@@ -300,6 +355,11 @@ impl Receiver {
     fn give_back(&mut self) {
         let ways = self.ways.iter_mut();
         ways.for_each(|way| way.take_completed(&mut self.lent));
+        if self.spare.len() < self.spares {
+            let missing = self.spares - self.spare.len();
+            let rest = self.lent.len().saturating_sub(missing);
+            self.spare.extend(self.lent.drain(rest..));
+        }
         let short = match &self.depth {
             Some(depth) => depth.frames().saturating_sub(self.held),
             None => u32::MAX,

@@ -7,6 +7,7 @@
 
 use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
 use super::interface::XdpInterface;
+use super::peers::Peers;
 use super::port_counts::PortCounts;
 use super::steering::FlowSteering;
 use super::tx_queue::Out;
@@ -29,6 +30,7 @@ use mpps_os::text::ShellWord;
 use mpps_os::xdp::{HEADROOM_BYTES, Receiver, SocketConfig};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -210,6 +212,8 @@ struct XdpRx {
     /// Held while the other interface's driver needs it to transmit.
     _switch: Option<XdpSwitch>,
     details: FrameDetails,
+    /// Those that frames are sent to unasked, if there is a ring to send by.
+    peers: Option<Peers>,
     counters: RxCounters,
     caps: RxCaps,
     /// Frames of its queue that were left to the kernel before this receiver was there.
@@ -284,6 +288,9 @@ impl XdpRx {
             may_forward: out.is_some(),
             _switch: switch.transpose()?,
             details: FrameDetails::new(config.details, Some(interface.index)),
+            peers: (config.answers && config.address.port() != 0)
+                .then(|| Peers::new(interface, config.address))
+                .flatten(),
             counters: RxCounters::default(),
             caps,
             passed_before: shared.steering.passed_on(queue).unwrap_or(0),
@@ -364,7 +371,7 @@ impl XdpRx {
     /// kernel.
     fn recv_and_send(&mut self, wait: Wait) -> io::Result<bool> {
         if !self.has_unsent() {
-            return Ok(!self.recv(wait)?.is_empty());
+            return self.wait_for(wait);
         }
         let begun = Instant::now();
         loop {
@@ -372,13 +379,54 @@ impl XdpRx {
             let left = wait.time().saturating_sub(begun.elapsed());
             let is_unsent = self.has_unsent();
             let most = if is_unsent { left.min(PAUSE_MAX) } else { left };
-            if !self.recv(wait.at_most(most))?.is_empty() {
+            if self.wait_for(wait.at_most(most))? {
                 return Ok(true);
             }
             if !is_unsent || left <= most {
                 return Ok(false);
             }
         }
+    }
+
+    fn wait_for(&mut self, wait: Wait) -> io::Result<bool> {
+        let came = waiting::until(self, wait)?;
+        // A caller that waits by other means than this call may be about to.
+        if !came {
+            self.receiver.give_all();
+        }
+        Ok(came)
+    }
+
+    /// Puts a datagram into the ring, or each of a train. False without room; none if it cannot leave as
+    /// frames.
+    fn push(&mut self, one: &Transmit<'_>) -> Option<bool> {
+        let peers = self.peers.as_mut().filter(|_| one.time.is_none())?;
+        let step = match one.segment_bytes {
+            None | Some(0) => one.payload.len(),
+            Some(bytes) => bytes.into(),
+        };
+        let count = one.payload.len().div_ceil(step.max(1)).max(1);
+        // The first is the longest.
+        let mut headers = peers.headers(one, step.min(one.payload.len()))?;
+        let fits = headers.frame_bytes() <= self.frame_bytes as usize;
+        if !fits || count > self.receiver.room_max() {
+            return None;
+        }
+        if self.receiver.room() < count {
+            return Some(false);
+        }
+        for at in 0..count {
+            let rest = &one.payload[at * step..];
+            let payload = &rest[..rest.len().min(step)];
+            if payload.len() < step {
+                headers = peers.headers(one, payload.len())?;
+            }
+            self.receiver.push(|frame| {
+                headers.write(frame, 0, payload);
+                headers.frame_bytes()
+            });
+        }
+        Some(true)
     }
 
     /// Calls the driver if it has to be called: to poll the device, or for the frames given back. True if
@@ -462,10 +510,7 @@ impl Drop for XdpRx {
 
 impl Rx for XdpRx {
     fn recv(&mut self, wait: Wait) -> io::Result<Batch<'_>> {
-        // A caller that waits by other means than this call may be about to.
-        if !waiting::until(self, wait)? {
-            self.receiver.give_all();
-        }
+        self.recv_and_send(wait)?;
         let (memory, memory_bytes) = self.receiver.memory();
         // SAFETY: the descriptors are those of the last `Receiver::receive`, whose packets lie in
         // that memory and stay untouched until the next one, which needs `&mut self`, and so the
@@ -483,6 +528,7 @@ impl Rx for XdpRx {
         if !self.recv_and_send(wait)? {
             return Ok(Served::default());
         }
+        self.counters.add(&Batch::new(&[], &self.descriptors));
         let (memory, memory_bytes) = self.receiver.memory();
         let (frame_bytes, most) = (self.frame_bytes, self.sent_bytes_max);
         let end = self.receiver.frames_end();
@@ -507,7 +553,30 @@ impl Rx for XdpRx {
     }
 
     fn transmit(&mut self, transmits: &[Transmit<'_>]) -> io::Result<Sent> {
-        self.port()?.transmit(transmits)
+        if self.peers.is_none() {
+            return self.port()?.transmit(transmits);
+        }
+        let mut sent = Sent::default();
+        for one in transmits {
+            let offered = match (self.push(one), &self.shared.port) {
+                (Some(pushed), _) => [u64::from(pushed), 0],
+                (None, Some(port)) => {
+                    let sent = port.transmit(slice::from_ref(one))?;
+                    [sent.accepted, sent.refused]
+                }
+                (None, None) => [0, 1],
+            };
+            if offered == [0, 0] {
+                break;
+            }
+            sent.accepted += offered[0];
+            sent.refused += offered[1];
+        }
+        self.receiver.publish();
+        let dropped = self.drain(Duration::ZERO, false)?.min(sent.accepted);
+        sent.accepted -= dropped;
+        sent.refused += dropped;
+        Ok(sent)
     }
 
     fn errors(&mut self) -> io::Result<Vec<SendError>> {
