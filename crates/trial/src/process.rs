@@ -23,8 +23,13 @@ const LOOK: Duration = Duration::from_millis(5);
 /// A file that gets a line for each trial: its seconds, its kind and its name.
 const TIMES: &str = "MPPS_TRIAL_TIMES";
 
+/// How many of the slowest trials the end of a run lists.
+const SLOWEST: usize = 10;
+
 /// The trials under way. The report of a failed trial names them.
 static UNDER_WAY: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The trials that have ended: seconds, kind, name.
+static ENDED: Mutex<Vec<(f64, String)>> = Mutex::new(Vec::new());
 
 /// The name of the trial whose own process this is.
 #[must_use]
@@ -120,7 +125,23 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     }
 }
 
+/// Says which trials took longest, if not all would be listed.
+pub(crate) fn say_slowest() {
+    let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    if ended.len() <= SLOWEST {
+        return;
+    }
+    ended.sort_by(|a, b| b.0.total_cmp(&a.0));
+    say("slowest trials:");
+    for (seconds, name) in ended.iter().take(SLOWEST) {
+        say(&format!("{seconds:6.1} s {name}"));
+    }
+}
+
 fn note(name: &str, kind: impl Debug, seconds: f64) {
+    let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    ended.push((seconds, format!("{kind:?} {name}")));
+    drop(ended);
     let Some(path) = env::var_os(TIMES) else {
         return;
     };

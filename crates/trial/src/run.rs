@@ -1,7 +1,7 @@
 //! The scheduler: which trials run, and which of them side by side.
 
 use crate::Trial;
-use crate::process::{apart, own_name};
+use crate::process::{apart, own_name, say_slowest};
 use crate::trial::MachineUse;
 use libtest_mimic::{Arguments, Completion};
 use std::env;
@@ -73,7 +73,9 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
             }
         })
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    say_slowest();
+    conclusion.exit_code()
 }
 
 /// The trials under way, as many as the machine has CPUs for.
