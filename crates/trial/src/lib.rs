@@ -5,6 +5,7 @@
 //!
 //! * [`Trial::pure`] computes.
 //! * [`Trial::waits`] shares the CPUs with others.
+//! * [`Trial::compares`] shares them only with others of its kind, after those that wait.
 //! * [`Trial::measures`] has the machine to itself, after all others.
 //!
 //! All but the pure ones run as processes of their own. So they may become root in a user namespace

@@ -44,16 +44,14 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
     }
     let chosen = env::var(CHOSEN).ok();
     trials.retain(|trial| trial.is_chosen(chosen.as_deref()));
-    // A trial that measures waits until all lanes are empty. So these come last.
+    // A trial that measures or compares waits for those of other kinds. So these come last.
     trials.sort_by_key(|trial| trial.kind);
     let mut arguments = Arguments::from_args();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads = arguments.test_threads.or(Some(LANES_MAX * cpus));
-    let lanes = Arc::new(Lanes::new(cpus));
-    // Each trial under way holds it. A trial that measures waits for the others.
-    let machine = Arc::new(RwLock::new(()));
+    let machine = Arc::new(Machine::new(cpus));
     let trials = trials.into_iter().map(|trial| {
-        let (machine, lanes) = (Arc::clone(&machine), Arc::clone(&lanes));
+        let machine = Arc::clone(&machine);
         let Trial {
             name,
             kind,
@@ -62,20 +60,48 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
         } = trial;
         libtest_mimic::Trial::ignorable_test(name.clone(), move || match kind {
             MachineUse::Pure if needs.is_empty() => test().map(|()| Completion::Completed),
-            MachineUse::Pure | MachineUse::Waits => {
-                let _shared = machine.read().unwrap_or_else(PoisonError::into_inner);
-                let _lane = lanes.enter();
-                apart(&name, kind)
-            }
-            MachineUse::Measures => {
-                let _alone = machine.write().unwrap_or_else(PoisonError::into_inner);
-                apart(&name, kind)
-            }
+            _ => machine.during(kind, || apart(&name, kind)),
         })
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     say_slowest();
     conclusion.exit_code()
+}
+
+/// The machine, and which trials are under way on it.
+struct Machine {
+    /// Held by each trial. A trial that measures waits for all others.
+    alone: RwLock<()>,
+    /// Held by those that wait. Trials are started in the order of their kinds. So a trial that
+    /// compares starts after the last of these has ended.
+    waiting: RwLock<()>,
+    lanes: Lanes,
+}
+
+impl Machine {
+    fn new(cpus: usize) -> Self {
+        Self {
+            alone: RwLock::new(()),
+            waiting: RwLock::new(()),
+            lanes: Lanes::new(cpus),
+        }
+    }
+
+    /// Does this as soon as a trial of this kind may start.
+    fn during<R>(&self, kind: MachineUse, work: impl FnOnce() -> R) -> R {
+        if kind == MachineUse::Measures {
+            let _alone = self.alone.write().unwrap_or_else(PoisonError::into_inner);
+            return work();
+        }
+        if kind == MachineUse::Compares {
+            drop(self.waiting.write());
+        }
+        let _shared = self.alone.read().unwrap_or_else(PoisonError::into_inner);
+        let waits = || self.waiting.read().unwrap_or_else(PoisonError::into_inner);
+        let _waits = (kind != MachineUse::Compares).then(waits);
+        let _lane = self.lanes.enter();
+        work()
+    }
 }
 
 /// The trials under way, as many as the machine has CPUs for.
@@ -141,6 +167,32 @@ fn running() -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn those_that_compare_meet_only_each_other() {
+        let machine = Machine::new(2);
+        let (order, both) = (Mutex::new(Vec::new()), Barrier::new(2));
+        let add = |kind| order.lock().expect("no panic").push(kind);
+        let compare = || {
+            machine.during(MachineUse::Compares, || {
+                both.wait();
+                add(MachineUse::Compares);
+            });
+        };
+        thread::scope(|scope| {
+            machine.during(MachineUse::Waits, || {
+                scope.spawn(compare);
+                scope.spawn(compare);
+                // One of them may take its time.
+                thread::sleep(LOOK);
+                add(MachineUse::Waits);
+            });
+        });
+        machine.during(MachineUse::Measures, || add(MachineUse::Measures));
+        let order = order.into_inner().expect("no panic");
+        assert!(order.is_sorted() && order.len() == 4, "{order:?}");
+    }
 
     #[test]
     fn a_busy_machine_has_fewer_lanes() {

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 pub(crate) enum MachineUse {
     Pure,
     Waits,
+    Compares,
     Measures,
 }
 
@@ -65,6 +66,15 @@ impl Trial {
         test: impl FnOnce() -> O + Send + 'static,
     ) -> Self {
         Self::new(name, MachineUse::Waits, test)
+    }
+
+    /// A trial whose program has to get a CPU soon, and takes a small part of it: its counts with
+    /// and without a change are compared. It runs beside others of its kind, after those that wait.
+    pub fn compares<O: TestReturn>(
+        name: impl Into<String>,
+        test: impl FnOnce() -> O + Send + 'static,
+    ) -> Self {
+        Self::new(name, MachineUse::Compares, test)
     }
 
     /// A trial that has the machine to itself.
