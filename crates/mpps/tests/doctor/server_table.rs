@@ -1,4 +1,4 @@
-//! The table of servers from Debian 12, each with its smallest configuration.
+//! The table of servers from Debian 12, each with its smallest configuration, and one of a few lines for Node.
 
 /// A server. In its texts, `{DIR}` is its folder and `{PORT}` is its port.
 pub(crate) struct Server {
@@ -32,7 +32,7 @@ const fn server(
     }
 }
 
-pub(crate) const SERVERS: [Server; 9] = [
+pub(crate) const SERVERS: [Server; 12] = [
     // Two threads have a socket each, with the smallest buffer.
     server(
         ["unbound", "unbound", "unbound"],
@@ -84,6 +84,25 @@ pub(crate) const SERVERS: [Server; 9] = [
         "-d -x -f {DIR}/server.conf -u _chrony",
         CHRONY,
         NTP,
+    ),
+    server(
+        ["syslog-ng", "syslog-ng-core", "nobody"],
+        "-F --no-caps -f {DIR}/server.conf -R {DIR}/persist -c {DIR}/ctl -p {DIR}/pid -u nobody -g nogroup",
+        SYSLOG_NG,
+        SYSLOG,
+    ),
+    // Go: any of its threads reads.
+    server(
+        ["influxd", "influxdb", "root"],
+        "-config {DIR}/server.conf",
+        INFLUX,
+        (b"load,host=a value=1", false),
+    ),
+    server(
+        ["node", "nodejs", "nobody"],
+        "{DIR}/server.conf",
+        NODE,
+        (b"load:1|g", true),
     ),
 ];
 
@@ -156,3 +175,29 @@ input(type="imudp" address="192.168.254.1" port="{PORT}")
 
 const CHRONY: &str = "bindaddress 192.168.254.1\nport {PORT}\ncmdport 0\nbindcmdaddress /\n\
     allow 192.168.254.0/24\nlocal\npidfile {DIR}/pid\n";
+
+const SYSLOG_NG: &str = r#"@version: 3.38
+options { stats-freq(0); use-dns(no); };
+source s { network(ip("192.168.254.1") port({PORT}) transport("udp")); };
+destination d { file("{DIR}/log"); };
+log { source(s); destination(d); };
+"#;
+
+const INFLUX: &str = r#"reporting-disabled = true
+bind-address = "127.0.0.1:8088"
+[meta]
+ dir = "{DIR}/meta"
+[data]
+ dir = "{DIR}/data"
+ wal-dir = "{DIR}/wal"
+[http]
+ enabled = false
+[[udp]]
+ enabled = true
+ bind-address = "192.168.254.1:{PORT}"
+"#;
+
+const NODE: &str = "const socket = require('dgram').createSocket('udp4')
+socket.on('message', (message, from) => socket.send(message, from.port, from.address))
+socket.bind({PORT}, '192.168.254.1', () => { process.setgid('nogroup'); process.setuid('nobody') })
+";

@@ -13,7 +13,7 @@ use mpps_trial::{Need, Trial, name};
 use serde_json::Value;
 use std::any::Any;
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -131,9 +131,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Trials of `mpps fix`.
 pub(crate) fn fixes() -> Vec<Trial> {
-    // Bursts that overflow the largest buffers of the kernel overflow the link first.
-    let have_room = SERVERS.iter().filter(|server| server.name != "turnserver");
-    let trials = have_room.map(|server| {
+    let trials = SERVERS.iter().map(|server| {
         let name = name(module_path!(), &format!("{}_fixed", server.name));
         let program = Need::Program(server.name, server.package);
         let trial = Trial::waits(name, move || is_fixed(server));
@@ -172,7 +170,8 @@ fn is_starved(server: &'static Server, fault: &Fault) {
     gallery::add(&[fault.check], &found.told());
 }
 
-/// Bursts come that its buffers do not hold. `mpps fix` gives it larger ones, and restores them.
+/// Bursts come that its buffers do not hold. `mpps fix` gives it larger ones while it runs, and fewer datagrams of the
+/// ledger are lost. Undo restores them.
 fn is_fixed(server: &'static Server) {
     let scenario = Scenario::new();
     let service = Service::start(server, &scenario);
@@ -186,21 +185,68 @@ fn is_fixed(server: &'static Server) {
         own
     };
     let before = buffers();
-    let (end, over) = mpsc::channel::<()>();
+    let json = tempfile::NamedTempFile::new().expect("a file");
+    let file = format!("--json={}", json.path().display());
+    // They come from the same host: a link would overflow before the largest buffers.
+    let sockets = scenario.on_receiver(|| connected(address::v4(1)));
+    let burst = 2 * service.room(&sockets);
+    let pause = Duration::from_millis(100).max(Duration::from_micros(20) * burst as u32);
+    let run_ms = format!("{}ms", 3 * pause.as_millis());
+    let (started, cpus) = (
+        Instant::now(),
+        thread::available_parallelism().map_or(1, usize::from),
+    );
     let fixed = thread::scope(|scope| {
-        let service = &service;
-        scope.spawn(move || service.bursts(&over));
-        let _end = end;
-        let words = words("fix --yes --port 4321 --duration 1 --run 300ms --repeat 3");
+        let (service, sockets) = (&service, &sockets);
+        let burst = |cpu| {
+            let (end, over) = mpsc::channel::<()>();
+            let part = burst / cpus;
+            scope.spawn(move || service.bursts((cpu, started), (sockets, part), pause, &over));
+            end
+        };
+        let _ends: Vec<_> = (0..cpus).map(burst).collect();
+        let mut words = words("fix --yes --port 4321 --duration 1 --repeat 3");
+        words.extend(["--run", &run_ms, &file]);
         scenario.on_receiver(|| run(&mut mpps(&words)))
     });
     let fixed = fixed.without_error();
     assert!(fixed.out.contains("receive buffer"), "{}", fixed.out);
-    assert!(fixed.out.contains(": kept"), "{}", fixed.out);
-    assert_ne!(buffers(), before, "{}", fixed.out);
+    let result = fs::read_to_string(json.path()).expect("it was written");
+    let result: Value = serde_json::from_str(&result).expect("it is JSON");
+    let steps = result["steps"].as_array().expect("a list").iter();
+    let kept: Vec<_> = steps
+        .filter(|step| step["stage"] == "buffer" && step["measured"]["kept"] == true)
+        .collect();
+    assert!(!kept.is_empty(), "{}", fixed.out);
+    for step in kept {
+        let [without, with] = ["without", "with"].map(|side| lost_share(&step["measured"][side]));
+        assert!(with < without, "{with} {without}: {step:#}");
+    }
+    // The same sockets, so that no program was restarted.
+    let after = buffers();
+    assert!(
+        after
+            .iter()
+            .map(|one| one.0)
+            .eq(before.iter().map(|one| one.0))
+    );
+    assert_ne!(after, before, "{}", fixed.out);
     let undone = scenario.on_receiver(|| run(&mut mpps(&["undo"])));
     assert!(undone.fine().out.contains("undone"));
     assert_eq!(buffers(), before);
+}
+
+/// The share that was lost, by the balanced ledgers of some runs.
+fn lost_share(runs: &Value) -> f64 {
+    let ledgers = runs["sample_ledgers"].as_array().expect("a list");
+    let [mut lost, mut offered] = [0; 2];
+    for ledger in ledgers {
+        assert_eq!(ledger["unaccounted"], 0, "{ledger:#}");
+        let losses = ledger["losses"].as_array().expect("a list").iter();
+        lost += losses.filter_map(|one| one["count"].as_u64()).sum::<u64>();
+        offered += ledger["offered"].as_u64().expect("a number");
+    }
+    lost as f64 / offered as f64
 }
 
 /// A server under way on the receiver. Its configuration is in a folder that its user owns.
@@ -255,14 +301,7 @@ impl<'a> Service<'a> {
 
     /// Sockets of the sender that send to the server.
     fn sockets<const N: usize>(&self) -> [UdpSocket; N] {
-        let server = SocketAddr::from((address::v4(1), PORT));
-        self.scenario.on_sender(|| {
-            std::array::from_fn(|_| {
-                let socket = UdpSocket::bind((address::v4(30), 0)).expect("it is the sender's");
-                socket.connect(server).expect("there is a route");
-                socket
-            })
-        })
+        self.scenario.on_sender(|| connected(address::v4(30)))
     }
 
     /// Sends one datagram. False if the answer that it waits for does not come.
@@ -290,10 +329,7 @@ impl<'a> Service<'a> {
     fn flood(&self, fault: &Fault) -> [UdpSocket; FLOWS] {
         let sockets = self.sockets();
         if fault.is_urgent {
-            sched::pin_current(&[0]).expect("the first CPU is there");
-            let thread = fs::read_link("/proc/thread-self").expect("/proc is mounted");
-            let thread = thread.file_name().expect("a thread");
-            run(Command::new("chrt").args(["-f", "-p", "1"]).arg(thread)).fine();
+            become_urgent(0);
         }
         let started = Instant::now();
         while started.elapsed() < fault.lasts || !self.group.all_dropped() {
@@ -308,19 +344,40 @@ impl<'a> Service<'a> {
         sockets
     }
 
-    /// Sends a burst every 50 ms, four times as large as it takes at first until all its sockets drop.
-    fn bursts(&self, over: &mpsc::Receiver<()>) {
-        let sockets: [UdpSocket; FLOWS] = self.sockets();
-        let mut all = sockets.iter().cycle();
-        let mut send = || all.next().map(|socket| socket.send(self.server.datagram));
-        let mut burst = 0;
+    /// How many datagrams its sockets have room for, until all of them drop.
+    fn room(&self, sockets: &[UdpSocket; FLOWS]) -> usize {
+        self.group.signal("STOP");
+        let mut room = 0;
         while !self.group.all_dropped() {
-            (0..64).for_each(|_| drop(send()));
-            burst += 64;
+            self.send(sockets, FLOWS);
+            room += FLOWS;
         }
-        burst *= 4;
-        while over.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
-            (0..burst).for_each(|_| drop(send()));
+        self.group.signal("CONT");
+        room
+    }
+
+    /// Sends a part of each burst, and takes all of this CPU for that time.
+    fn bursts(
+        &self,
+        (cpu, started): (usize, Instant),
+        (sockets, part): (&[UdpSocket; FLOWS], usize),
+        pause: Duration,
+        over: &mpsc::Receiver<()>,
+    ) {
+        become_urgent(cpu);
+        for number in 1.. {
+            let next = started + pause * number;
+            let left = next.saturating_duration_since(Instant::now());
+            if over.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            self.send(sockets, part);
+        }
+    }
+
+    fn send(&self, sockets: &[UdpSocket; FLOWS], count: usize) {
+        for socket in sockets.iter().cycle().take(count) {
+            let _ = socket.send(self.server.datagram);
         }
     }
 
@@ -363,6 +420,24 @@ impl<'a> Service<'a> {
             assert_eq!(is_certain, fault.is_certain, "{finding:#}");
         }
     }
+}
+
+/// Sockets of this address of the host, connected to the server.
+fn connected<const N: usize>(own: Ipv4Addr) -> [UdpSocket; N] {
+    std::array::from_fn(|_| {
+        let socket = UdpSocket::bind((own, 0)).expect("it is the host's");
+        let connected = socket.connect((address::v4(1), PORT));
+        connected.expect("there is a route");
+        socket
+    })
+}
+
+/// This thread goes before all ordinary ones on a CPU.
+fn become_urgent(cpu: usize) {
+    sched::pin_current(&[cpu]).expect("it is there");
+    let thread = fs::read_link("/proc/thread-self").expect("/proc is mounted");
+    let thread = thread.file_name().expect("a thread");
+    run(Command::new("chrt").args(["-f", "-p", "1"]).arg(thread)).fine();
 }
 
 /// The processes of a server, chosen by these options of pgrep(1).
