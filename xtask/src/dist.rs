@@ -47,11 +47,15 @@ pub(crate) fn run_chore(root: &Path, words: &[String]) -> Result<ExitCode> {
     fs::write(release.folder.join("SHA256SUMS"), &sums)?;
     print!("{sums}");
     if is_checked {
-        let check = root.join("packaging/check");
-        let status = Command::new(check)
-            .arg(release.folder.join(&package))
-            .status()?;
-        return Ok(ExitCode::from(u8::from(!status.success())));
+        let checked = [
+            ("packaging/check", release.folder.join(&package)),
+            ("packaging/check_unit", program),
+        ];
+        for (check, what) in checked {
+            if !Command::new(root.join(check)).arg(what).status()?.success() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

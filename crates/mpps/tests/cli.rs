@@ -12,6 +12,8 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// An address of a documentation range (RFC 5737), which no interface has.
@@ -68,6 +70,7 @@ fn of_functions() -> Vec<Trial> {
             starting::a_root_who_lacks_a_capability_is_told_which,
             starting::a_limit_is_told_by_its_name;
         waits(Need::Namespace, Need::Program("bash", "bash")): hostile::a_completed_name_runs_nothing;
+        waits(Need::Program("systemd-analyze", "systemd")): units_start_what_is_there;
         waits(Need::Program("script", "bsdutils")): starting::a_held_terminal_keeps_no_run_from_ending;
         waits(Need::Namespace):
             an_interface_without_traffic_is_named,
@@ -82,6 +85,32 @@ fn of_functions() -> Vec<Trial> {
         waits(Need::Root, Need::Program("ip", "iproute2")):
             hostile::a_name_that_is_no_text_is_a_name;
     ]
+}
+
+/// systemd knows each line of the units, and mpps each option in them.
+fn units_start_what_is_there() {
+    let directory = tempfile::tempdir().expect("a directory can be had");
+    let program = directory.path().join("mpps");
+    symlink(env!("CARGO_BIN_EXE_mpps"), &program).expect("it is ours");
+    let program = program.to_str().expect("a plain name");
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    for (unit, started) in [
+        ("mpps-exporter.service", "mpps-exporter.service"),
+        ("mpps-fix@.service", "mpps-fix@53.service"),
+    ] {
+        let text = fs::read_to_string(packaging.join(unit)).expect("it is there");
+        let text = text.replace("/usr/local/bin/mpps", program);
+        fs::write(directory.path().join(unit), &text).expect("it is ours");
+        let mut verify = Command::new("systemd-analyze");
+        verify.args(["verify", "--man=no"]);
+        let verified = run(verify.arg(directory.path().join(started))).fine();
+        // Other units of this machine may have faults.
+        assert!(!verified.err.contains("mpps"), "{verified:#?}");
+        let line = text.lines().find_map(|line| line.strip_prefix("ExecStart="));
+        let line = line.expect("it starts something").replace("%i", "53");
+        let words = words(&line);
+        run(Command::new(words[0]).args(&words[1..]).arg("--help")).fine();
+    }
 }
 
 /// No program sends to it, and the error says so after some time.
