@@ -55,6 +55,15 @@ impl Station {
             Self::Application => "application",
         }
     }
+
+    /// Its name for programs, as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Udp => "udp",
+            other => other.name(),
+        }
+    }
 }
 
 impl fmt::Display for Station {

@@ -3,7 +3,7 @@
 /// The results of `serve` and `load`, as `--json` writes them.
 pub mod connections;
 /// Containers, by process, ID or name.
-mod container;
+pub(crate) mod container;
 /// Which host is looked at.
 pub(crate) mod host;
 /// Lines that a program prints while it runs.

@@ -242,17 +242,25 @@ losses! {
 }
 
 /// The reason of losses that only a drop reason of the kernel shows.
-pub const OTHER_REASON: &str = "another drop reason";
+pub const OTHER_REASON: &str = OTHER.words;
+const OTHER: LossKind = LossKind::new(At::Ip, "other_drop_reason", "another drop reason");
 /// The stations of [`OTHER_REASON`].
 pub const OTHER_STATIONS: [Station; 4] = [At::Wire, At::Ip, At::Udp, At::Socket];
 
-/// Every station and reason that a host's own ledger can have.
-pub fn of_a_host() -> impl Iterator<Item = (Station, &'static str)> {
+/// Every loss that a host's own ledger can have.
+pub fn of_a_host() -> impl Iterator<Item = LossKind> {
     let counted = LOSSES
         .iter()
         .filter(|kind| !kind.counters.is_empty() || !kind.checks.is_empty());
-    let others = OTHER_STATIONS.map(|station| (station, OTHER_REASON));
-    counted.map(|kind| (kind.station, kind.words)).chain(others)
+    let others = OTHER_STATIONS.map(|station| LossKind { station, ..OTHER });
+    counted.map(|kind| LossKind { ..**kind }).chain(others)
+}
+
+/// The name for programs of the loss that a ledger calls by these words.
+pub fn name(words: &str) -> &str {
+    let mut all = LOSSES.iter().chain(&[&OTHER]);
+    let kind = all.find(|kind| kind.words == words);
+    kind.map_or(words, |kind| kind.name)
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@ use crate::program::host::{HostArgs, PaceArgs};
 use crate::program::lines::{JsonArgs, OutputLines};
 use crate::signal::EndSignal;
 use crate::value;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use console::Console;
-use exporter::Exporter;
+use exporter::{Containers, ExporterOutput, ExporterTotals};
 use history::{TopHistory, TopTotals};
 use mpps_host::check::findings;
 use mpps_host::{Overview, ReasonCount, Watch};
@@ -30,7 +30,9 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGINT;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
-use std::net::{SocketAddr, TcpListener};
+use std::iter;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,9 +54,16 @@ pub(crate) struct TopArgs {
     once: bool,
     #[command(flatten)]
     json: JsonArgs,
-    /// Serve Prometheus metrics at this address, path /metrics, instead of the screen
-    #[arg(long, value_name = "ADDR:PORT", value_parser = value::listen, conflicts_with_all = ["once", "json"])]
+    /// Serve Prometheus metrics at this address, path /metrics, instead of the screen. PORT is at 127.0.0.1
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = value::target, conflicts_with_all = ["once", "json"])]
     listen: Option<SocketAddr>,
+    /// Write Prometheus metrics to FILE each --interval, for the textfile collector of node_exporter
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "json", "listen"])]
+    textfile: Option<PathBuf>,
+    /// With --listen or --textfile: add metrics of containers and of the namespaces of `ip netns`, at most
+    /// 64, with the label container. Needs root
+    #[arg(long, conflicts_with_all = ["once", "json"])]
+    all_netns: bool,
 }
 
 /// A page, as `mpps top --json` writes it.
@@ -80,7 +89,12 @@ pub struct TopObject {
 impl TopArgs {
     /// Looks until it is ended.
     pub(crate) fn run(&self) -> Result<CommandEnding> {
-        let on_screen = !self.once && !self.json.is_wanted() && self.listen.is_none();
+        let exports = self.listen.is_some() || self.textfile.is_some();
+        ensure!(
+            exports || !self.all_netns,
+            "--all-netns is for --listen or --textfile"
+        );
+        let on_screen = !self.once && !self.json.is_wanted() && !exports;
         if on_screen && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
             bail!(
                 "standard input or output is no terminal; --once shows one page, --json writes \
@@ -94,7 +108,8 @@ impl TopArgs {
         }?;
         let lines = self.json.begin()?;
         // Before another namespace is entered: the address is of this one.
-        let listener = self.listen.map(exporter::bind).transpose()?;
+        let listener = self.listen.map(ExporterOutput::listen).transpose()?;
+        let file = output::file::optional("--textfile", self.textfile.as_deref())?;
         let watch = self.host.watch(&interrupt)?;
         let mut top = Top {
             namespace: watch.namespace(),
@@ -103,8 +118,8 @@ impl TopArgs {
             pace: &self.pace,
             interrupt,
         };
-        match listener {
-            Some(listener) => top.export(listener),
+        match listener.or(file.map(ExporterOutput::File)) {
+            Some(output) => top.export(&output, self.all_netns),
             None if on_screen => top.on_screen(),
             None => top.as_lines(self.once, lines),
         }?;
@@ -185,10 +200,13 @@ impl Top<'_> {
         }
     }
 
-    fn export(&mut self, listener: TcpListener) -> Result<()> {
+    fn export(&mut self, to: &ExporterOutput, all_netns: bool) -> Result<()> {
         let mut told = BTreeSet::new();
-        let mut exporter = Exporter::serve(listener)?;
+        let mut totals = ExporterTotals::default();
+        let mut containers = all_netns.then(Containers::new).transpose()?;
         self.watch.leave_out_owners();
+        to.put(exporter::text(iter::once(&totals)))?;
+        to.begin()?;
         loop {
             for note in self.watch.notes() {
                 let text = format!("mpps: {note}");
@@ -199,8 +217,14 @@ impl Top<'_> {
             if !self.pace.wait(&self.interrupt) {
                 return Ok(());
             }
-            self.watch.look_while(&|| !self.interrupt.came())?;
-            exporter.add(&self.watch.seen(), &self.watch.seen_in_all());
+            let goes_on = || !self.interrupt.came();
+            self.watch.look_while(&goes_on)?;
+            totals.look(&self.watch.seen(), &self.watch.seen_in_all());
+            if let Some(containers) = &mut containers {
+                totals.see("namespaces", containers.look(&goes_on)?);
+            }
+            let others = containers.iter().flat_map(Containers::totals);
+            to.put(exporter::text(iter::once(&totals).chain(others)))?;
         }
     }
 

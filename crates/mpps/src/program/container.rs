@@ -153,15 +153,46 @@ pub(crate) fn processes_of(root: &Path, name: &str) -> Result<Vec<u32>> {
     Ok(every)
 }
 
-/// The IDs, or their beginnings, that a name may mean.
-fn ids_of(root: &Path, name: &str) -> Vec<String> {
+/// The network namespaces of containers and those with a name of `ip netns`, by number: a file that stands
+/// for each, and the container's ID. Others are left out: any user may make some.
+pub(crate) fn namespaces(root: &Path) -> BTreeMap<u64, (PathBuf, Option<String>)> {
+    let in_containers = containers(root).into_iter();
+    let in_containers =
+        in_containers.map(|(pid, id)| (root.join(format!("proc/{pid}/ns/net")), Some(id)));
+    let directory = root.join("run/netns");
+    let named = names(&directory).into_iter();
+    let named = named.map(|name| (directory.join(name), None));
+    let mut all = BTreeMap::new();
+    for (path, id) in in_containers.chain(named) {
+        if let Ok(file) = fs::metadata(&path) {
+            all.entry(file.ino()).or_insert((path, id));
+        }
+    }
+    all
+}
+
+/// The names of containers by ID.
+pub(crate) fn names_by_id(root: &Path) -> BTreeMap<String, String> {
+    let named = named(root).into_iter();
+    let first = named.filter_map(|(id, names)| Some((id, names.into_iter().next()?)));
+    first.collect()
+}
+
+/// The IDs of containers with their names.
+fn named(root: &Path) -> Vec<(String, Vec<String>)> {
     let usual = FILES.iter().map(|files| (files, files.path.to_owned()));
     let other = docker_directories(root).into_iter();
     let other = other.map(|directory| (&FILES[0], directory + DOCKER));
-    let named = usual.chain(other);
-    let named: Vec<String> = named
-        .flat_map(|(files, path)| files.ids(root, &path, name))
-        .collect();
+    let all = usual.chain(other);
+    all.flat_map(|(files, path)| files.named(root, &path))
+        .collect()
+}
+
+/// The IDs, or their beginnings, that a name may mean.
+fn ids_of(root: &Path, name: &str) -> Vec<String> {
+    let mut named = named(root);
+    named.retain(|(_, names)| names.iter().any(|own| own == name));
+    let named: Vec<String> = named.into_iter().map(|(id, _)| id).collect();
     let is_id = name.len() >= ID[0] && name.chars().all(|digit| digit.is_ascii_hexdigit());
     match named.is_empty() && is_id {
         true => vec![name.to_ascii_lowercase()],
@@ -264,9 +295,9 @@ fn is_cgroup_believed(root: &Path, controllers: &str, path: &str) -> bool {
 }
 
 impl RuntimeFiles {
-    /// The IDs of the containers with this name.
-    fn ids(&self, root: &Path, path: &str, name: &str) -> Vec<String> {
-        let mut ids = Vec::new();
+    /// The IDs of the containers with their names.
+    fn named(&self, root: &Path, path: &str) -> Vec<(String, Vec<String>)> {
+        let mut named = Vec::new();
         for path in expand(root, path) {
             let all = match serde_json::from_str(&believed(&path).unwrap_or_default()) {
                 Ok(Value::Array(all)) => all,
@@ -280,19 +311,18 @@ impl RuntimeFiles {
             };
             for one in all {
                 let text = |pointer: &&str| one.pointer(pointer).and_then(Value::as_str);
-                let mut names = self.names.iter().filter_map(text);
-                if !names.any(|own| own.trim_start_matches('/') == name) {
-                    continue;
-                }
+                let names = self.names.iter().filter_map(text);
+                let names = names.map(|own| own.trim_start_matches('/').to_owned());
                 let of_directory =
                     || directory.map(|part| part.as_os_str().to_string_lossy().into_owned());
-                ids.extend(match self.id {
+                let id = match self.id {
                     Some(pointer) => text(&pointer).map(str::to_owned),
                     None => of_directory(),
-                });
+                };
+                named.extend(id.map(|id| (id, names.collect())));
             }
         }
-        ids
+        named
     }
 }
 
@@ -428,6 +458,17 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn namespaces_of_containers_have_names() {
+        let root = machine();
+        let names = names_by_id(root.path());
+        assert_eq!(names[&id("c1")], "pause");
+        assert_eq!(names[&id(WEB)], "web");
+        let all = namespaces(root.path());
+        let ids: BTreeSet<_> = all.values().flat_map(|(_, id)| id.clone()).collect();
+        assert!(ids.contains(&id(DNS)) && all.len() == ids.len(), "{all:?}");
     }
 
     #[test]

@@ -20,7 +20,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Namespace):
             what_is_exported_adds_up,
             clients_get_their_answers,
+            a_file_has_the_metrics,
             slow_clients_keep_no_other_from_its_answer;
+        waits(Need::Root): namespaces_have_their_series_while_they_exist;
         waits(Need::Root, Need::Program("setpriv", "util-linux")): the_rights_of_the_unit_suffice;
         waits(Need::Root, PROMETHEUS): prometheus_has_it, alerts_are_raised;
     ]
@@ -67,6 +69,10 @@ fn exchange(address: SocketAddr, request: &str) -> String {
 fn metrics(address: SocketAddr) -> BTreeMap<String, u64> {
     let answer = exchange(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    series(body)
+}
+
+fn series(body: &str) -> BTreeMap<String, u64> {
     let series = body.lines().filter(|line| !line.starts_with('#'));
     let series = series.map(|line| {
         let (name, value) = line.rsplit_once(' ').expect("a name and a value");
@@ -85,32 +91,26 @@ fn what_is_exported_adds_up() {
     for _ in 0..ASKED_MAX {
         after = metrics(address);
         let told = |name: &str| after.get(name).copied().unwrap_or(0);
-        let delivered = told("mpps_packets_total{station=\"application\",reason=\"read\"}");
+        let delivered = told("mpps_delivered_packets_total");
         if told("mpps_offered_packets_total") == SENT && delivered == read {
             break;
         }
         thread::sleep(MOMENT);
     }
     assert_eq!(after["mpps_offered_packets_total"], SENT, "{after:#?}");
-    let ended = after
-        .iter()
-        .filter(|(name, _)| name.starts_with("mpps_packets_total{"));
-    assert_eq!(
-        ended.map(|(_, count)| count).sum::<u64>(),
-        SENT,
-        "{after:#?}"
-    );
+    let sum = |name: &str| {
+        let own = after.iter().filter(|(series, _)| series.starts_with(name));
+        own.map(|(_, count)| count).sum::<u64>()
+    };
+    let ended = sum("mpps_delivered_packets_total") + sum("mpps_lost_packets_total{");
+    assert_eq!(ended, SENT, "{after:#?}");
     let full = format!(
-        "mpps_packets_total{{station=\"socket\",reason=\"socket buffer full\",port=\"{PORT}\"}}"
+        "mpps_lost_packets_total{{station=\"socket\",reason=\"socket_buffer_full\",port=\"{PORT}\"}}"
     );
     assert_eq!(after[&full], SENT - read);
-    let queues = after
-        .iter()
-        .filter(|(name, _)| name.starts_with("mpps_queue_packets_total{"));
-    assert!(
-        queues.map(|(_, count)| count).sum::<u64>() >= SENT,
-        "{after:#?}"
-    );
+    let came = sum("mpps_interface_packets_total{");
+    assert!(came >= SENT, "{after:#?}");
+    assert!(sum("mpps_queue_packets_total{") <= came, "{after:#?}");
     // No series has gone. Except for interfaces only one has come: that of the port.
     assert!(
         before.iter().all(|name| after.contains_key(name)),
@@ -118,8 +118,78 @@ fn what_is_exported_adds_up() {
     );
     let new = after
         .keys()
-        .filter(|name| !before.contains(name) && !name.contains("interface="));
+        .filter(|name| !before.contains(name))
+        .filter(|name| !name.contains("interface=") && !name.starts_with("mpps_visible"));
     assert_eq!(new.collect::<Vec<_>>(), [&full]);
+    running.interrupt().fine();
+}
+
+fn a_file_has_the_metrics() {
+    let scenario = Scenario::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("mpps.prom");
+    let file = file.to_str().expect("a plain name");
+    let mut command = mpps(&["top", "--interval", "100ms", "--textfile", file]);
+    let mut running = Running::start(command.args(["--netns", &scenario.receiver()]));
+    running.line("writing ");
+    let offered =
+        || series(&fs::read_to_string(file).expect("it is whole"))["mpps_offered_packets_total"];
+    assert_eq!(offered(), 0);
+    scenario.send(SENT);
+    for _ in 0..ASKED_MAX {
+        if offered() == SENT {
+            break;
+        }
+        thread::sleep(MOMENT);
+    }
+    assert_eq!(offered(), SENT);
+    running.interrupt().fine();
+    let files = fs::read_dir(directory.path()).expect("it is there");
+    assert_eq!(files.count(), 1, "no half file is left");
+}
+
+/// Series of the namespace of a container have its name, and end with it.
+fn namespaces_have_their_series_while_they_exist() {
+    let scenario = Scenario::new();
+    let mount = |words: &[&str]| run(Command::new(words[0]).args(&words[1..])).fine();
+    fs::create_dir_all("/run/netns").expect("the trial has its own /run");
+    fs::write("/run/netns/web", "").expect("a file");
+    mount(&["mount", "--bind", &scenario.receiver(), "/run/netns/web"]);
+    let arguments = ["top", "--listen", "0", "--interval", "100ms", "--all-netns"];
+    let mut running = Running::start(&mut mpps(&arguments));
+    let line = running.line("answering at http://");
+    let address = line.trim_start_matches("answering at http://");
+    assert!(address.starts_with("127.0.0.1:"), "{line}");
+    let address = address.split('/').next().expect("an address");
+    let address = address.parse().expect("an address");
+    let web = || {
+        metrics(address)
+            .get("mpps_offered_packets_total{container=\"web\"}")
+            .copied()
+    };
+    let until = |count| {
+        for _ in 0..ASKED_MAX {
+            if web() == count {
+                break;
+            }
+            thread::sleep(MOMENT);
+        }
+        assert_eq!(web(), count, "{:#?}", metrics(address));
+    };
+    until(Some(0));
+    scenario.send(SENT);
+    until(Some(SENT));
+    let all = metrics(address);
+    assert_eq!(all["mpps_visible{what=\"namespaces\"}"], 1);
+    let full = "mpps_lost_packets_total{container=\"web\",station=\"socket\",reason=\"socket_buffer_full\"";
+    let lost = all.iter().filter(|(name, _)| name.starts_with(full));
+    assert_eq!(
+        lost.map(|(_, count)| count).sum::<u64>(),
+        SENT - scenario.read()
+    );
+    mount(&["umount", "/run/netns/web"]);
+    fs::remove_file("/run/netns/web").expect("it is this trial's");
+    until(None);
     running.interrupt().fine();
 }
 
@@ -276,29 +346,31 @@ fn prometheus_has_it() {
     asked_until("mpps_offered_packets_total", &|result| {
         count(result) == Some(SENT)
     });
-    let lost = format!("sum(mpps_packets_total{{port=\"{PORT}\"}})");
+    let lost = format!("sum(mpps_lost_packets_total{{port=\"{PORT}\"}})");
     asked_until(&lost, &|result| count(result) == Some(SENT - read));
     // Each query of the dashboard has an answer; `> 0` and the ranges are the page's own.
     let dashboard = fs::read_to_string(packaging("grafana-dashboard.json")).expect("it is there");
     let dashboard: Value = serde_json::from_str(&dashboard).expect("it is JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array());
-    let queries: Vec<&str> = targets
+    let queries = targets
         .flatten()
-        .filter_map(|target| target["expr"].as_str())
-        .collect();
-    assert_eq!(queries.len(), 6, "{queries:?}");
+        .filter_map(|target| target["expr"].as_str());
+    let queries: Vec<String> = queries.map(concrete).collect();
+    assert_eq!(queries.len(), 14, "{queries:?}");
     for query in queries.iter().filter(|query| !query.contains("queue")) {
-        let query = query
-            .replace("$__rate_interval", "1m")
-            .replace("$instance", ".*");
-        asked_until(&query, &|result| !result[0].is_null());
+        asked_until(query, &|result| !result[0].is_null());
     }
     for query in queries {
-        let _ = ask(&query
-            .replace("$__rate_interval", "1m")
-            .replace("$instance", ".*"));
+        let _ = ask(&query);
     }
+}
+
+/// A query of the dashboard with its variables filled in.
+fn concrete(query: &str) -> String {
+    let variables = ["$job", "$instance", "$container"].into_iter();
+    let query = query.replace("$__rate_interval", "1m");
+    variables.fold(query, |query, name| query.replace(name, ".*"))
 }
 
 /// The rules pass their own tests, and the exported metrics pass promtool.

@@ -1,11 +1,14 @@
 //! Metrics for Prometheus: few series, the same on every host, whatever its drivers count.
 
 mod clients;
+mod containers;
 
+use crate::output::{self, OutputStream, file::OutputFile};
 use anyhow::{Context, Result};
 use clients::Clients;
+pub(super) use containers::Containers;
 use mpps_host::check::ledger;
-use mpps_host::ledger::loss::{self, BUFFER_FULL};
+use mpps_host::ledger::loss::{self, BUFFER_FULL, LossKind};
 use mpps_host::{Ledger, Observed, Station};
 use mpps_os::On;
 use mpps_os::text::ShellWord;
@@ -21,15 +24,19 @@ const PORTS_MAX: usize = 64;
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>).
 const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Adds up what looks saw, and has it answered.
-pub(super) struct Exporter {
-    totals: ExporterTotals,
-    text: Arc<Mutex<String>>,
+/// Where the metrics go.
+pub(super) enum ExporterOutput {
+    /// To clients.
+    Http(TcpListener, Arc<Mutex<String>>),
+    /// To a file, for the textfile collector of node_exporter.
+    File(OutputFile),
 }
 
-/// Counts since the exporter began. Each only grows.
+/// Counts of a network namespace since the exporter began. Each only grows.
 #[derive(Debug, Default)]
-struct ExporterTotals {
+pub(super) struct ExporterTotals {
+    /// The container, or the name of the namespace; empty for the exporter's own.
+    container: String,
     delivered: u64,
     /// Datagrams that came to the namespace.
     offered: u64,
@@ -37,58 +44,82 @@ struct ExporterTotals {
     lost: BTreeMap<(&'static str, String, String), u64>,
     /// The ports among these labels.
     ports: BTreeSet<String>,
-    /// Packets received at an interface by a queue, or in total if its driver does not count by
-    /// queue.
+    /// Packets received at an interface by a queue, and in total without one.
     received: BTreeMap<(String, String), u64>,
+    /// Whether these can be seen with the rights of this process.
+    visible: BTreeMap<&'static str, bool>,
 }
 
-/// Takes the address.
-///
-/// # Errors
-/// If it cannot be had.
-pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
-    let bound = TcpListener::bind(address).on("bind", address);
-    // It is a server, whose port others have by TCP.
-    bound
-        .map_err(mpps_http::HttpError::from)
-        .context("--listen")
-}
+impl ExporterOutput {
+    /// Takes the address.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    pub(super) fn listen(address: SocketAddr) -> Result<Self> {
+        let bound = TcpListener::bind(address).on("bind", address);
+        // It is a server, whose port others have by TCP.
+        let bound = bound
+            .map_err(mpps_http::HttpError::from)
+            .context("--listen")?;
+        Ok(Self::Http(bound, Arc::default()))
+    }
 
-impl Exporter {
     /// Begins to answer, from a thread that ends with the program.
     ///
     /// # Errors
     /// If the kernel refuses a thread or a descriptor.
-    pub(super) fn serve(listener: TcpListener) -> Result<Self> {
-        let totals = ExporterTotals::default();
-        let address = listener.local_addr()?;
-        let text = Arc::new(Mutex::new(totals.text()));
-        let told = Arc::clone(&text);
-        let clients = Clients::new(listener, move |request: &[u8]| {
-            let text = told.lock().unwrap_or_else(PoisonError::into_inner);
-            response(request, &text)
-        })?;
-        thread::Builder::new()
-            .name("exporter".to_owned())
-            .spawn(|| clients.serve())
-            .on("clone", "exporter")?;
-        let said = format!("answering at http://{address}/metrics; Ctrl-C ends it");
-        crate::output::line(crate::output::OutputStream::Err, &said)?;
-        Ok(Self { totals, text })
+    pub(super) fn begin(&self) -> Result<()> {
+        let said = match self {
+            Self::File(file) => format!("writing {}; Ctrl-C ends it", file.path().display()),
+            Self::Http(listener, text) => {
+                let text = Arc::clone(text);
+                let clients = Clients::new(listener.try_clone()?, move |request: &[u8]| {
+                    let text = text.lock().unwrap_or_else(PoisonError::into_inner);
+                    response(request, &text)
+                })?;
+                thread::Builder::new()
+                    .name("exporter".to_owned())
+                    .spawn(|| clients.serve())
+                    .on("clone", "exporter")?;
+                format!(
+                    "answering at http://{}/metrics; Ctrl-C ends it",
+                    listener.local_addr()?
+                )
+            }
+        };
+        Ok(output::line(OutputStream::Err, &said)?)
     }
 
-    /// Adds the counts of one look. `in_all` has the counts of all looks together, and gives the
-    /// number offered.
-    pub(super) fn add(&mut self, seen: &Observed, in_all: &Observed) {
-        self.totals.add(seen, &ledger(seen));
-        // Counters are not read at the same moment, and no difference is below zero. So a sum of
-        // differences would grow by this unevenness.
-        self.totals.offered = self.totals.offered.max(ledger(in_all).offered);
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = self.totals.text();
+    /// Replaces the metrics.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn put(&self, new: String) -> Result<()> {
+        match self {
+            Self::File(file) => return file.write(new.as_bytes()),
+            Self::Http(_, text) => *text.lock().unwrap_or_else(PoisonError::into_inner) = new,
+        }
+        Ok(())
     }
 }
 
 impl ExporterTotals {
+    /// Adds the counts of one look. `in_all` has the counts of all looks together, and gives the
+    /// number offered.
+    pub(super) fn look(&mut self, seen: &Observed, in_all: &Observed) {
+        self.add(seen, &ledger(seen));
+        // Counters are not read at the same moment, and no difference is below zero. So a sum of
+        // differences would grow by this unevenness.
+        self.offered = self.offered.max(ledger(in_all).offered);
+        self.see("drop_reasons", seen.drops.is_some());
+        self.see("sockets", !seen.after.are_sockets_unknown);
+    }
+
+    /// Enters whether this can be seen.
+    pub(super) fn see(&mut self, what: &'static str, is_visible: bool) {
+        self.visible.insert(what, is_visible);
+    }
+
     fn add(&mut self, seen: &Observed, ledger: &Ledger) {
         let more = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         more(&mut self.delivered, ledger.delivered);
@@ -100,7 +131,7 @@ impl ExporterTotals {
         for socket in &seen.sockets {
             let port = socket.entry.local.port();
             if is_server(port) && socket.entry.remote.is_none() {
-                self.lose(Station::Socket, BUFFER_FULL.words, Some(port), 0);
+                self.lose(Station::Socket, BUFFER_FULL.name, Some(port), 0);
             }
             if is_server(port) && socket.drops.grown() > 0 {
                 more(by_port.entry(port).or_default(), socket.drops.grown());
@@ -109,17 +140,21 @@ impl ExporterTotals {
         let dropped: u64 = by_port
             .values()
             .fold(0, |sum, &count| sum.saturating_add(count));
-        for loss in &ledger.losses {
+        // The backlog is the machine's where drops of other namespaces are not seen. It is counted once.
+        let is_own = self.container.is_empty() || seen.drops.is_some();
+        let losses = ledger.losses.iter();
+        for loss in losses.filter(|loss| is_own || loss.station != Station::Backlog) {
             let mut left = loss.count;
             let of_ports = by_port.iter().filter(|_| loss.reason == BUFFER_FULL.words);
             // Sockets also count what is no full buffer: of what is, each port has its part.
             let part = (loss.count as f64 / dropped.max(1) as f64).min(1.0);
+            let reason = loss::name(&loss.reason);
             for (&port, &dropped) in of_ports {
                 let count = ((dropped as f64 * part) as u64).min(left);
                 left -= count;
-                self.lose(loss.station, &loss.reason, Some(port), count);
+                self.lose(loss.station, reason, Some(port), count);
             }
-            self.lose(loss.station, &loss.reason, None, left);
+            self.lose(loss.station, reason, None, left);
         }
         // Containers come with an interface each, and go.
         let links = &seen.after.snapshot.links;
@@ -127,16 +162,11 @@ impl ExporterTotals {
             .retain(|(name, _), _| links.contains_key(name));
         for (name, link) in &seen.delta.links {
             let queues = seen.delta.queue_packets(name);
-            // A driver that does not count by queue counts all of them.
+            // A veth lists its queues, and counts by them only what came by NAPI.
+            let by_queue = queues.iter().filter(|queue| queue.packets > 0);
+            let by_queue = by_queue.map(|queue| (queue.queue.to_string(), queue.packets));
             let whole = (String::new(), link.counters.rx_packets);
-            let by_queue = queues
-                .iter()
-                .map(|queue| (queue.queue.to_string(), queue.packets));
-            // A veth counts by queue only what came by NAPI, so all of it may be counted as a
-            // whole.
-            let is_by_queue = queues.iter().any(|queue| queue.packets > 0);
-            let whole = (!is_by_queue && whole.1 > 0 || queues.is_empty()).then_some(whole);
-            for (queue, packets) in by_queue.chain(whole) {
+            for (queue, packets) in by_queue.chain([whole]) {
                 let received = self.received.entry((name.clone(), queue));
                 more(received.or_default(), u64::try_from(packets).unwrap_or(0));
             }
@@ -161,52 +191,110 @@ impl ExporterTotals {
         let known = &self.ports;
         let own = port.map(|port| port.to_string());
         let own = own.filter(|port| known.contains(port) || known.len() < PORTS_MAX);
-        let rest = match reason == BUFFER_FULL.words {
+        let rest = match reason == BUFFER_FULL.name {
             true => OTHER,
             false => "",
         };
         let port = own.unwrap_or_else(|| rest.to_owned());
-        (station.name(), reason.to_owned(), port)
+        (station.word(), reason.to_owned(), port)
     }
 
-    /// All of it, in the text form of Prometheus.
-    fn text(&self) -> String {
+    /// A series of this namespace, with these labels after its own.
+    fn series(&self, own: &[(&str, &str)], value: u64) -> ExporterSeries {
+        let all = [&[("container", &*self.container)], own].concat();
+        (labels(&all), value)
+    }
+
+    fn losses(&self) -> Vec<ExporterSeries> {
         let mut lost = self.lost.clone();
-        for (station, reason) in loss::of_a_host() {
-            lost.entry(self.key(station, reason, None)).or_default();
+        for kind in loss::of_a_host() {
+            lost.entry(self.key(kind.station, kind.name, None))
+                .or_default();
         }
-        let mut text = String::from(
-            "# HELP mpps_packets_total UDP packets of this network namespace, by where they ended: read by \
-             a program (station application), or lost at a station for a reason. The wire counts packets of \
-             all kinds, and the backlog is that of the whole machine.\n\
-             # TYPE mpps_packets_total counter\n",
-        );
-        let delivered = labels(&[("station", "application"), ("reason", "read")]);
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "mpps_packets_total{delivered} {}", self.delivered);
-        for ((station, reason, port), count) in &lost {
-            let own = labels(&[("station", station), ("reason", reason), ("port", port)]);
-            let _ = writeln!(text, "mpps_packets_total{own} {count}");
-        }
-        text.push_str(
-            "# HELP mpps_offered_packets_total UDP packets that came to this network namespace; less \
-             mpps_packets_total it is what no counter accounts for.\n\
-             # TYPE mpps_offered_packets_total counter\n",
-        );
-        let _ = writeln!(text, "mpps_offered_packets_total {}", self.offered);
-        text.push_str(
-            "# HELP mpps_queue_packets_total Packets of all kinds that a receive queue took in, or the \
-             interface where its driver does not count by queue.\n\
-             # TYPE mpps_queue_packets_total counter\n",
-        );
-        for ((interface, queue), count) in &self.received {
+        let series = lost.iter().map(|((station, reason, port), count)| {
+            let own = [("station", *station), ("reason", reason), ("port", port)];
+            self.series(&own, *count)
+        });
+        series.collect()
+    }
+
+    /// Packets of interfaces, or of their queues.
+    fn received(&self, by_queue: bool) -> Vec<ExporterSeries> {
+        let received = self.received.iter();
+        let received = received.filter(|((_, queue), _)| queue.is_empty() != by_queue);
+        let series = received.map(|((interface, queue), count)| {
             // Clean, and names that differ stay two series.
             let interface = ShellWord::new(interface).to_string();
-            let own = labels(&[("interface", &interface), ("queue", queue)]);
-            let _ = writeln!(text, "mpps_queue_packets_total{own} {count}");
-        }
-        text
+            self.series(&[("interface", &interface), ("queue", queue)], *count)
+        });
+        series.collect()
     }
+}
+
+/// The labels and the value of a series.
+type ExporterSeries = (String, u64);
+
+/// A metric: its name, its help, and its series of a namespace.
+type ExporterMetric<'a> = (&'a str, &'a str, fn(&ExporterTotals) -> Vec<ExporterSeries>);
+
+/// The metrics of all namespaces, in the text form of Prometheus.
+pub(super) fn text<'a>(all: impl Iterator<Item = &'a ExporterTotals> + Clone) -> String {
+    let words = |kind: &LossKind| format!("{} ({})", kind.name, kind.words);
+    let reasons: BTreeSet<String> = loss::of_a_host().map(|kind| words(&kind)).collect();
+    let reasons = reasons.into_iter().collect::<Vec<_>>().join(", ");
+    let lost = format!(
+        "UDP packets lost, by station and reason. The station wire has packets of all kinds, and backlog those \
+         of the whole machine. A full socket buffer has its port. Reasons: {reasons}."
+    );
+    let metrics: [ExporterMetric<'_>; 6] = [
+        (
+            "mpps_offered_packets_total",
+            "UDP packets that came to the network namespace. Less mpps_delivered_packets_total and all \
+             mpps_lost_packets_total it is what no counter accounts for.",
+            |one| vec![one.series(&[], one.offered)],
+        ),
+        (
+            "mpps_delivered_packets_total",
+            "UDP packets that programs read.",
+            |one| vec![one.series(&[], one.delivered)],
+        ),
+        ("mpps_lost_packets_total", &lost, ExporterTotals::losses),
+        (
+            "mpps_interface_packets_total",
+            "Packets of all kinds that an interface received.",
+            |one| one.received(false),
+        ),
+        (
+            "mpps_queue_packets_total",
+            "Packets of all kinds that a receive queue took in, if the driver counts them.",
+            |one| one.received(true),
+        ),
+        (
+            "mpps_visible",
+            "1 if the exporter can see this, 0 if it lacks a right or a kernel feature: its log has the reason.",
+            |one| {
+                let all = one.visible.iter();
+                all.map(|(what, is)| one.series(&[("what", what)], u64::from(*is)))
+                    .collect()
+            },
+        ),
+    ];
+    let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
+    let mut text = format!(
+        "# HELP mpps_build_info The version of mpps.\n# TYPE mpps_build_info gauge\nmpps_build_info{build} 1\n"
+    );
+    for (name, help, series) in metrics {
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in all.clone().flat_map(series) {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    }
+    text
 }
 
 /// Ports beyond those with a series, and sockets that have been closed.
@@ -222,7 +310,10 @@ fn labels(all: &[(&str, &str)]) -> String {
             .replace('\n', "\\n");
         format!("{name}=\"{value}\"")
     });
-    format!("{{{}}}", told.collect::<Vec<_>>().join(","))
+    match told.collect::<Vec<_>>().join(",") {
+        none if none.is_empty() => none,
+        told => format!("{{{told}}}"),
+    }
 }
 
 /// The answer to a request: the metrics, or why there are none.
@@ -257,6 +348,7 @@ mod tests {
     use mpps_host::{DoctorRequest, Observation};
     use mpps_host::{Loss, Scope, Station};
     use proptest::prelude::*;
+    use std::iter;
 
     fn ledger_of(count: u64) -> Ledger {
         let mut ledger = Ledger::new(100 + count, 100, 0);
@@ -274,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_new_exporter_tells_every_loss_of_zero() {
-        insta::assert_snapshot!(ExporterTotals::default().text());
+        insta::assert_snapshot!(text(iter::once(&ExporterTotals::default())));
     }
 
     /// One socket at this port with this number of drops.
@@ -308,7 +400,7 @@ mod tests {
             let seen = Observed::new(&before, &after, None, DoctorRequest::default());
             totals.add(&seen, &ledger_of(10));
         }
-        let text = totals.text();
+        let text = text(iter::once(&totals));
         assert!(text.contains("port=\"53\"} 10\n"), "{text}");
         assert!(text.contains("port=\"other\"} 10\n"), "{text}");
         assert!(!text.contains("40000"), "{text}");
@@ -325,7 +417,7 @@ mod tests {
             &Observed::new(&before, &after, None, DoctorRequest::default()),
             &ledger_of(200),
         );
-        let text = totals.text();
+        let text = text(iter::once(&totals));
         assert!(
             text.contains("port=\"53\"} 150\n") && text.contains("port=\"54\"} 50\n"),
             "{text}"
@@ -344,14 +436,18 @@ mod tests {
             facts.snapshot.links.insert("eth0".to_owned(), link);
             facts
         };
-        for (by_queue, expected) in [(0, "interface=\"eth0\"} 7\n"), (7, "queue=\"0\"} 7\n")] {
+        let whole = "mpps_interface_packets_total{interface=\"eth0\"} 7\n";
+        let queue = "mpps_queue_packets_total{interface=\"eth0\",queue=\"0\"} 7\n";
+        for (by_queue, has_queue) in [(0, false), (7, true)] {
             let (before, after) = (link(0, 0), link(7, by_queue));
             let mut totals = ExporterTotals::default();
             totals.add(
                 &Observed::new(&before, &after, None, DoctorRequest::default()),
                 &ledger_of(0),
             );
-            assert!(totals.text().contains(expected), "{}", totals.text());
+            let text = text(iter::once(&totals));
+            assert!(text.contains(whole), "{text}");
+            assert_eq!(text.contains(queue), has_queue, "{text}");
         }
     }
 
@@ -371,9 +467,9 @@ mod tests {
         let mut totals = ExporterTotals::default();
         let seen = Observed::new(&before, &after, None, DoctorRequest::default());
         totals.add(&seen, &ledger_of(0));
-        let text = totals.text();
+        let text = text(iter::once(&totals));
         for label in [r"$'a\\033[2J'", r"$'a\\007[2J'", r#"'b\"}\\'"#, "br-0.1"] {
-            let line = format!("mpps_queue_packets_total{{interface=\"{label}\"}} 7\n");
+            let line = format!("mpps_interface_packets_total{{interface=\"{label}\"}} 7\n");
             assert_eq!(text.matches(&line).count(), 1, "{text}");
         }
         assert!(
@@ -396,7 +492,7 @@ mod tests {
         assert_eq!(totals.delivered, 20_000);
         assert_eq!(totals.lost.values().sum::<u64>(), 2000, "each once");
         assert_eq!(totals.lost.len(), PORTS_MAX, "with `other`");
-        assert!(totals.text().contains("port=\"1\"} 9\n"));
+        assert!(text(iter::once(&totals)).contains("port=\"1\"} 9\n"));
     }
 
     #[test]

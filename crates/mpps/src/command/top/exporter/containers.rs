@@ -1,0 +1,125 @@
+//! The network namespaces of containers and of `ip netns`, each with its own totals, as long as they exist.
+
+use super::ExporterTotals;
+use crate::program::container::{names_by_id, namespaces};
+use anyhow::Result;
+use mpps_host::facts::namespace_name;
+use mpps_host::{DoctorRequest, HostResult, Watch};
+use mpps_os::namespace::NetNamespace;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Further namespaces are not looked at.
+const CONTAINERS_MAX: usize = 64;
+/// How often new ones are looked for.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Namespaces that are looked at one after the other.
+pub(crate) struct Containers {
+    own: NetNamespace,
+    all: BTreeMap<u64, WatchedContainer>,
+    due: Instant,
+}
+
+struct WatchedContainer {
+    /// It is opened for each look: an open file would keep a namespace whose container has gone.
+    path: PathBuf,
+    watch: Watch,
+    totals: ExporterTotals,
+}
+
+impl Containers {
+    /// Those besides the namespace of this thread.
+    ///
+    /// # Errors
+    /// If that cannot be opened.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            own: NetNamespace::current()?,
+            all: BTreeMap::new(),
+            due: Instant::now(),
+        })
+    }
+
+    /// The totals of all.
+    pub(crate) fn totals(&self) -> impl Iterator<Item = &ExporterTotals> + Clone {
+        self.all.values().map(|one| &one.totals)
+    }
+
+    /// Looks at each once more. Answers whether each could be looked at.
+    ///
+    /// # Errors
+    /// If the namespace of this thread cannot be entered again.
+    pub(crate) fn look(&mut self, goes_on: &dyn Fn() -> bool) -> Result<bool> {
+        let (mut is_whole, before) = (true, self.all.len());
+        self.all.retain(|&inode, one| {
+            let looked = enter(&one.path, inode).is_some_and(|()| one.look(goes_on).is_ok());
+            looked || !goes_on()
+        });
+        if self.all.len() < before || self.due <= Instant::now() {
+            is_whole = self.find(goes_on);
+            self.due = Instant::now() + PAUSE;
+        }
+        self.own.enter()?;
+        Ok(is_whole)
+    }
+
+    /// Begins to look at new ones. Answers whether that is possible for all.
+    fn find(&mut self, goes_on: &dyn Fn() -> bool) -> bool {
+        let root = Path::new("/");
+        let mut found = namespaces(root);
+        found.remove(&self.own.inode().into());
+        self.all.retain(|inode, _| found.contains_key(inode));
+        found.retain(|inode, _| !self.all.contains_key(inode));
+        let names = match found.is_empty() {
+            true => BTreeMap::new(),
+            false => names_by_id(root),
+        };
+        let mut is_whole = true;
+        for (inode, (path, id)) in found {
+            let name = id.map(|id| names.get(&id).unwrap_or(&id).clone());
+            let number = u32::try_from(inode).unwrap_or_default();
+            let mut container = name.unwrap_or_else(|| namespace_name(number));
+            // A series must not come twice.
+            if self.totals().any(|one| one.container == container) {
+                container = format!("{container}-{inode}");
+            }
+            let is_room = self.all.len() < CONTAINERS_MAX && goes_on();
+            let entered = is_room.then(|| enter(&path, inode)).flatten();
+            let watch = entered.map(|()| Watch::begin(None, DoctorRequest::default()));
+            let Some(Ok(mut watch)) = watch else {
+                is_whole = false;
+                continue;
+            };
+            watch.leave_out_owners();
+            let totals = ExporterTotals {
+                container,
+                ..ExporterTotals::default()
+            };
+            let one = WatchedContainer {
+                path,
+                watch,
+                totals,
+            };
+            self.all.insert(inode, one);
+        }
+        is_whole
+    }
+}
+
+impl WatchedContainer {
+    fn look(&mut self, goes_on: &dyn Fn() -> bool) -> HostResult<()> {
+        self.watch.look_while(goes_on)?;
+        let watch = &self.watch;
+        self.totals.look(&watch.seen(), &watch.seen_in_all());
+        Ok(())
+    }
+}
+
+/// Enters the namespace of a file, if it still is that of this number.
+fn enter(path: &Path, inode: u64) -> Option<()> {
+    let namespace = NetNamespace::open(path.to_str()?).ok()?;
+    let is_same = u64::from(namespace.inode()) == inode;
+    is_same.then(|| namespace.enter().ok()).flatten()
+}
