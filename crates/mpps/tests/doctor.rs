@@ -39,6 +39,7 @@ fn of_this_file() -> Vec<Trial> {
     trials![
         waits(Need::Namespace):
             what_it_writes_is_shown_again,
+            a_line_is_for_monitoring_systems,
             an_interface_that_goes_is_no_healthy_one;
         waits(Need::Root): an_ordinary_user_is_told_what_is_hidden;
         pure: gallery::the_gallery_is_of_these_scenarios;
@@ -80,6 +81,34 @@ fn what_it_writes_is_shown_again() {
     }
     let markdown = doctor(&["--markdown"]);
     assert!(markdown.out.starts_with("# "), "{markdown:#?}");
+}
+
+/// The exit statuses are those of node-problem-detector: 0 is fine, 1 a problem, others unknown.
+fn a_line_is_for_monitoring_systems() {
+    let namespace = common::quiet_namespace();
+    for (more, status, start, end) in [
+        (
+            "",
+            0,
+            "OK: nothing was lost",
+            "| offered=0 delivered=0 lost=0",
+        ),
+        (
+            "--port 9",
+            1,
+            "PROBLEM: nothing_arrives: ",
+            "| offered=0 delivered=0 lost=0",
+        ),
+        ("nothere", 2, "UNKNOWN: ", ""),
+    ] {
+        let mut command = mpps(&["doctor", "--line", "--seconds", "1"]);
+        let command = command.args(common::words(more));
+        let ended = namespace.within(|| run(command));
+        let line = ended.out.trim_end();
+        assert_eq!(ended.code(), status, "{ended:#?}");
+        assert!(line.starts_with(start) && line.ends_with(end), "{ended:#?}");
+        assert!(!line.contains('\n') && !line.is_empty(), "{ended:#?}");
+    }
 }
 
 fn an_ordinary_user_is_told_what_is_hidden() {

@@ -38,6 +38,9 @@ pub(crate) struct DoctorArgs {
     /// Print Markdown, for a ticket
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
+    /// Print one line, for Nagios, Icinga or the custom plugin monitor of node-problem-detector
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    line: bool,
     /// Write a page to FILE
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -92,6 +95,14 @@ impl EnvelopeBody for Diagnosis {
 impl DoctorArgs {
     /// Looks at the host and shows the result.
     pub(crate) fn run(&self) -> Result<CommandEnding> {
+        let ending = self.look();
+        if let (true, Err(error)) = (self.line, &ending) {
+            output::line(OutputStream::Out, &format!("UNKNOWN: {error:#}"))?;
+        }
+        ending
+    }
+
+    fn look(&self) -> Result<CommandEnding> {
         let page = output::file::optional("--html", self.html.as_deref())?;
         let lines = self.json.begin()?;
         let interrupt = EndSignal::listen()?;
@@ -148,10 +159,12 @@ impl DoctorArgs {
     fn wait(&self, watch: &mut Watch, end: Instant, interrupt: &EndSignal) -> Result<()> {
         let at = watch.interfaces().join(", ");
         let time = Quantity::Seconds(self.duration.as_secs_f64());
-        output::line(
-            OutputStream::Err,
-            &format!("looking at {at} for {time}; Ctrl-C ends the look early"),
-        )?;
+        if !self.line {
+            output::line(
+                OutputStream::Err,
+                &format!("looking at {at} for {time}; Ctrl-C ends the look early"),
+            )?;
+        }
         while !interrupt.came() && Instant::now() < end {
             watch.look_at_queues();
             thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
@@ -172,6 +185,7 @@ impl DoctorArgs {
             output::text(OutputStream::Json, &json(result)?)?;
         }
         match &document {
+            _ if self.line => output::line(OutputStream::Out, &document::one_line(result))?,
             _ if !lines.text => {}
             Some(document) if self.markdown => {
                 output::text(OutputStream::People, &mpps_report::markdown(document))?;

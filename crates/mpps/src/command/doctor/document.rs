@@ -2,7 +2,7 @@
 
 use super::{DoctorResult, is_fine};
 use crate::measure::document::{RunHead, count, document_of, equation};
-use mpps_host::{CHECKS, Confidence, Evidence, Finding};
+use mpps_host::{CHECKS, Confidence, Evidence, Finding, Ledger};
 use mpps_report::{Balance, Block, Document, Quantity, Style, Text};
 use std::path::Path;
 
@@ -50,6 +50,33 @@ pub(super) fn blocks(result: &DoctorResult) -> Vec<Block> {
     blocks.push(equation.into());
     blocks.push(head.last());
     blocks
+}
+
+/// The result in one line, with the values of the ledger as monitoring plugins give them. The cause is at the
+/// start: node-problem-detector cuts a line.
+pub(super) fn one_line(result: &DoctorResult) -> String {
+    let mut problems = result.findings.iter().filter(|one| !one.is_remark);
+    let said = match problems.next() {
+        None => format!("OK: {}", answer(result).words()),
+        Some(first) => {
+            let rate = match first.count {
+                0 => String::new(),
+                _ => format!(", {}", Quantity::PerSecond(first.rate_pps)),
+            };
+            let more = match problems.count() {
+                0 => String::new(),
+                more => format!("; and {more} more"),
+            };
+            format!("PROBLEM: {}{rate}: {}{more}", first.check, first.what)
+        }
+    };
+    let (lost, _) = lost(result);
+    let Ledger {
+        offered, delivered, ..
+    } = result.ledger;
+    // Behind a bar are values.
+    let said = said.replace('|', "/");
+    format!("{said} | offered={offered} delivered={delivered} lost={lost}")
 }
 
 /// The datagrams that left, and whether none did.
