@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mpps_io::{Wait, Work};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A word with what the help says of it, and what it stands for.
 pub(crate) type Named<T> = (&'static str, &'static str, T);
@@ -53,6 +53,16 @@ where
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     let value = scaled(text, 1000.0)?;
     whole(value, text)
+}
+
+/// A moment in seconds since 1970.
+pub(crate) fn unix_time(text: &str) -> Result<SystemTime, String> {
+    let seconds = text.parse().ok().and_then(|seconds| {
+        let since = Duration::try_from_secs_f64(seconds).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(since)
+    });
+    seconds
+        .ok_or_else(|| format!("`{text}` is no time in seconds since 1970, as `date +%s` shows it"))
 }
 
 /// A number of things above zero, with a decimal suffix.

@@ -2,6 +2,7 @@
 
 mod between;
 mod replayed;
+mod several;
 
 use crate::common::{self, Ended, Entered, Running, mpps, quiet_namespace, run, words};
 use mpps::udp::traffic::{RecvTotal, SendTotal};
@@ -36,6 +37,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             between::what_is_lost_between_two_hosts_has_a_row,
             between::a_silent_host_keeps_no_sender_from_ending,
             between::ctrl_c_waits_for_no_silent_host;
+        waits(Need::Namespace, Need::Program("ip", "iproute2")):
+            several::several_senders_and_receivers_have_one_ledger;
         waits:
             replayed::clocks_that_differ_are_told_and_give_no_delay,
             the_mode_tells_how_it_waits,

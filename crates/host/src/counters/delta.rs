@@ -109,6 +109,36 @@ impl Delta {
         delta
     }
 
+    /// Adds the counters of another network namespace, interface by interface of the same name. Those of the
+    /// machine are added only for another machine.
+    pub fn add(&mut self, other: &Self, is_other_machine: bool) {
+        let add = |sums: &mut BTreeMap<String, i64>, counts: &BTreeMap<String, i64>| {
+            for (name, count) in counts {
+                let sum = sums.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+        };
+        add(&mut self.snmp, &other.snmp);
+        if is_other_machine {
+            self.softnet.extend(&other.softnet);
+        }
+        for (name, link) in &other.links {
+            let Some(sum) = self.links.get_mut(name) else {
+                self.links.insert(name.clone(), link.clone());
+                continue;
+            };
+            sum.counters.add(&link.counters);
+            add(&mut sum.driver, &link.driver);
+            if sum.driver_name != link.driver_name {
+                let said = "interfaces have different drivers: counts of full cards may be missing";
+                self.anomalies.push(format!("{name}: {said}"));
+            }
+            let drops = sum.qdisc_drops.zip(link.qdisc_drops);
+            sum.qdisc_drops = drops.map(|(one, other)| one.saturating_add(other));
+        }
+        self.anomalies.extend(other.anomalies.iter().cloned());
+    }
+
     /// A protocol counter by its full name; none where the kernel does not have it.
     pub fn snmp(&self, name: &str) -> Option<i64> {
         self.snmp.get(name).copied()

@@ -24,6 +24,13 @@ macro_rules! link_counters {
             }
         }
 
+        impl LinkCounters<i64> {
+            /// Adds those of another interface.
+            pub(crate) fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.saturating_add(other.$name);)*
+            }
+        }
+
         impl LinkCounters<u64> {
             /// The counter of this name.
             pub(crate) fn value(&self, name: &str) -> Option<u64> {

@@ -1,9 +1,9 @@
-//! `mpps ledger SEND.json RECV.json`: both ends of a run in one ledger.
+//! `mpps ledger FILE...`: both ends of a run in one ledger.
 
 use super::CommandEnding;
 use crate::input;
 use crate::program::lines::JsonArgs;
-use crate::udp::traffic::{RecvTotal, SendTotal, document, join};
+use crate::udp::traffic::{RECV_SCHEMA, RecvTotal, SendTotal, document, join_all};
 use anyhow::{Context, Result};
 use clap::Args;
 use mpps_host::ledger::account::SEQUENCE_NUMBERS;
@@ -12,24 +12,31 @@ use std::path::PathBuf;
 /// Arguments of `mpps ledger`.
 #[derive(Debug, Args)]
 pub(crate) struct LedgerArgs {
-    /// Check this result of `mpps send --stamp --json=FILE` against RECV. Without --stamp, datagrams of
-    /// other senders count as received and can hide a loss
-    pub(crate) send: PathBuf,
-    /// Use this result of `mpps recv --json=FILE`
-    pub(crate) recv: PathBuf,
+    /// Join these results of `mpps send --stamp --json=FILE` and `mpps recv --json=FILE`, at least one of each.
+    /// Without --stamp, datagrams of other senders count as received and can hide a loss
+    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }
 
-/// Joins what a sender and a receiver wrote; status 1 if something is unaccounted for.
+/// Joins what senders and receivers wrote; status 1 if something is unaccounted for.
 pub(super) fn run(args: &LedgerArgs) -> Result<CommandEnding> {
     let lines = args.json.begin()?;
-    let send = SendTotal::parse(&input::text(&args.send)?);
-    let send = send.with_context(|| args.send.display().to_string())?;
-    let recv = RecvTotal::parse(&input::text(&args.recv)?);
-    let recv = recv.with_context(|| args.recv.display().to_string())?;
-    let ledger = join(&send, &recv);
-    lines.found(&ledger, || document::joined(&ledger))?;
+    let (mut sends, mut recvs) = (Vec::new(), Vec::new());
+    for path in &args.files {
+        let (file, text) = (path.display().to_string(), input::text(path)?);
+        match text.contains(RECV_SCHEMA) {
+            true => recvs.push((file.clone(), RecvTotal::parse(&text).context(file)?)),
+            false => sends.push((file.clone(), SendTotal::parse(&text).context(file)?)),
+        }
+    }
+    let together = join_all(&sends, &recvs)?;
+    let ledger = &together.all;
+    match args.files.len() {
+        2 => lines.found(ledger, || document::joined(ledger))?,
+        _ => lines.found(&together, || document::together(&together))?,
+    }
     let is_told_otherwise = ledger
         .witnesses
         .iter()

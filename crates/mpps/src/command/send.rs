@@ -27,6 +27,11 @@ fn plan(args: SendArgs) -> Result<SendPlan> {
         "{threads} targets: 127 sending threads are the most"
     );
     ensure!(
+        usize::from(args.sender) + threads <= 128,
+        "--sender {}: {threads} threads have numbers up to 127; use a lower one",
+        args.sender
+    );
+    ensure!(
         !args.stamp || args.size >= STAMP_BYTES,
         "--stamp needs --size {STAMP_BYTES} or more, not {}",
         args.size

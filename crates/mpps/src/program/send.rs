@@ -19,6 +19,7 @@ use mpps_io::{
     Backend, FinishedWorker, Layer, Stop, Tx, TxCaps, TxConfig, TxReport, TxTask, TxWorker,
 };
 use mpps_os::clock::monotonic_ns;
+use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::route::{self, RouteKind};
 use mpps_os::netlink::{link, neighbour};
 use mpps_report::Quantity;
@@ -26,11 +27,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long what is accepted may take to leave, and between two looks at whether it does.
 const DEPARTURE_WAIT: Duration = Duration::from_secs(2);
 const DEPARTURE_LOOK: Duration = Duration::from_millis(50);
+
+/// How often the clock is read before the start: it can be set meanwhile.
+const START_LOOK: Duration = Duration::from_millis(100);
 
 /// How long the kernel may ask for a neighbour.
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
@@ -54,6 +58,9 @@ impl SendPlan {
         let interrupt = EndSignal::listen()?;
         // A host that does not answer ARP is waited for.
         let senders = interrupt.ends_during(|| self.open())?;
+        if let Some(start) = self.asked.start_at {
+            self.await_start(start, &interrupt)?;
+        }
         // Opening may reset a card, and its counters with it.
         let (before, quotas) = (snapshot()?, Quota::own());
         let running = SendWorkers::start(self, senders)?;
@@ -80,6 +87,25 @@ impl SendPlan {
         }
     }
 
+    /// Waits until this host's clock has this time.
+    fn await_start(&self, start: SystemTime, interrupt: &EndSignal) -> Result<()> {
+        let left = start.duration_since(SystemTime::now());
+        let left = left.map_err(|past| {
+            let ago = Quantity::Seconds(past.duration().as_secs_f64());
+            anyhow::anyhow!(
+                "--start-at: that was {ago} ago, by this host's clock; choose a later time"
+            )
+        })?;
+        let left = Quantity::Seconds(left.as_secs_f64());
+        self.lines.say(&format!("starting in {left}"))?;
+        interrupt.ends_during(|| {
+            while let Ok(left) = start.duration_since(SystemTime::now()) {
+                thread::sleep(left.min(START_LOOK));
+            }
+        });
+        Ok(())
+    }
+
     fn threads(&self) -> usize {
         self.configs.len()
     }
@@ -91,6 +117,12 @@ impl SendPlan {
 
     fn target(&self, thread: usize) -> SocketAddr {
         self.configs[thread].target
+    }
+
+    /// The sender's number in the stamps of a thread.
+    fn stamp(&self, thread: usize) -> Option<u8> {
+        let number = self.asked.sender.saturating_add(thread as u8);
+        self.asked.stamp.then_some(number)
     }
 
     fn cpu(&self, thread: usize) -> Option<usize> {
@@ -197,7 +229,7 @@ impl<'a> SendWorkers<'a> {
         let task = |(thread, tx): (usize, Box<dyn Tx>)| TxTask {
             tx,
             cpu: plan.cpu(thread),
-            stamp: plan.asked.stamp.then_some(thread as u8),
+            stamp: plan.stamp(thread),
             to_group: plan.target(thread).ip().is_multicast(),
             end_markers: true,
             rate_pps: plan.asked.rate.map(|rate| rate / plan.threads() as f64),
@@ -315,6 +347,7 @@ impl<'a> SendWorkers<'a> {
             .map(|(thread, report)| SendThread {
                 cpu: self.plan.cpu(thread),
                 target: self.plan.target(thread).to_string(),
+                sender: self.plan.stamp(thread),
                 run: self.plan.asked.stamp.then_some(report.run),
                 offered: report.offered(),
                 sent: report.accepted,
@@ -327,6 +360,8 @@ impl<'a> SendWorkers<'a> {
             command: command_line(),
             kernel: kernel_release(),
             boot_id: boot_id(),
+            namespace: NetNamespace::current_cookie().ok(),
+            run_id: self.plan.asked.run.clone(),
             backend: self.plan.backend.name.to_owned(),
             offered: reports.iter().map(TxReport::offered).sum(),
             sent: reports.iter().map(|report| report.accepted).sum(),

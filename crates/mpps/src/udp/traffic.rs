@@ -7,7 +7,7 @@ pub(crate) mod document;
 mod join;
 
 pub use carved_out::{CarveOutCounts, CarvedFlow, CarvedOut, RecvCarveOut};
-pub use join::join;
+pub use join::{Together, join, join_all};
 pub(crate) use join::{note_unseen, route, sent, without_copies};
 
 use super::screens::Screens;
@@ -85,6 +85,10 @@ pub struct RecvTotal {
     /// The boot ID of this machine (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]
     pub boot_id: Option<String>,
+    /// The network namespace: a number that no other of this boot has (`SO_NETNS_COOKIE`); absent before
+    /// Linux 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<u64>,
     /// The backend.
     pub backend: String,
     /// The address that was listened on.
@@ -297,8 +301,15 @@ pub struct SendTotal {
     /// The boot ID of this machine (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]
     pub boot_id: Option<String>,
+    /// The network namespace: a number that no other of this boot has (`SO_NETNS_COOKIE`); absent before
+    /// Linux 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<u64>,
     /// The backend.
     pub backend: String,
+    /// The run that the user named; absent if none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
     /// Datagrams handed to the kernel, refused ones included, end markers not.
     pub offered: u64,
     /// Datagrams that the kernel took.
@@ -350,6 +361,9 @@ pub struct SendThread {
     pub cpu: Option<usize>,
     /// Where it sent.
     pub target: String,
+    /// The sender's number that is in its stamps; if absent, its place in the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<u8>,
     /// The run that is in its stamps; absent without stamps.
     #[serde(default)]
     pub run: Option<u32>,
@@ -390,6 +404,13 @@ impl RecvTotal {
     /// If there are none, or they have another shape.
     pub fn parse(text: &str) -> Result<Self, TrafficError> {
         total(text, RECV_SCHEMA, "recv")
+    }
+}
+
+impl SendThread {
+    /// The number in its stamps; `at` is its place in the list.
+    fn number(&self, at: usize) -> usize {
+        self.sender.map_or(at, usize::from)
     }
 }
 

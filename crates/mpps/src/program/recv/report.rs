@@ -12,6 +12,7 @@ use crate::udp::waited::Waited;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use mpps_io::{FlowKey, FlowReport, Layer, RxCaps, RxProgress, RxReport};
+use mpps_os::namespace::NetNamespace;
 use mpps_report::Quantity;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -98,6 +99,7 @@ fn total(plan: &RecvPlan, finished: &Finished, meter: &Meter<2>) -> RecvTotal {
         command: command_line(),
         kernel: kernel_release(),
         boot_id: boot_id(),
+        namespace: NetNamespace::current_cookie().ok(),
         backend: plan.backend.name.to_owned(),
         address: caps.local_address.to_string(),
         received,

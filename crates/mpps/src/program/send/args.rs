@@ -6,7 +6,7 @@ use crate::value;
 use clap::Args;
 use mpps_host::CpuList;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The source port where none is given: one flow per target, as the article's sender has it.
 pub(crate) const SOURCE_PORT: u16 = 4320;
@@ -81,6 +81,17 @@ pub(crate) struct SendArgs {
     /// Write flow, sequence number and send time into each payload (16 bytes)
     #[arg(long)]
     pub(crate) stamp: bool,
+    /// Start when this host's clock has TIME, in seconds since 1970, to start several senders together:
+    /// $(date -d '10 sec' +%s). Ctrl-C ends the wait
+    #[arg(long, value_name = "TIME", value_parser = value::unix_time)]
+    pub(crate) start_at: Option<SystemTime>,
+    /// Write ID into the result: `mpps ledger` joins only files of one run
+    #[arg(long, value_name = "ID", requires = "stamp")]
+    pub(crate) run: Option<String>,
+    /// Write N and the numbers after it into the stamps of the threads; each sender of a run needs its own
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "stamp",
+          value_parser = clap::value_parser!(u8).range(..=127))]
+    pub(crate) sender: u8,
     /// Print each second's line in the units of the 2015 article: Mpps, MiB and Mb
     #[arg(long)]
     pub(crate) article: bool,

@@ -1,6 +1,6 @@
 //! The results of `recv` and `send`, and the ledger of both, as text.
 
-use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal};
+use super::{CarvedOut, FlowTotal, RecvTotal, SendThread, SendTotal, Together};
 use crate::failure::answer_remedy;
 use crate::measure::document::{count, whole};
 use crate::measure::samples::per_second;
@@ -11,6 +11,7 @@ use mpps_host::ledger::account::reassembled;
 use mpps_host::{Delta, Ledger, PacketRoute, Quota};
 use mpps_report::{Block, ChartLine, Column, Document, Hue, Quantity, Row, Style, Table, Text};
 use serde_json::Value;
+use std::iter;
 
 /// Flows that people are shown; programs get them all.
 const FLOWS_SHOWN: usize = 8;
@@ -402,6 +403,36 @@ pub(crate) fn joined(ledger: &Ledger) -> Vec<Block> {
     if !rows.is_empty() {
         blocks.insert(1, Table::new(columns).rows(rows).into());
     }
+    blocks
+}
+
+/// The ledger of several senders and receivers: a row of each, then all of them together.
+pub(crate) fn together(together: &Together) -> Vec<Block> {
+    let figures = |heads: [&'static str; 4]| {
+        let heads = heads.into_iter().map(|head| Column::figure(head, 13));
+        iter::once(Column::words("file", 20).grow(20)).chain(heads)
+    };
+    let row = |file: &str, counts: [u64; 4]| {
+        let cells = counts.into_iter().map(|one| count(one).into());
+        Row::new(iter::once(file.into()).chain(cells))
+    };
+    let senders = together.senders.iter().map(|one| {
+        let arrived = one.offered - one.missing;
+        row(&one.file, [one.offered, one.refused, arrived, one.missing])
+    });
+    let receivers = together.receivers.iter().enumerate().map(|(at, one)| {
+        let from = together
+            .senders
+            .iter()
+            .filter(|sender| sender.arrived[at] > 0);
+        let counts = [from.count() as u64, one.arrived, one.dropped, one.others];
+        row(&one.file, counts)
+    });
+    let senders = Table::new(figures(["offered", "refused", "arrived", "missing"])).rows(senders);
+    let receivers =
+        Table::new(figures(["senders", "arrived", "dropped", "others"])).rows(receivers);
+    let mut blocks = vec![senders.into(), receivers.into()];
+    blocks.extend(joined(&together.all));
     blocks
 }
 

@@ -9,8 +9,11 @@ use mpps_io::{FlowKey, RxDrop, RxReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+mod many;
 #[cfg(test)]
 mod tests;
+
+pub use many::{Together, join_all};
 
 /// Joins what a sender and a receiver wrote into one ledger, and says what it cannot see between
 /// them.
@@ -19,7 +22,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
     // End markers are datagrams to every counter of the kernel, and so they are here.
     let all = recv.received.saturating_add(recv.end_markers);
     // Of stamped traffic only what is known to be of this run counts, and each once.
-    let apart = stamps.is_none().then(|| apart(send, recv)).flatten();
+    let apart = stamps.is_none().then(|| is_apart(send, recv)).flatten();
     let came = match (&stamps, apart) {
         (Some(stamps), _) => stamps.came,
         (None, Some(_)) => 0,
@@ -84,7 +87,7 @@ pub fn join(send: &SendTotal, recv: &RecvTotal) -> Ledger {
 }
 
 /// Why the two results seem to be of different runs, if they do.
-fn apart(send: &SendTotal, recv: &RecvTotal) -> Option<&'static str> {
+fn is_apart(send: &SendTotal, recv: &RecvTotal) -> Option<&'static str> {
     let port = |address: &str| address.parse().map(|address: SocketAddr| address.port());
     let bound = port(&recv.address).ok();
     let mut ports = send.threads.iter().map(|thread| port(&thread.target).ok());
@@ -309,7 +312,10 @@ impl Stamps {
         }
         for (at, thread) in send.threads.iter().enumerate() {
             let (mut data, mut due) = (0, 0);
-            for flow in by_run.remove(&(at, thread.run)).unwrap_or_default() {
+            for flow in by_run
+                .remove(&(thread.number(at), thread.run))
+                .unwrap_or_default()
+            {
                 let told = flow.undecided.unwrap_or(0);
                 let once = flow.received.saturating_sub(flow.duplicates);
                 // Files of older versions have those that came too late among the others.
@@ -374,8 +380,10 @@ pub(crate) fn without_copies(
     let is_ours = |key: FlowKey| {
         let runs = sender.map(|sender| &sender.threads);
         runs.is_none_or(|runs| {
-            let thread = runs.get(usize::from(key.sender));
-            thread.is_some_and(|thread| thread.run == Some(key.run))
+            let mut runs = runs.iter().enumerate();
+            runs.any(|(at, thread)| {
+                thread.number(at) == usize::from(key.sender) && thread.run == Some(key.run)
+            })
         })
     };
     let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
