@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         want(&mut wanted);
         receiver(name, wanted)
     };
-    let mut kinds = vec![
+    let mut kinds = [
         bare()?,
         kind("none", |_| {})?,
         kind("source", |wanted| wanted.source = true)?,
