@@ -14,6 +14,8 @@
 #[path = "machine/card.rs"]
 mod card;
 mod common;
+#[path = "machine/fixing.rs"]
+mod fixing;
 #[path = "machine/settings.rs"]
 mod settings;
 #[path = "machine/tuning.rs"]
@@ -127,6 +129,7 @@ fn main() -> ExitCode {
     trials.extend(names.map(|(name, test)| trial(name.to_owned(), None, test)));
     if hosts.are_cards {
         trials.push(tuning::last());
+        trials.extend(fixing::trial());
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

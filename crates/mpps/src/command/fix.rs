@@ -331,10 +331,15 @@ impl FixArgs {
             let noun = traffic.noun();
             LINES.say(&format!("{noun}lost {} -> {}", share(losses), share(now)))?;
         }
-        for (at, _) in rows.iter().filter(|(_, row)| row.kept) {
-            LINES.say(&steps[*at].fix.stays())?;
+        let kept = rows.iter().filter(|(_, row)| row.kept);
+        let kept: Vec<&Fix> = kept.map(|(at, _)| &steps[*at].fix).collect();
+        for fix in &kept {
+            LINES.say(&fix.stays())?;
         }
-        LINES.say("`mpps undo` takes it back")?;
+        // A stage of `mpps tune` says itself what restores it.
+        if kept.iter().any(|fix| interface(fix).is_none()) {
+            LINES.say("`mpps undo` takes it back")?;
+        }
         Ok(ending)
     }
 

@@ -134,7 +134,7 @@ fn starves() {
             let size = size.to_string();
             run(at("b", "ethtool").args(["-G", "eth1", "rx", &size])).fine();
         }
-        set_threaded("1");
+        set_threaded("b", "1");
         meet();
         let mut receiving = at("b", "mpps");
         receiving.args(["recv", ADDRESS, "--json", "--rcvbuf", "8M"]);
@@ -166,7 +166,7 @@ fn starves() {
         let lost = no_room.or(of("lost between the two NICs")).unwrap_or(0);
         let received = received.last_json()["received"].as_u64().expect("a number");
         assert_eq!(received + lost, 4000, "{ledger:#}");
-        set_threaded("0");
+        set_threaded("b", "0");
         received
     });
     let arrived: Vec<u64> = arrived.collect();
@@ -213,9 +213,9 @@ fn livelocks() {
         received.expect("a number")
     };
     let by_interrupts = received("recv", 16_000);
-    set_threaded("1");
+    set_threaded("b", "1");
     let by_thread = received("recv", 16_000);
-    set_threaded("0");
+    set_threaded("b", "0");
     let by_ring = received("af_xdp", 4000);
     nft(&["delete table inet firewall"]);
     eprintln!("by interrupts {by_interrupts}, by a thread {by_thread}, AF_XDP {by_ring} of 4000");
@@ -241,9 +241,9 @@ const HOG: [&str; 8] = [
 ];
 
 /// Has threads of the kernel receive the card's packets, on CPU 1, or its interrupts.
-fn set_threaded(on: &str) {
+pub(super) fn set_threaded(host: &str, on: &str) {
     let write = format!("echo {on} > /sys/class/net/eth1/threaded");
-    run(at("b", "sh").args(["-c", &write])).fine();
+    run(at(host, "sh").args(["-c", &write])).fine();
     let is_thread = |folder: &Path| {
         let name = fs::read_to_string(folder.join("comm"));
         name.is_ok_and(|name| name.starts_with("napi/eth1"))

@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 /// A name for the machine's first network namespace, where its own settings can be set.
-const FIRST: &str = "first";
+pub(super) const FIRST: &str = "first";
 
 /// Settings that a user may have made before, as far as the card has them. They are more channels
 /// than cores, a setting of one queue, a table, and settings for all cards. Each line is
@@ -220,7 +220,7 @@ fn prove(words: &[&str]) -> Ended {
 
 /// The settings of the receiver's card and host, as other programs and the kernel's files show
 /// them.
-fn state(host: &str) -> String {
+pub(super) fn state(host: &str) -> String {
     const TELL: &str =
         "ethtool -g eth1; ethtool -l eth1; ethtool -c eth1; ethtool -k eth1; ethtool -x eth1
         for kind in udp4 udp6 tcp4 tcp6; do ethtool -n eth1 rx-flow-hash $kind; done
