@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Further namespaces are not looked at.
 const CONTAINERS_MAX: usize = 64;
+/// So that the first looks at others do not hold up those known, this many new ones begin with each.
+const NEW_MAX: usize = 4;
 /// How often new ones are looked for.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -59,7 +61,8 @@ impl Containers {
         });
         if self.all.len() < before || self.due <= Instant::now() {
             is_whole = self.find(goes_on);
-            self.due = Instant::now() + PAUSE;
+            let pause = if is_whole { PAUSE } else { Duration::ZERO };
+            self.due = Instant::now() + pause;
         }
         self.own.enter()?;
         Ok(is_whole)
@@ -76,8 +79,8 @@ impl Containers {
             true => BTreeMap::new(),
             false => names_by_id(root),
         };
-        let mut is_whole = true;
-        for (inode, (path, id)) in found {
+        let mut is_whole = found.len() <= NEW_MAX;
+        for (inode, (path, id)) in found.into_iter().take(NEW_MAX) {
             let name = id.map(|id| names.get(&id).unwrap_or(&id).clone());
             let number = u32::try_from(inode).unwrap_or_default();
             let mut container = name.unwrap_or_else(|| namespace_name(number));
