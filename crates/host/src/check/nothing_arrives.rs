@@ -543,7 +543,9 @@ fn other_protocol(came: &Arrivals) -> Option<LastStation> {
                 .to_owned(),
         ),
         (true, Some((family, remedy))) => (
-            format!(", which takes no {family}: requests of connections by it are refused"),
+            format!(
+                "; that listener takes no {family}, and requests of connections by it are refused"
+            ),
             remedy.to_owned(),
         ),
         (true, None) => (
