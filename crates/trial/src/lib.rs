@@ -58,3 +58,24 @@ pub fn name(module: &str, function: &str) -> String {
         None => function.to_owned(),
     }
 }
+
+/// A text has each of these parts: `lacked a CPU | !bursts | ^begins | ends$`. `!` is before a part that
+/// it may not have.
+///
+/// # Panics
+/// If it differs.
+#[track_caller]
+pub fn mentions(text: &str, parts: &str) {
+    for part in parts.split(" | ") {
+        let is_so = match (
+            part.split_at_checked(1).unwrap_or_default(),
+            part.strip_suffix('$'),
+        ) {
+            (("!", never), _) => !text.contains(never),
+            (("^", first), _) => text.starts_with(first),
+            (_, Some(last)) => text.ends_with(last),
+            _ => text.contains(part),
+        };
+        assert!(is_so, "{part}: {text}");
+    }
+}

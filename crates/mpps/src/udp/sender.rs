@@ -267,6 +267,7 @@ impl SenderChoice {
 mod tests {
     use super::*;
     use crate::udp::roles::tests::{two_by_four_by_two, two_cpus};
+    use mpps_trial::mentions;
 
     fn choice(asked: Option<GeneratorChoice>, train: Option<u16>) -> SenderChoice {
         SenderChoice::with(asked, train, TRAIN, || Ok(Support::Yes)).unwrap()
@@ -302,10 +303,7 @@ mod tests {
         let error = SenderChoice::new(Some(Xdp), Some(4), TRAIN)
             .unwrap_err()
             .to_string();
-        assert!(
-            error.contains("--train") && error.contains("--generator xdp"),
-            "{error}"
-        );
+        mentions(&error, "--train | --generator xdp");
     }
 
     #[test]

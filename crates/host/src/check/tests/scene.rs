@@ -3,6 +3,7 @@
 use super::*;
 use crate::check::drop_reasons::MARKS;
 use crate::counters::drop_probe::UNKNOWN_NAMESPACE;
+pub(super) use mpps_trial::mentions;
 
 /// A host a second apart, and the question.
 #[derive(Clone)]
@@ -198,15 +199,4 @@ pub(super) fn tells(found: &[Finding], expected: &str) {
         assert!(is_so, "{word}: {found:#?}");
     }
     mentions(&text(first), parts);
-}
-
-/// A text has each of these parts, and none that a `!` is before: `lacked a CPU | !bursts`.
-#[track_caller]
-pub(super) fn mentions(text: &str, parts: &str) {
-    for part in parts.split(" | ") {
-        match part.strip_prefix('!') {
-            Some(never) => assert!(!text.contains(never), "{part}: {text}"),
-            None => assert!(text.contains(part), "{part}: {text}"),
-        }
-    }
 }

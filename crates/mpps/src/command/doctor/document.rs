@@ -254,6 +254,7 @@ fn told(evidence: &Evidence) -> String {
 mod tests {
     use super::*;
     use mpps_report::Terminal;
+    use mpps_trial::mentions;
 
     fn fixture() -> DoctorResult {
         let text = include_str!("../../../tests/fixtures/doctor.json");
@@ -326,10 +327,7 @@ mod tests {
         result.findings.clear();
         result.ledger = mpps_host::Ledger::new(300, 300, 0);
         let text = Terminal::new(80, false).document(&document(&result, &[]));
-        assert!(
-            text.contains("nothing was lost on the way in, by"),
-            "{text}"
-        );
+        mentions(&text, "nothing was lost on the way in, by");
     }
 
     #[test]
