@@ -18,7 +18,7 @@ pub enum Hue {
 }
 
 /// A bar for each thing measured.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Bars {
     /// The unit of the figures.
     pub unit: String,

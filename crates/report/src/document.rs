@@ -107,32 +107,14 @@ impl Block {
     }
 }
 
-impl From<Table> for Block {
-    fn from(table: Table) -> Self {
-        Self::Table(table)
-    }
+macro_rules! blocks {
+    ($($kind:ident),+) => {$(
+        impl From<$kind> for Block {
+            fn from(block: $kind) -> Self {
+                Self::$kind(block)
+            }
+        }
+    )+};
 }
 
-impl From<Bars> for Block {
-    fn from(bars: Bars) -> Self {
-        Self::Bars(bars)
-    }
-}
-
-impl From<Equation> for Block {
-    fn from(equation: Equation) -> Self {
-        Self::Equation(equation)
-    }
-}
-
-impl From<Shares> for Block {
-    fn from(shares: Shares) -> Self {
-        Self::Shares(shares)
-    }
-}
-
-impl From<Section> for Block {
-    fn from(section: Section) -> Self {
-        Self::Section(section)
-    }
-}
+blocks!(Table, Bars, Equation, Shares, Section);

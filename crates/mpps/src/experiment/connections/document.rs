@@ -231,9 +231,8 @@ impl<'a> CellGroup<'a> {
         Block::Bars(Bars {
             unit: unit.to_owned(),
             key: key.collect(),
-            range: None,
-            break_at: None,
             bars: bars.collect(),
+            ..Bars::default()
         })
     }
 

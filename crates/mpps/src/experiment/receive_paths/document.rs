@@ -223,9 +223,8 @@ impl<'a> PlacementGroup<'a> {
         Bars {
             unit: "Mpps".to_owned(),
             key,
-            range: None,
-            break_at: None,
             bars: bars.collect(),
+            ..Bars::default()
         }
     }
 

@@ -69,9 +69,8 @@ pub(super) fn chart(group: &CellGroup<'_>) -> Vec<Block> {
                     "the paper: Linux 3.4, a 10G card".to_owned(),
                 ),
             ],
-            range: None,
-            break_at: None,
             bars: bars.collect(),
+            ..Bars::default()
         }),
     ]
 }

@@ -190,9 +190,8 @@ fn bars(rows: &[SpreadRow]) -> Bars {
     Bars {
         unit: "Mpps".to_owned(),
         key: vec![(Hue::Main, "Mpps per CPU".to_owned())],
-        range: None,
-        break_at: None,
         bars: bars.collect(),
+        ..Bars::default()
     }
 }
 
