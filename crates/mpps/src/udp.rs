@@ -24,4 +24,4 @@ pub mod waited;
 
 pub use limit::Limit;
 pub use path::TakenBy;
-pub use runs::RATE_DEFINITION;
+pub use run::RATE_DEFINITION;

@@ -11,7 +11,7 @@ use crate::machine::{boot_id, command_line, kernel_release, snapshot};
 use crate::measure::outcome::CommandEnding;
 use crate::signal::EndSignal;
 use crate::udp::account;
-use crate::udp::runs::Span;
+use crate::udp::run::Span;
 use crate::udp::traffic::{SEND_SCHEMA, SendInterval, SendThread, SendTotal, document};
 use anyhow::{Context, Result};
 use mpps_host::{Quota, Snapshot, SocketBuffer};

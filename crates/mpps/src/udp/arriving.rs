@@ -2,8 +2,7 @@
 //! run. Losses before and after it belong to no run.
 
 use super::account::{ReceiverCounts, SenderCounts, account};
-use super::run::{LOOK, UdpRun};
-use super::runs;
+use super::run::{self, LOOK, UdpRun};
 use super::waited::Waited;
 use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail};
@@ -177,7 +176,7 @@ impl Arriving<'_> {
         host.snmp
             .retain(|name, _| !name.ends_with(".NoPorts") && name != "Ip.InUnknownProtos");
         let arrived = Arrived {
-            mpps: runs::mpps(slice::from_ref(&report)),
+            mpps: run::rate(slice::from_ref(&report)),
             report,
             caps,
             wait: self.wait,

@@ -6,7 +6,7 @@ use crate::measure::samples::per_second;
 use crate::program::meter::{Meter, scaled};
 use crate::udp::RATE_DEFINITION;
 use crate::udp::account;
-use crate::udp::runs::Span;
+use crate::udp::run::Span;
 use crate::udp::traffic::{DelayTotal, FlowTotal, RECV_SCHEMA, RecvThread, RecvTotal, document};
 use crate::udp::waited::Waited;
 use anyhow::{Context, Result};
