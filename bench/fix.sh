@@ -1,6 +1,13 @@
 #!/bin/bash
-# usage: servers.sh OUTDIR MPPS: each server loses in bursts from one flow; mpps doctor, mpps fix and mpps undo
-out=$1; mpps=$2; d=$(mktemp -d); chmod 755 $d
+# usage: fix.sh OUTDIR MPPS, as root: each server loses in bursts from one flow. Its file in OUTDIR has what mpps
+# doctor, mpps fix, mpps doctor once more and mpps undo print; OUTDIR/README.md has the machine and the losses. A
+# published run is of an idle machine and a release build. A server that is not installed is left out.
+out=$1; mpps=$2; d=$(mktemp -d); chmod 755 $d; mkdir -p $out
+{ echo "    command   bench/fix.sh OUTDIR $mpps"
+  echo "    cpu      $(sed -n 's/^model name.*:/ /p' /proc/cpuinfo | head -n 1), $(nproc) CPUs"
+  echo "    kernel    $(uname -r)"
+  echo "    date      $(date --utc '+%F %H:%M UTC'), load $(cut -d ' ' -f 1 /proc/loadavg), $($mpps --version)"
+  printf '\n| server | lost | kept |\n|---|---|---|\n'; } >$out/README.md
 ip netns add fxa; ip netns add fxb
 ip link add va netns fxa type veth peer name vb netns fxb
 ip -n fxa addr add 10.9.9.2/24 dev va; ip -n fxb addr add 10.9.9.1/24 dev vb
@@ -63,6 +70,30 @@ for _ in range(4):
     threading.Thread(target=serve, args=(s,), daemon=True).start()
 threading.Event().wait()
 P
+# Node and Go answer each datagram with itself.
+cat > $d/echo.js <<'J'
+const socket = require('dgram').createSocket('udp4')
+socket.on('message', (message, from) => socket.send(message, from.port, from.address))
+socket.bind(53, '10.9.9.2')
+J
+cat > $d/echo.go <<'G'
+package main
+
+import "net"
+
+func main() {
+	socket, err := net.ListenPacket("udp4", "10.9.9.2:53")
+	if err != nil {
+		panic(err)
+	}
+	buffer := make([]byte, 2048)
+	for {
+		size, from, _ := socket.ReadFrom(buffer)
+		socket.WriteTo(buffer[:size], from)
+	}
+}
+G
+command -v go >/dev/null && CGO_ENABLED=0 GOCACHE=$d/cache go build -o $d/echo-go $d/echo.go
 # BURST datagrams each PAUSE seconds, from one socket.
 cat > $d/send.py <<'P'
 import socket, sys, time
@@ -83,16 +114,23 @@ while True:
 P
 try() {
   name=$1 burst=$2 pause=$3; shift 3
+  command -v $1 >/dev/null || { echo "$name: not here" >&2; return; }
   ip netns exec fxa "$@" >$d/log 2>&1 & sleep 2
   ip netns exec fxb python3 $d/send.py $burst $pause & sender=$!
   sleep 1
-  ip netns exec fxa $mpps doctor --port 53 --duration 3s >$out/$name.txt 2>/dev/null
-  { echo; echo "\$ mpps fix --port 53 --yes"; ip netns exec fxa $mpps fix --port 53 --yes 2>/dev/null
-    echo; echo "\$ mpps undo"; ip netns exec fxa $mpps undo; } >>$out/$name.txt
+  say() { printf '\n$ mpps %s\n' "$*"; ip netns exec fxa $mpps "$@" 2>/dev/null; }
+  { say doctor --port 53 --duration 3s; say fix --port 53 --yes; say doctor --port 53 --duration 3s; say undo; } >$out/$name.txt
   kill $sender; ip netns pids fxa | xargs -r kill; sleep 1
+  lost=$(sed -n 's/^lost //p; s/^its sockets \(lost nothing\).*/\1/p; s/^its sockets lost \([0-9.]* %\).*/\1, no change helps/p' $out/$name.txt)
+  kept=$(sed -n 's/: until .*//p' $out/$name.txt | paste -sd ' ')
+  back=$(sed -n 's/^[0-9]*\. \(lost .*: put back: .*\)/\1/p' $out/$name.txt | paste -sd ';')
+  echo "| $name | ${lost:-no change was kept} | ${kept:-$back} |" >>$out/README.md
 }
 try nsd 3000 0.1 nsd -d -c $d/nsd.conf
 try unbound 3000 0.1 unbound -d -c $d/unbound.conf
 try named 3000 0.1 named -f -n 2 -c $d/named.conf
 try rsyslogd 3000 0.1 rsyslogd -n -f $d/rsyslog.conf -i $d/pid
 try python 10 0.002 python3 $d/group.py
+try node 3000 0.1 node $d/echo.js
+try go 3000 0.1 $d/echo-go
+cat $out/README.md
