@@ -40,7 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
             a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket,
             the_proc_of_another_namespace_is_refused, a_right_that_is_missing_is_named_first,
-            a_container_in_this_namespace_is_refused;
+            a_container_in_this_namespace_is_refused, a_program_of_another_user_needs_root;
         waits: what_is_not_named_is_refused;
     ];
     let repeated = repeated.into_iter().take(repeats().min(1));
@@ -480,6 +480,16 @@ fn a_right_that_is_missing_is_named_first() {
     assert!(!refused.out.contains("lost"), "{refused:?}");
 }
 
+/// A user sees no owner of another user's sockets, and what they lose.
+fn a_program_of_another_user_needs_root() {
+    let served = Served::start(BURSTS);
+    let place = directory();
+    let mut user = as_user();
+    user.arg(copy_for_all(place.path())).args(words("3"));
+    let refused = served.under(40, || run(&mut user));
+    refused.fails(&["another user", "run this as root"]);
+}
+
 /// All programs of the host would be those of the container.
 fn a_container_in_this_namespace_is_refused() {
     let served = Served::start(["1", "0", "one"]);
@@ -571,6 +581,7 @@ fn two_fixes_lock_each_other_out() {
         first.signal("INT");
         let ended = first.end();
         assert_eq!(ended.code(), 130, "{ended:?}");
+        ended.warns(&["interrupted: all is as it was"]);
     });
     let stat = fs::read_to_string(format!("/proc/{}/stat", served.pid())).expect("it lives");
     assert!(stat.contains(") T "), "{stat}");

@@ -20,6 +20,7 @@ use mpps_host::Watch;
 use mpps_host::check::{Fix, FixKind, fixes};
 use mpps_host::fixing::{self, claim};
 use mpps_host::setting::{Applied, SettingChange, Value};
+use mpps_os::user::is_root;
 use mpps_report::Quantity;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -44,6 +45,10 @@ const LINES: OutputLines = OutputLines::PEOPLE;
 
 /// Arguments of `mpps fix`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("port", |arg| arg.help("Fix the programs at this local port of UDP or TCP [default: any port]")),
+    mut_arg("pid", |arg| arg.help("Fix this process, or its children if it has no socket [default: any process]"))
+)]
 pub(crate) struct FixArgs {
     #[command(flatten)]
     part: PartArgs,
@@ -209,6 +214,13 @@ impl FixArgs {
         let claims = pids.into_iter().filter(|pid| *pid > 0);
         let claims = claims.map(|pid| Ok(Applied::new(&claim(pid)?)?));
         let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
+        if !self.watch {
+            // Half a run goes before each.
+            let time = self.run * u32::from(self.repeat) * 3;
+            let time = Quantity::Seconds(time.as_secs_f64());
+            let text = format!("measuring each change for about {time}; Ctrl-C puts all back");
+            output::line(OutputStream::Err, &text)?;
+        }
         let (mut rows, mut made) = (BTreeMap::new(), Vec::new());
         let fixed = self.fix(&steps, &look, &mut rows, &mut made, interrupt);
         // After an error all is put back.
@@ -228,6 +240,9 @@ impl FixArgs {
             }
             Err(error) => {
                 let back = made.into_iter().rev().map(back).fold(Ok(()), Result::and);
+                if error.is::<Interrupted>() && back.is_ok() {
+                    output::line(OutputStream::Err, "interrupted: all is as it was")?;
+                }
                 ended(Err(error), back)
             }
         }
@@ -254,6 +269,12 @@ impl FixArgs {
         let seen = watch.seen();
         let mut fixes = fixes(&seen);
         fixes.retain(|fix| only.as_ref().is_none_or(|only| only.contains(&fix.pid)));
+        let mut sockets = seen.sockets.iter();
+        let is_hidden = sockets.any(|one| one.drops.grown() > 0 && one.owner.is_none());
+        ensure!(
+            !fixes.is_empty() || !is_hidden || is_root(),
+            "cannot see which program has the sockets that lose: it is of another user; run this as root"
+        );
         let interface = fixes.iter().find_map(interface);
         let all = [
             FixTraffic::Datagrams,
