@@ -84,6 +84,11 @@ impl Directory {
     }
 }
 
+/// Whether a file has an extended attribute (`getxattr(2)`, xattr(7)).
+pub fn has_attribute(path: &Path, name: &str) -> bool {
+    rustix::fs::getxattr(path, name, &mut [0_u8; 0]).is_ok()
+}
+
 /// Whether a refusal of [`Directory::open_below`] means that nothing of this name is to be had: it
 /// does not exist, lies outside, goes round in circles, or cannot be a name.
 pub fn is_absent(error: &CallError) -> bool {

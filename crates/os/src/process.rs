@@ -139,6 +139,56 @@ pub fn in_own_session(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(hook) }
 }
 
+/// Makes this process the parent of processes whose parent ends, among its descendants
+/// (`PR_SET_CHILD_SUBREAPER`, prctl(2)).
+///
+/// # Errors
+/// None that Linux has since 3.4.
+pub fn adopt() -> CallResult<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .on("prctl PR_SET_CHILD_SUBREAPER", "mpps")
+}
+
+/// The children of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaped {
+    /// None ended.
+    Nothing,
+    /// This process ended, with this exit code, or 128 + the signal.
+    Ended(u32, u8),
+    /// There is none.
+    NoChildren,
+}
+
+/// Looks for a child that ended (`waitpid(2)`, `WNOHANG`).
+///
+/// # Errors
+/// None that the kernel documents.
+pub fn reap() -> CallResult<Reaped> {
+    use rustix::process::{WaitOptions, wait};
+    match wait(WaitOptions::NOHANG) {
+        Ok(None) => Ok(Reaped::Nothing),
+        Ok(Some((pid, status))) => {
+            let signal = status.terminating_signal().map(|signal| 128 + signal);
+            let code = status.exit_status().or(signal).unwrap_or(0);
+            Ok(Reaped::Ended(
+                pid.as_raw_nonzero().get().unsigned_abs(),
+                code as u8,
+            ))
+        }
+        Err(rustix::io::Errno::CHILD) => Ok(Reaped::NoChildren),
+        Err(errno) => Err(errno).on("waitpid", "any child"),
+    }
+}
+
+/// Sends a signal to a process (kill(2)); a process that is gone is no error.
+pub fn signal(process: u32, signal: i32) {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
 /// Stops a process, or lets it go on (`SIGSTOP`, `SIGCONT`; signal(7)).
 ///
 /// # Errors

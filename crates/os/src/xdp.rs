@@ -11,6 +11,7 @@ mod memory;
 mod receiver;
 mod ring;
 mod sender;
+pub mod shared;
 mod socket;
 mod transmitter;
 mod umem;

@@ -75,6 +75,16 @@ pub fn list(goes_on: &dyn Fn() -> bool) -> CallResult<Vec<NetfilterRule>> {
         .collect())
 }
 
+/// How many rules there are, whatever they do.
+///
+/// # Errors
+///
+/// As [`list`].
+pub fn count() -> CallResult<usize> {
+    let rules = ask(GET_RULES, NLM_F_DUMP, &|| true);
+    Ok(rules.on("nfnetlink NFT_MSG_GETRULE", "all rules")?.len())
+}
+
 /// A number that is another one after each change of these rules.
 ///
 /// # Errors

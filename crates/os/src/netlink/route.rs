@@ -7,6 +7,8 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
 
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
+
 use super::NetlinkSocket;
 use super::address::family;
 use crate::CallResult;
@@ -80,6 +82,35 @@ pub fn find(
         // A route that leads nowhere ("blackhole", "prohibit") has no interface.
         .ok_or_else(|| socket.error(std::io::ErrorKind::NetworkUnreachable.into()))
 }
+
+/// Whether other rules than the kernel's own three choose the routing table (`RTM_GETRULE`,
+/// `ip rule`).
+///
+/// # Errors
+///
+/// Netlink is refused, or its answer cannot be read.
+pub fn has_policies() -> CallResult<bool> {
+    let socket = NetlinkSocket::open("rtnetlink RTM_GETRULE", "all rules")?;
+    let replies = socket.dump(RouteNetlinkMessage::GetRule(RuleMessage::default()))?;
+    Ok(replies.iter().any(|reply| match reply {
+        RouteNetlinkMessage::NewRule(rule) => {
+            let priorities = rule
+                .attributes
+                .iter()
+                .filter_map(|attribute| match attribute {
+                    RuleAttribute::Priority(priority) => Some(*priority),
+                    _ => None,
+                });
+            priorities
+                .last()
+                .is_some_and(|priority| !OWN_PRIORITIES.contains(&priority))
+        }
+        _ => false,
+    }))
+}
+
+/// The rules for the tables `local`, `main` and `default`; the first has no number.
+const OWN_PRIORITIES: [u32; 3] = [0, 32_766, 32_767];
 
 fn route_of(reply: &RouteMessage) -> Option<Route> {
     let kind = match reply.header.kind {

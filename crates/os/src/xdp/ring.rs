@@ -24,6 +24,28 @@ pub(super) trait SharedRingMemory {
     fn words(&self) -> &[AtomicU64];
 }
 
+impl<M: SharedRingMemory> SharedRingMemory for &M {
+    #[inline]
+    fn producer(&self) -> &AtomicU32 {
+        (**self).producer()
+    }
+
+    #[inline]
+    fn consumer(&self) -> &AtomicU32 {
+        (**self).consumer()
+    }
+
+    #[inline]
+    fn flags(&self) -> &AtomicU32 {
+        (**self).flags()
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        (**self).words()
+    }
+}
+
 /// The contents of a slot.
 pub(super) trait RingSlot: Copy {
     /// Its size in words of eight bytes.

@@ -15,6 +15,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
@@ -75,25 +76,41 @@ impl XdpSocket {
         tail_bytes: usize,
     ) -> CallResult<(Self, Umem)> {
         let socket = Self::new(&config.place())?;
-        let on = |errno: CallResult<(), Errno>| errno.on("setsockopt XDP_UMEM_REG", &socket.name);
         // Beyond it, 32 bits could not say where a packet lies.
         if !(1..=FRAMES_MAX).contains(&config.frames) {
-            on(Err(Errno::INVAL))?;
+            Err(Errno::INVAL).on("setsockopt XDP_UMEM_REG", &socket.name)?;
         }
         let umem = Umem::new(config, tail_bytes)?;
-        // The memory was mapped for nothing but this, and lives as long as the descriptor.
-        on(sockopt::set_xdp_umem_reg(
-            &socket.fd,
+        socket.register(umem.start(), umem.frame_area_bytes(), config.frame_bytes)?;
+        Ok((socket, umem))
+    }
+
+    /// Registers memory that was mapped only for this, and lives as long as the descriptor.
+    pub(super) fn register(
+        &self,
+        start: NonNull<u8>,
+        bytes: usize,
+        frame_bytes: u32,
+    ) -> CallResult<()> {
+        sockopt::set_xdp_umem_reg(
+            &self.fd,
             XdpUmemReg {
-                addr: umem.start().as_ptr() as u64,
-                len: umem.frame_area_bytes() as u64,
-                chunk_size: config.frame_bytes,
+                addr: start.as_ptr() as u64,
+                len: bytes as u64,
+                chunk_size: frame_bytes,
                 headroom: 0,
                 flags: XdpUmemRegFlags::empty(),
                 tx_metadata_len: 0,
             },
-        ))?;
-        Ok((socket, umem))
+        )
+        .on("setsockopt XDP_UMEM_REG", &self.name)
+    }
+
+    /// A socket that another process opened and handed on.
+    pub(super) fn of(fd: OwnedFd) -> CallResult<Self> {
+        let name = "of the launcher".to_owned();
+        let offsets = sockopt::xdp_mmap_offsets(&fd).on("getsockopt XDP_MMAP_OFFSETS", &name)?;
+        Ok(Self { fd, name, offsets })
     }
 
     /// Opens a socket (`socket(2)`, `AF_XDP`) for a queue.
@@ -112,10 +129,6 @@ impl XdpSocket {
 
     /// Makes a ring of `slots` slots, a power of two, and maps it.
     pub(super) fn ring(&self, ring: RingKind, slots: u32) -> CallResult<MappedRing> {
-        use rustix::net::xdp::{
-            XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
-            XDP_UMEM_PGOFF_FILL_RING,
-        };
         let fd = &self.fd;
         let (call, made) = match ring {
             RingKind::Fill => (
@@ -136,7 +149,16 @@ impl XdpSocket {
             ),
         };
         made.on(call, &self.name)?;
-        let (at, offsets) = (fd.as_fd(), &self.offsets);
+        self.map_ring(ring, slots)
+    }
+
+    /// Maps a ring that was made with `slots` slots.
+    pub(super) fn map_ring(&self, ring: RingKind, slots: u32) -> CallResult<MappedRing> {
+        use rustix::net::xdp::{
+            XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+            XDP_UMEM_PGOFF_FILL_RING,
+        };
+        let (at, offsets) = (self.fd.as_fd(), &self.offsets);
         match ring {
             RingKind::Fill => map::<u64>(at, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, slots),
             RingKind::Completion => {
