@@ -1,5 +1,6 @@
 //! One file per subcommand; here is what they share: the way in and the way out.
 
+mod accelerate;
 mod backends;
 mod bench;
 mod compare;
@@ -71,6 +72,8 @@ pub(crate) enum Subcommands {
     Fix(fix::FixArgs),
     /// Show queues, CPUs, sockets and losses of this host, live
     Top(top::TopArgs),
+    /// Run a UDP server on AF_XDP, without a change to the server
+    Accelerate(accelerate::AccelerateArgs),
     /// Receive UDP and count it
     Recv(RecvArgs),
     /// Send UDP at a given rate, or as fast as possible
@@ -124,6 +127,7 @@ fn run() -> ExitCode {
             Subcommands::Doctor(args) => args.run(),
             Subcommands::Fix(args) => args.run(),
             Subcommands::Top(args) => args.run(),
+            Subcommands::Accelerate(args) => args.run(),
             Subcommands::Recv(args) => recv::run(args),
             Subcommands::Send(args) => send::run(args),
             Subcommands::Serve(args) => serve::run(args),

@@ -1,5 +1,7 @@
 //! Programs that run until they are stopped.
 
+/// A program whose UDP port AF_XDP serves.
+pub(crate) mod accelerate;
 /// The results of `serve` and `load`, as `--json` writes them.
 pub mod connections;
 /// Containers, by process, ID or name.

@@ -1,0 +1,149 @@
+//! Why a program or an interface cannot be accelerated.
+
+use anyhow::{Context, Result, bail, ensure};
+use mpps_os::netlink::link::NetlinkLink;
+use mpps_os::netlink::{netfilter_rule, route};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The name of the attribute with a file's capabilities.
+const CAPABILITIES: &str = "security.capability";
+const ELF: &[u8] = b"\x7fELF\x02\x01";
+const PT_INTERP: u32 = 3;
+/// The headroom in front of a packet (`XDP_PACKET_HEADROOM`), and the Ethernet header.
+const IN_FRONT_BYTES: u32 = 256 + 14;
+
+/// Bytes of a frame that a packet of this interface fits in.
+pub(super) fn frame_bytes(link: &NetlinkLink) -> Result<u32> {
+    let frame_bytes = [2048, 4096]
+        .into_iter()
+        .find(|bytes| link.mtu + IN_FRONT_BYTES <= *bytes);
+    let name = &link.name;
+    frame_bytes.with_context(|| format!("the MTU of {name} is {}, above 3826: lower it", link.mtu))
+}
+
+/// Refuses an interface whose datagrams take another way than into this host's sockets.
+pub(super) fn check_interface(link: &NetlinkLink, tx_queues: u32, rx_queues: u32) -> Result<()> {
+    let name = &link.name;
+    ensure!(
+        link.address.len() == 6 && link.address != [0; 6] && ["", "veth"].contains(&&*link.kind),
+        "{name} is no Ethernet card and no veth: name the card below it"
+    );
+    ensure!(
+        link.controller.is_none(),
+        "{name} is a port of a bridge or bond: name another interface"
+    );
+    ensure!(link.up, "{name} is down: ip link set {name} up");
+    ensure!(
+        link.native_xdp.is_none(),
+        "an XDP program is attached to {name}: detach it (ip link set {name} xdp off)"
+    );
+    ensure!(
+        rx_queues <= tx_queues && rx_queues <= 64,
+        "{name} has {rx_queues} receive and {tx_queues} transmit queues: it needs at most 64, and a \
+         transmit queue for each (ethtool -L)"
+    );
+    Ok(())
+}
+
+/// Why datagrams would go around rules of this host; none if there are no such rules.
+pub(super) fn rules_in_the_way() -> Option<String> {
+    match netfilter_rule::count() {
+        Ok(0) => {}
+        Ok(count) => {
+            return Some(format!(
+                "{count} nftables rules would see no datagram: nft list ruleset"
+            ));
+        }
+        // A kernel without nftables.
+        Err(error) if error.errno() == Some(22) => {}
+        Err(error) => return Some(error.to_string()),
+    }
+    for file in ["ip_tables_names", "ip6_tables_names"] {
+        let tables =
+            fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+        if !tables.trim().is_empty() {
+            return Some(
+                "tables of iptables-legacy would see no datagram: iptables-legacy-save".to_owned(),
+            );
+        }
+    }
+    match route::has_policies() {
+        Ok(false) => None,
+        Ok(true) => Some("policy routing would be passed by: ip rule".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Refuses a program that loads no library, and answers where it is.
+pub(super) fn check_program(name: &str) -> Result<PathBuf> {
+    let path = found(name).with_context(|| format!("{name}: no such program"))?;
+    let mode = fs::metadata(&path)
+        .with_context(|| name.to_owned())?
+        .permissions()
+        .mode();
+    ensure!(
+        mode & 0o6000 == 0,
+        "{name} is setuid or setgid: no library can be loaded into it"
+    );
+    ensure!(
+        !mpps_os::file::has_attribute(&path, CAPABILITIES),
+        "{name} has file capabilities: no library can be loaded into it; `setcap -r` and start it as root"
+    );
+    let bytes = fs::read(&path).with_context(|| name.to_owned())?;
+    if let Some(script) = bytes.strip_prefix(b"#!") {
+        let line = script
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
+        let line = String::from_utf8_lossy(line).into_owned();
+        let mut words = line.split_ascii_whitespace();
+        let interpreter = words.next().unwrap_or_default();
+        let is_env = interpreter.ends_with("/env");
+        check_program(words.next().filter(|_| is_env).unwrap_or(interpreter))?;
+        return Ok(path);
+    }
+    match interpreter(&bytes) {
+        None => bail!("{name} is a static program: no library can be loaded into it"),
+        Some(loader) if loader.contains("musl") => {
+            bail!("{name} is for musl: the library is for the GNU C library")
+        }
+        Some(_) => Ok(path),
+    }
+}
+
+fn found(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(name.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    let all = std::env::split_paths(&path).map(|directory| directory.join(name));
+    all.into_iter().find(|path| Path::is_file(path))
+}
+
+/// The loader that an ELF file of 64 bits asks for (elf(5)).
+fn interpreter(bytes: &[u8]) -> Option<String> {
+    let number = |at: usize, size: usize| {
+        let field = bytes.get(at..at.checked_add(size)?)?;
+        Some(
+            field
+                .iter()
+                .rev()
+                .fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
+        )
+    };
+    if !bytes.starts_with(ELF) {
+        return None;
+    }
+    let (first, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    (0..count).find_map(|at| {
+        let header = first.checked_add(at * size)?;
+        let is_interpreter = number(header, 4)? == PT_INTERP as usize;
+        let (from, length) = (number(header + 8, 8)?, number(header + 32, 8)?);
+        let text = bytes
+            .get(from..from.checked_add(length)?)
+            .filter(|_| is_interpreter)?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    })
+}
