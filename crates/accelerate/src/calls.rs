@@ -253,8 +253,7 @@ replaced! {
         if session().is_some_and(|session| session.is_own(fd)) {
             return refuse(libc::EBADF) as c_int;
         }
-        closing(fd);
-        kernel::close(fd) as c_int
+        closing(fd, || kernel::close(fd)) as c_int
     }
 
     close_range(first: u32, last: u32, flags: c_int) -> c_int {
@@ -270,7 +269,7 @@ replaced! {
                 }
                 from = fd + 1;
             } else {
-                closing(fd as c_int);
+                closing(fd as c_int, || 0);
             }
         }
         kernel::call(libc::SYS_close_range, [from as usize, last as usize, 0, 0, 0, 0]) as c_int
@@ -288,10 +287,9 @@ replaced! {
     }
 
     dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-        if from != to {
-            closing(to);
-        }
-        kernel::call(libc::SYS_dup3, [from as usize, to as usize, flags as usize, 0, 0, 0]) as c_int
+        let words = [from as usize, to as usize, flags as usize, 0, 0, 0];
+        let copy = || kernel::call(libc::SYS_dup3, words);
+        (if from == to { copy() } else { closing(to, copy) }) as c_int
     }
 
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -390,15 +388,23 @@ unsafe fn polled(
     unsafe { poll::ppoll(fds, time, mask) as c_int }
 }
 
-/// A descriptor is about to be closed.
-fn closing(fd: c_int) {
-    if let Some(session) = session()
-        && fd >= 0
-    {
-        epoll::closing(fd);
-        if socket::is_known(fd) {
-            session.flush();
-        }
-        socket::forget(fd);
+/// Closes a descriptor, or puts another file in its place.
+fn closing(fd: c_int, close: impl FnOnce() -> isize) -> isize {
+    let Some(session) = session().filter(|_| fd >= 0) else {
+        return close();
+    };
+    epoll::closing(fd);
+    let known = socket::known(fd);
+    if known.is_some() {
+        session.flush();
     }
+    socket::forget(fd);
+    let closed = close();
+    if let Some(place) = known {
+        kernel::keeping_errno(|| {
+            session.tell(true);
+            session.lock().map(|mut locked| locked.purge(place))
+        });
+    }
+    closed
 }

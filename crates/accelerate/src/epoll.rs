@@ -89,7 +89,6 @@ pub(crate) unsafe fn control(
 }
 
 fn register(session: &Session, set: c_int, fd: c_int, place: usize, event: epoll_event) {
-    session.ask();
     let mark = MARK | u64::from(NEXT_MARK.fetch_add(1, Relaxed));
     let ring = |queue: &c_int| {
         let copy = kernel::fcntl(*queue, libc::F_DUPFD_CLOEXEC, *queue as usize);
@@ -165,16 +164,21 @@ pub(crate) unsafe fn wait(
         // SAFETY: by the contract of this function.
         return unsafe { kernel_wait(set, events, most, time, mask) };
     };
-    session.ask();
     let ends = time.map(|time| Instant::now() + time);
     loop {
-        let is_ready = with(|all| {
-            let mut own = all.iter().filter(|one| one.set == set);
-            own.any(|one| one.is_due() && next_bytes(session, one.place).is_some())
+        let (is_ready, may_skip) = with(|all| {
+            let own = all.iter().filter(|one| one.set == set);
+            let is_ready =
+                |one: &Registration| one.is_due() && next_bytes(session, one.place).is_some();
+            let only_reads = |one: &Registration| one.events & !(READABLE | ONCE) == 0;
+            (
+                own.clone().any(is_ready),
+                own.clone().all(only_reads) && mask.is_null(),
+            )
         });
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         let skips = SKIPPED.load(Relaxed);
-        let count = if is_ready && skips < SKIPS && mask.is_null() {
+        let count = if is_ready && may_skip && skips < SKIPS {
             SKIPPED.store(skips + 1, Relaxed);
             0
         } else {

@@ -49,7 +49,6 @@ pub(crate) unsafe fn ppoll(
         // SAFETY: by the contract of this function.
         return unsafe { kernel::ppoll(fds, time, mask) };
     };
-    session.ask();
     let control = session.control();
     let ends = time.map(|time| Instant::now() + time);
     let rings = session.queue_fds.iter();

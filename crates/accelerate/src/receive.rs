@@ -31,7 +31,6 @@ pub(crate) unsafe fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> i
         // SAFETY: by the contract of this function.
         return unsafe { kernel::recvmsg(fd, message, flags) };
     };
-    session.ask();
     let mut deadline = None;
     loop {
         // SAFETY: by the contract of this function.

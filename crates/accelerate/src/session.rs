@@ -14,6 +14,8 @@ use std::sync::atomic::{Ordering::Relaxed, fence};
 const VARIABLE: &str = "MPPS_ACCELERATE";
 /// Most frames that wait for more to be sent.
 const HELD_MAX: u32 = 32;
+/// How long a launcher is waited for.
+const TELL_MS: u32 = 200;
 /// A program that sends later than this after it received does not send in bulk.
 const PAUSE_NS: u64 = 100_000;
 
@@ -116,11 +118,15 @@ impl Session {
         Some(Locked { session: self })
     }
 
-    /// Asks for the datagrams of the port.
-    pub(crate) fn ask(&self) {
-        if self.control.asked.load(Relaxed) == 0 {
-            self.control.asked.store(1, Relaxed);
-            self.wake();
+    /// A socket of the port is here, is gone, or changed: the launcher looks at once. Waits until it
+    /// did if `waits`.
+    pub(crate) fn tell(&self, waits: bool) {
+        self.control.asked.store(2, Relaxed);
+        self.wake();
+        let mut left = if waits { TELL_MS * 10 } else { 0 };
+        while left > 0 && self.control.asked.load(Relaxed) > 1 {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            left -= 1;
         }
     }
 
@@ -237,6 +243,23 @@ impl Locked<'_> {
             }
         }
         None
+    }
+
+    /// Drops the datagrams of a socket that is gone, as the kernel does.
+    pub(crate) fn purge(&mut self, place: usize) {
+        let control = self.session.control();
+        let socket = &control.sockets[place];
+        if socket.cookie.load(Relaxed) != 0 {
+            return;
+        }
+        while socket.aside_first.load(Relaxed) != socket.aside_next.load(Relaxed) {
+            let first = socket.aside_first.fetch_add(1, Relaxed);
+            let found = Found::unpacked(aside(control, place, first).load(Relaxed));
+            self.queues()[found.queue].give_back(found.address);
+            control.counts.no_room.fetch_add(1, Relaxed);
+        }
+        // Those in the rings have no owner now.
+        self.next(place);
     }
 
     /// Ends with a datagram that was found.

@@ -116,11 +116,10 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-/// True for a socket that was found to be one of the port.
-pub(crate) fn is_known(fd: c_int) -> bool {
-    KNOWN
-        .get(fd as usize)
-        .is_some_and(|known| known.load(Relaxed) >= FIRST)
+/// The place of a socket that was found to be one of the port.
+pub(crate) fn known(fd: c_int) -> Option<usize> {
+    let known = KNOWN.get(fd as usize)?.load(Relaxed);
+    (known >= FIRST).then(|| usize::from(known - FIRST))
 }
 
 /// The place of a socket of the port; none for all other descriptors.
@@ -148,6 +147,8 @@ fn look(session: &Session, fd: c_int) -> Option<u8> {
     let number = |level, name| option::<c_int>(fd, level, name).map(|(value, _)| value);
     let family = match number(libc::SOL_SOCKET, libc::SO_DOMAIN) {
         Some(family @ (libc::AF_INET | libc::AF_INET6)) => family,
+        // A number without a file may get one.
+        None if kernel::errno() == libc::EBADF => return None,
         _ => return Some(OTHER),
     };
     if number(libc::SOL_SOCKET, libc::SO_PROTOCOL) != Some(libc::IPPROTO_UDP) {
@@ -179,6 +180,14 @@ fn look(session: &Session, fd: c_int) -> Option<u8> {
         (_, address) if mpps_os::xdp::shared::is_v4(address) => 1,
         _ => 2,
     };
+    let is_former = |socket: &SharedSocket| {
+        let of = socket.cookie.load(Relaxed);
+        let same = (socket.address.load(), socket.families.load(Relaxed)) == (address, families);
+        of != 0 && of != cookie && same
+    };
+    if control.sockets.iter().any(is_former) {
+        session.tell(true);
+    }
     let _lock = session.lock()?;
     let places = || control.sockets.iter().zip(FIRST..);
     let known = places().find(|(socket, _)| socket.cookie.load(Relaxed) == cookie);
@@ -189,7 +198,9 @@ fn look(session: &Session, fd: c_int) -> Option<u8> {
     socket.address.store(address);
     socket.families.store(families, Relaxed);
     socket.options.store(0, Relaxed);
-    socket.cookie.store(cookie, Relaxed);
+    if socket.cookie.swap(cookie, Relaxed) != cookie {
+        session.tell(false);
+    }
     Some(at)
 }
 
@@ -261,8 +272,7 @@ pub(crate) fn leave(session: &Session, fd: c_int) {
     if let Some(place) = place(session, fd) {
         session.control().sockets[place].cookie.store(0, Relaxed);
         KNOWN[fd as usize].store(OTHER, Relaxed);
-        session.control().asked.store(0, Relaxed);
-        session.ask();
+        session.tell(true);
     }
 }
 

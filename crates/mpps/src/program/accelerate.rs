@@ -206,27 +206,30 @@ impl Launcher {
 
     /// Serves the program until it and all that it started have ended; answers its exit code.
     fn serve(&mut self, child: u32, end: &EndSignal) -> Result<u8> {
-        let (mut status, mut waiter, mut is_told) = (0, Waiter::new(), false);
+        let (mut status, mut waiter, mut has_ended) = (0, Waiter::new(), false);
         loop {
             let is_watching = self.control.is_watching.load(Relaxed) != 0;
             let pause = if is_watching { WATCH } else { LOOK };
             // A signal ends the wait early.
             let _ = waiter.poll(self.wake.as_fd(), pause);
-            let is_woken = self.wake.clear();
+            self.wake.clear();
             let now_ns = monotonic_ns();
             self.control
                 .alive_until_ms
                 .store(now_ns / 1_000_000 + ALIVE_MS, Relaxed);
             self.flush(now_ns);
-            if is_woken && !is_watching || now_ns.saturating_sub(self.checked_ns) > CHECK_NS {
+            let asked = &self.control.asked;
+            let is_told = asked.compare_exchange(2, 3, Relaxed, Relaxed).is_ok();
+            if is_told || now_ns.saturating_sub(self.checked_ns) > CHECK_NS {
                 self.checked_ns = now_ns;
                 self.reconsider()?;
+                let _ = self.control.asked.compare_exchange(3, 1, Relaxed, Relaxed);
             }
-            if let Some(signal) = end.signal().filter(|_| !is_told) {
-                is_told = true;
+            if let Some(signal) = end.signal().filter(|_| !has_ended) {
+                has_ended = true;
                 process::signal(child, signal);
             }
-            if !is_watching || is_told {
+            if !is_watching || has_ended {
                 match process::reap()? {
                     Reaped::Nothing => {}
                     Reaped::Ended(ended, code) if ended == child => status = code,

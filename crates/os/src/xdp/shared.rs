@@ -151,7 +151,7 @@ pub struct Control {
     pub is_switching: AtomicU32,
     /// The port that is wanted; 0 until a program receives, if the user named none.
     pub port: AtomicU32,
-    /// True once a program asks for its datagrams.
+    /// 2 if a program's sockets changed, 3 while the launcher looks, 1 once it has seen all.
     pub asked: AtomicU32,
     /// How often datagrams began to go to the rings; even while they do not.
     pub switches: AtomicU32,
