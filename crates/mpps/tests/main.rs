@@ -1,5 +1,6 @@
 //! The command from end to end, and its output.
 
+mod accelerate;
 mod bench;
 mod cli;
 mod common;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         // Those that take longest come first.
         tune::trials(),
         lab::trials(),
+        accelerate::trials(),
         bench::trials(),
         cli::trials(),
         doctor::trials(),

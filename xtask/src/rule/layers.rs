@@ -16,10 +16,12 @@ const LAYERS: &[(&str, &[&str], &[&str])] = &[
     ("host", OS, &["mpps-trial", "mpps-lab"]),
     ("http", OS, &["mpps-trial", "mpps-lab"]),
     ("report", &[], &[]),
+    ("accelerate", OS, &[]),
     ("mpps", ALL, &["mpps-trial"]),
 ];
 const OS: &[&str] = &["mpps-os"];
 const ALL: &[&str] = &[
+    "mpps-accelerate",
     "mpps-os",
     "mpps-io",
     "mpps-host",
