@@ -82,7 +82,7 @@ fn a_ring_at_another_interface_is_told_the_right_one() {
         .expect("it has a loopback interface");
     let right = lab.receiver().interface().to_owned();
     let at = address(&lab, 4, PORT);
-    let send = format!("send {at} --count 30000 --rate 10k");
+    let send = format!("send {at} --count 15000 --rate 10k");
     for backend in ["af_xdp", "packet_mmap"] {
         let mut wrong = receiver(&lab, &at, &format!("{backend} --interface lo"));
         on(lab.sender(), &send).fine();
