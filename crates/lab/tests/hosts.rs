@@ -41,12 +41,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_cpu_that_is_not_there_is_refused;
         // They count all packets of a link. The kernel's reports of its multicast groups come later
         // if its workers wait for a CPU.
-        measures(Need::probe(lab)):
+        compares(Need::probe(lab)):
             an_idle_lab_is_silent,
             datagrams_take_the_path_through_napi,
             one_datagram_is_one_packet,
             labs_do_not_meet;
-        measures(Need::probe(placement)):
+        compares(Need::probe(placement)):
             flows_take_the_queue_of_their_address,
             threads_serve_the_queues_in_order;
     ]
