@@ -64,7 +64,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn after_kill() -> Result<(), Failed> {
     for (stage, delay_ms) in MOMENTS {
         let before = Surroundings::look()?;
-        let mut actor = Actor::start("forever")?;
+        let stays = stage == "children";
+        let mut actor = Actor::start(if stays { stage } else { "forever" })?;
         actor.wait_for(stage)?;
         thread::sleep(Duration::from_millis(delay_ms));
         actor.child.kill()?;
@@ -83,7 +84,7 @@ fn after_stop_and_kill() -> Result<(), Failed> {
     // A session of its own has a process group of its own, named after its leader.
     let mut command = Command::new("setsid");
     command.arg(std::env::current_exe()?);
-    let mut actor = Actor::start_by(command, "forever")?;
+    let mut actor = Actor::start_by(command, "children")?;
     actor.wait_for("children")?;
     let group = format!("-{}", actor.child.id());
     // The shell's own `kill`, which is everywhere.
@@ -167,6 +168,12 @@ fn act(role: &str) -> Result<(), Box<dyn std::error::Error>> {
             restless_shell(lab.receiver())?,
         ];
         say("children");
+        // It keeps what is looked for.
+        if role == "children" {
+            loop {
+                thread::park();
+            }
+        }
         exchange(&lab)?;
         assert_ne!(role, "panic", "as it was told to");
         drop(lab);
