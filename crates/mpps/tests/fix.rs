@@ -29,14 +29,15 @@ const PORT: u16 = 4400;
 pub(crate) fn trials() -> Vec<Trial> {
     let repeated = trials![measures(Need::Root, PYTHON): stages_without_effect_go_back;];
     let all = trials![
-        measures(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_group_of_four_processes, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
+        compares(Need::Root, PYTHON): one_flow_over_four_sockets, flows_of_one_socket_keep_their_order, a_group_of_four_processes, a_buffer_for_bursts, a_stopped_program, a_second_fix_says_that_there_is_one,
             a_program_that_comes_back_is_fixed_again,
             a_killed_fix_is_undone, a_longer_accept_queue, a_queue_of_a_slow_program_stays,
             a_buffer_of_a_slow_program_stays, a_socket_that_was_handed_over_is_undone, an_end_of_the_traffic_decides_nothing,
             a_user_fixes_a_program_of_his_own;
+        // Their busy loops would starve others.
         measures(Need::Root, PYTHON, Need::Cpus(2), TOOLS): a_reader_gets_another_cpu, programs_that_could_be_moved_away,
             a_reader_gets_the_nice_value_of_others;
-        measures(Need::Root, PYTHON, TC): a_larger_send_buffer;
+        compares(Need::Root, PYTHON, TC): a_larger_send_buffer;
         waits(Need::Root, PYTHON): a_healthy_program_is_left_alone, two_fixes_lock_each_other_out,
             a_program_that_ends_meanwhile, ctrl_c_ends_the_question, a_port_without_a_socket,
             the_proc_of_another_namespace_is_refused, a_right_that_is_missing_is_named_first,
