@@ -1,6 +1,6 @@
 //! Several senders and receivers of one run in one ledger.
 
-use super::{Stamps, is_apart, join, take_other_family, take_strange};
+use super::{Stamps, drops, is_apart, join, take_other_family, take_strange};
 use crate::udp::traffic::{RecvTotal, SendTotal};
 use anyhow::{Result, bail, ensure};
 use mpps_host::{Delta, Ledger};
@@ -87,7 +87,11 @@ fn together(
 ) -> Together {
     let came = |send, recv: &RecvTotal| {
         let stamps = Stamps::new(send, recv);
-        stamps.map_or(all_of(recv), |stamps| stamps.came)
+        // Of flows that a receiver did not follow, the sender is not known.
+        stamps.map_or(all_of(recv), |stamps| match stamps.has_many_flows {
+            true => stamps.came.saturating_sub(stamps.unread),
+            false => stamps.came,
+        })
     };
     let senders = sends.iter().map(|(file, send)| {
         let arrived: Vec<u64> = recvs.iter().map(|(_, recv)| came(send, recv)).collect();
@@ -107,7 +111,7 @@ fn together(
             file: file.clone(),
             address: recv.address.clone(),
             arrived,
-            dropped: all(recv.drops.iter().map(|drop| drop.count)),
+            dropped: all(drops(recv).iter().map(|drop| drop.count)),
             others: all_of(recv).saturating_sub(arrived),
         }
     });

@@ -46,6 +46,22 @@ fn a_run_of_which_everything_came_is_zero_and_its_stamps_agree() {
 }
 
 #[test]
+fn no_counts_of_several_files_overflow() {
+    let (mut send, mut recv) = run();
+    (send.offered, send.refused) = (u64::MAX, u64::MAX);
+    (recv.received, recv.end_markers, recv.socket_drops) = (u64::MAX, u64::MAX, u64::MAX);
+    let mut other = send.clone();
+    for thread in &mut other.threads {
+        thread.run = thread.run.map(|run| run ^ 1);
+    }
+    let sends = [("a".to_owned(), send), ("b".to_owned(), other)];
+    let all = join_all(&sends, &[("r".to_owned(), recv)]).expect("they belong together");
+    let counts = all.senders.iter().map(|sender| sender.arrived[0]);
+    assert_eq!(counts.collect::<Vec<_>>(), [20_030, 0]);
+    assert_eq!(all.receivers[0].dropped, u64::MAX);
+}
+
+#[test]
 fn duplicates_fill_no_hole_and_make_none() {
     // As many lost as replayed: the receiver got 20 000 datagrams.
     let ledger = joined(|_, flow| (flow.lost, flow.duplicates) = (700, 700));
