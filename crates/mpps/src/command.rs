@@ -2,7 +2,6 @@
 
 mod accelerate;
 mod backends;
-mod bench;
 mod compare;
 mod completions;
 pub mod doctor;
@@ -13,7 +12,6 @@ pub(crate) mod help;
 mod lab;
 mod ledger;
 mod load;
-mod ndr;
 mod placement;
 mod recv;
 mod report;
@@ -27,6 +25,7 @@ mod undo;
 
 pub use backends::BackendsObject;
 
+use crate::experiment::receive_paths::{BenchPlan, ndr::NdrPlan};
 use crate::failure;
 use crate::measure::outcome::{CommandEnding, ended};
 use crate::output::{self, OutputStream};
@@ -61,9 +60,9 @@ pub(crate) enum Subcommands {
     /// Measure receive rates step by step, on two virtual hosts in this machine
     Lab(lab::LabArgs),
     /// Compare receive paths on the same traffic
-    Bench(bench::BenchArgs),
+    Bench(BenchPlan),
     /// Find the highest rate of each receive path within a loss goal
-    Ndr(ndr::NdrArgs),
+    Ndr(NdrPlan),
     /// Find the best CPU for the receiver
     Placement(placement::PlacementArgs),
     /// Show where this host drops packets, why, and how to fix it
