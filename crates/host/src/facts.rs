@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod cgroup_mounts;
+pub(crate) mod client_ports;
 mod conntrack;
 pub mod cpu;
 mod delivery;
@@ -27,6 +28,7 @@ pub mod sysctl;
 
 pub use cgroup::IngressProgram;
 use cgroup_mounts::CgroupMounts;
+pub use client_ports::CrowdedPartner;
 pub use conntrack::Conntrack;
 pub use delivery::JoinedGroup;
 pub use elsewhere::{namespace_of_sockets, numbered_elsewhere};
@@ -142,6 +144,8 @@ pub struct Observation {
     pub steering: BTreeMap<String, Vec<CpuList>>,
     /// The ports that programs get which ask for none (`net.ipv4.ip_local_port_range`).
     pub client_ports: Option<RangeInclusive<u16>>,
+    /// The partner of TCP with most of these, if they may be used up.
+    pub crowded_partner: Option<CrowdedPartner>,
     /// Whether each interface with a route forwards IPv4 packets; empty if none came for a strange address.
     pub forwarding: BTreeMap<String, bool>,
     /// The connection tracker; none where the kernel has none.
@@ -322,6 +326,8 @@ impl Observation {
             .ok()
             .flatten()
             .and_then(|range| ports(&range));
+        let ports = facts.client_ports.as_ref();
+        facts.crowded_partner = ports.and_then(|ports| client_ports::crowded(&root, ports));
         let settings = SETTINGS.into_iter().filter_map(|name| {
             let value = sysctl::value_from(&root, name).ok()??;
             Some((name, value.parse().ok()?))

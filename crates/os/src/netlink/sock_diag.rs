@@ -1,6 +1,7 @@
 //! The sockets of a network namespace, as reported by the kernel (`sock_diag(7)`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
@@ -18,8 +19,14 @@ const MEMORY: u16 = 7;
 const ONLY_V6: u16 = 11;
 /// `struct inet_diag_msg`, behind which the attributes begin.
 const MESSAGE_LENGTH: usize = 72;
-/// `TCP_LISTEN` of include/net/tcp_states.h, as a bit.
+/// The attribute of a request that has a filter, and its conditions: a local port of at least, and of at most, one.
+const FILTER: u16 = 1;
+const AT_LEAST: u8 = 2;
+const AT_MOST: u8 = 3;
+/// `TCP_TIME_WAIT`, and `TCP_CLOSE`, `TCP_LISTEN` and `TCP_NEW_SYN_RECV` of include/net/tcp_states.h as bits.
+const TIME_WAIT: u8 = 6;
 const LISTENING: u32 = 1 << 10;
+const UNCONNECTED: u32 = LISTENING | 1 << 7 | 1 << 12;
 /// The requested parts of an AF_XDP socket, its attributes, and where they begin
 /// (include/uapi/linux/xdp_diag.h).
 const XDP_SHOW: u32 = 0b1_0101;
@@ -82,6 +89,17 @@ pub struct ListeningSocket {
     pub drops: u32,
 }
 
+/// A TCP socket with a partner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// Its own end.
+    pub local: SocketAddr,
+    /// Its partner.
+    pub remote: SocketAddr,
+    /// This host closed it first, and the kernel keeps it for a minute.
+    pub is_in_time_wait: bool,
+}
+
 /// A socket of AF_XDP.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct XdpEntry {
@@ -108,7 +126,7 @@ pub struct XdpEntry {
 ///
 /// `ENOENT` in a kernel without `CONFIG_INET_UDP_DIAG`, or whose module `udp_diag` cannot be loaded.
 pub fn udp() -> CallResult<Vec<UdpEntry>> {
-    let answers = internet(libc::IPPROTO_UDP, u32::MAX, "UDP sockets")?;
+    let answers = internet(libc::IPPROTO_UDP, u32::MAX, &[], "UDP sockets")?;
     Ok(sorted(&answers, UdpEntry::parse, |entry| {
         (entry.local.port(), entry.local.ip())
     }))
@@ -121,10 +139,34 @@ pub fn udp() -> CallResult<Vec<UdpEntry>> {
 ///
 /// `ENOENT` in a kernel without `CONFIG_INET_TCP_DIAG`, or whose module `tcp_diag` cannot be loaded.
 pub fn listeners() -> CallResult<Vec<ListeningSocket>> {
-    let answers = internet(libc::IPPROTO_TCP, LISTENING, "TCP listeners")?;
+    let answers = internet(libc::IPPROTO_TCP, LISTENING, &[], "TCP listeners")?;
     Ok(sorted(&answers, ListeningSocket::parse, |entry| {
         (entry.local.port(), entry.local.ip(), entry.inode)
     }))
+}
+
+/// The TCP sockets of the calling thread's network namespace that have a partner and one of these ports.
+///
+/// # Errors
+///
+/// As [`listeners`].
+pub fn connections(ports: &RangeInclusive<u16>) -> CallResult<Vec<Connection>> {
+    // struct inet_diag_bc_op: code, step if it holds, step if not, which ends the filter; then its operand.
+    let operation = |code, port: u16, end: u16| {
+        let [first, second] = [[code, 8], [0, 0]];
+        let halves = [first, end.to_ne_bytes(), second, port.to_ne_bytes()];
+        halves.concat()
+    };
+    let filter = [
+        operation(AT_LEAST, *ports.start(), 20),
+        operation(AT_MOST, *ports.end(), 12),
+    ];
+    let filter = filter.concat();
+    let answers = internet(libc::IPPROTO_TCP, !UNCONNECTED, &filter, "TCP connections")?;
+    let all = answers
+        .iter()
+        .filter_map(|answer| Connection::parse(answer));
+    Ok(all.collect())
 }
 
 /// All sockets of AF_XDP of the calling thread's network namespace, in the order of interface and queue.
@@ -157,14 +199,19 @@ fn sorted<T, K: Ord>(
     all
 }
 
-/// The sockets of both families that speak this protocol and are in one of these states.
-fn internet(protocol: i32, states: u32, what: &str) -> CallResult<Vec<Vec<u8>>> {
+/// The sockets of both families that speak this protocol, are in one of these states and pass this filter.
+fn internet(protocol: i32, states: u32, filter: &[u8], what: &str) -> CallResult<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         // struct inet_diag_req_v2: no address.
         let mut request = vec![family as u8, protocol as u8, 1 << (MEMORY - 1), 0];
         request.extend(states.to_ne_bytes());
         request.resize(56, 0);
+        if !filter.is_empty() {
+            request.extend((4 + filter.len() as u16).to_ne_bytes());
+            request.extend(FILTER.to_ne_bytes());
+            request.extend(filter);
+        }
         all.extend(dump(&request).on(CALL, what)?);
     }
     Ok(all)
@@ -219,6 +266,36 @@ impl ListeningSocket {
     }
 }
 
+impl Connection {
+    /// One answer of the kernel; none if it is damaged.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let [local, remote] = ends(body)?;
+        Some(Self {
+            local,
+            remote,
+            is_in_time_wait: *body.get(1)? == TIME_WAIT,
+        })
+    }
+}
+
+/// Both ends of a socket in an answer.
+fn ends(body: &[u8]) -> Option<[SocketAddr; 2]> {
+    let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
+    let is_v6 = i32::from(*body.first()?) == libc::AF_INET6;
+    let address = |at: usize| {
+        Some(match is_v6 {
+            true => IpAddr::from(Ipv6Addr::from(
+                <[u8; 16]>::try_from(body.get(at..at + 16)?).ok()?,
+            )),
+            false => IpAddr::from(Ipv4Addr::from(word(body, at)?.to_ne_bytes())),
+        })
+    };
+    Some([
+        SocketAddr::new(address(8)?, port(4)?),
+        SocketAddr::new(address(24)?, port(6)?),
+    ])
+}
+
 impl UdpEntry {
     /// One answer of the kernel (`struct inet_diag_msg` and its attributes); none if it is damaged, or of a
     /// socket without a port.
@@ -228,18 +305,7 @@ impl UdpEntry {
         let memory = value(MEMORY).map(|(_, value)| value.as_slice());
         let memory = |at: usize| word(memory?, at * 4);
         let number = |at: usize| word(body, at);
-        let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
-        let is_v6 = i32::from(*body.first()?) == libc::AF_INET6;
-        let address = |at: usize| {
-            Some(match is_v6 {
-                true => IpAddr::from(Ipv6Addr::from(
-                    <[u8; 16]>::try_from(body.get(at..at + 16)?).ok()?,
-                )),
-                false => IpAddr::from(Ipv4Addr::from(word(body, at)?.to_ne_bytes())),
-            })
-        };
-        let local = SocketAddr::new(address(8)?, port(4)?);
-        let remote = SocketAddr::new(address(24)?, port(6)?);
+        let [local, remote] = ends(body)?;
         Some(Self {
             local,
             remote: (remote.port() > 0).then_some(remote),
@@ -268,6 +334,7 @@ mod tests {
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
             let _ = (UdpEntry::parse(&bytes), ListeningSocket::parse(&bytes), XdpEntry::parse(&bytes));
+            let _ = Connection::parse(&bytes);
         }
     }
 
@@ -288,6 +355,31 @@ mod tests {
         let found = found.expect("the kernel lists it");
         assert_eq!(found.waiting as usize, clients.len(), "{found:?}");
         assert!(found.waiting_max > 0 && found.drops == 0, "{found:?}");
+    }
+
+    #[test]
+    fn connections_are_found_by_their_ports() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let remote = listener.local_addr().expect("it is bound");
+        let client = std::net::TcpStream::connect(remote).expect("it has room");
+        let local = client.local_addr().expect("it is connected");
+        let found = |ports: RangeInclusive<u16>| match connections(&ports) {
+            Ok(all) => all
+                .iter()
+                .any(|one| (one.local, one.remote) == (local, remote)),
+            // A kernel without `CONFIG_INET_TCP_DIAG`.
+            Err(error) if error.errno() == Some(libc::ENOENT) => ports.contains(&local.port()),
+            Err(error) => panic!("{error}"),
+        };
+        let port = local.port();
+        assert_eq!(
+            [
+                found(port..=port),
+                found(1..=port - 1),
+                found(port + 1..=u16::MAX)
+            ],
+            [true, false, false]
+        );
     }
 
     /// The layout of include/uapi/linux/xdp_diag.h, written as the kernel does.

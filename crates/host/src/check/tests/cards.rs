@@ -3,7 +3,7 @@
 use super::scene::{Scene, common, finds, mentions, tells};
 use super::sockets::starved;
 use super::{link, socket};
-use crate::facts::{Interface, Interrupt, KernelAnswer, Observation};
+use crate::facts::{CrowdedPartner, Interface, Interrupt, KernelAnswer, Observation};
 use crate::{Cpu, CpuList, Overview, ProcStat, Softnet, Topology};
 use mpps_os::ethtool::coalesce::Coalescing;
 use mpps_os::ethtool::rss::Rss;
@@ -494,6 +494,28 @@ fn a_range_without_a_free_port_is_told() {
             after.sockets = (0..used).map(client).chain(more).collect();
         });
         scene.finds(expected);
+    }
+}
+
+#[test]
+fn a_partner_who_has_all_ports_is_told() {
+    for (ports, expected) in [
+        (94, ""),
+        (
+            95,
+            "ports_used_up likely: 95 of the 100 ports | 9 of them in TIME_WAIT | tcp_tw_reuse | ip_local_port_range=",
+        ),
+    ] {
+        let scene = Scene::grown("").both(|facts| facts.client_ports = Some(40_000..=40_099));
+        let scene = scene.now(|after| {
+            after.crowded_partner = Some(CrowdedPartner {
+                from: [10, 0, 0, 1].into(),
+                to: ([10, 0, 0, 2], 80).into(),
+                ports,
+                in_time_wait: 9,
+            });
+        });
+        scene.tells(expected);
     }
 }
 
