@@ -98,7 +98,7 @@ const PROTOCOLS: [(u8, &str); 7] = [
     (132, "SCTP"),
 ];
 
-/// For whom this many packets of other protocols may have been, in words.
+/// The receivers that this many packets of other protocols may have had, in words.
 fn receivers(seen: &Observed, count: u64) -> Vec<String> {
     let listeners = seen.after.listeners.iter().map(|one| one.local);
     let listeners = listeners.filter(|local| !local.ip().is_loopback());
