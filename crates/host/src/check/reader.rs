@@ -81,7 +81,9 @@ impl Late {
             (Some((process, _)), _) if socket.owner.is_some_and(Process::is_halted) => {
                 Self::Stopped(process.pid)
             }
-            (Some((process, _)), _) if is_full && !never => Self::Stopped(process.pid),
+            (Some((process, _)), _) if is_full && !never && !is_read(seen, socket) => {
+                Self::Stopped(process.pid)
+            }
             _ if u64::from(socket.entry.buffer_bytes) * 2 <= u64::from(largest) => {
                 Self::SmallerBuffer(largest)
             }
@@ -121,6 +123,14 @@ impl Late {
     pub(super) fn is_idle(self) -> bool {
         self.is_own() && self != Self::NoCpu
     }
+}
+
+/// True if a program took datagrams from it. A stopped process is not to blame then.
+fn is_read(seen: &Observed, socket: &SeenSocket) -> bool {
+    rates(seen, socket).map_or_else(
+        || socket.course.is_some_and(|course| course.is_read),
+        |(read, _)| read >= 1.0,
+    )
 }
 
 /// True if the queue was full at nearly every look, and its losses are not those of one burst.

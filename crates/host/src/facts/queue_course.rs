@@ -20,7 +20,8 @@ pub struct QueueCourse {
     pub unread: u32,
     /// The most intervals in a row that lost datagrams and ended with a full queue.
     pub away: u32,
-    is_read: bool,
+    /// True if a look saw it smaller than the one before.
+    pub is_read: bool,
     /// Its drops and bytes at the last look, and the drops since the last interval without any.
     drops: u32,
     queued: u32,

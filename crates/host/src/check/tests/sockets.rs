@@ -591,6 +591,16 @@ fn one_socket_of_a_group_that_differs_is_told() {
     });
     scene.tells("socket_buffer: a process that has it is stopped | unbound1 (pid 900, stopped)");
     assert_eq!(first(&scene).remedy, "kill -CONT 900");
+    // Unless another one reads: the counter shows it for one socket, the queue for several.
+    let is_read = |facts: &mut Observation| facts.queues = course(&[(10, FULL), (10, 0)]);
+    let alone = scene.clone().both(|facts| facts.sockets.truncate(1));
+    mentions(&alone.text(), "is stopped");
+    for read in [
+        scene.clone().now(is_read),
+        alone.counting("Udp.InDatagrams 300"),
+    ] {
+        mentions(&read.text(), "!is stopped");
+    }
     // A reader at its limit has no socket to share with the stopped one.
     reader(&mut scene.after).threads = owner(SECOND, 0).threads;
     scene.tells("reuseport_uneven possible");
