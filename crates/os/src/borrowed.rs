@@ -1,6 +1,7 @@
 //! Sockets of other processes, borrowed by a copy of their descriptor (`pidfd_getfd(2)`, Linux 5.6).
 //! An option that is set by the copy holds for the socket, and so for its process.
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread;
 
@@ -13,6 +14,9 @@ use crate::error::On;
 use crate::option::UDP_GRO;
 use crate::option::{set_option, words};
 use crate::socket::SO_ATTACH_REUSEPORT_CBPF;
+
+/// include/uapi/asm-generic/socket.h; libc lacks it.
+const SO_BUF_LOCK: libc::c_int = 72;
 
 /// A socket of another process, for as long as this copy of its descriptor is held. The socket stays
 /// open for that time, also if its process ends.
@@ -99,9 +103,20 @@ impl BorrowedSocket {
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN` in the first user namespace.
     pub fn set_receive_buffer(&self, bytes: u32) -> CallResult<()> {
-        let half = bytes / 2;
-        let set = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &half);
+        let set = self.force(libc::SO_RCVBUFFORCE, bytes);
         set.on("setsockopt SO_RCVBUFFORCE", &self.name)
+    }
+
+    /// Sets half of `bytes` by this option. The kernel then marks the size as the program's own wish
+    /// (`SOCK_RCVBUF_LOCK`, `SOCK_SNDBUF_LOCK` of include/net/sock.h). If it had no such mark,
+    /// that is removed (`SO_BUF_LOCK`, Linux 5.14; an earlier kernel keeps it).
+    fn force(&self, option: libc::c_int, bytes: u32) -> io::Result<()> {
+        let marks = words::<1>(&self.fd, libc::SOL_SOCKET, SO_BUF_LOCK);
+        set_option(&self.fd, libc::SOL_SOCKET, option, &(bytes / 2))?;
+        match marks {
+            Ok([marks]) => set_option(&self.fd, libc::SOL_SOCKET, SO_BUF_LOCK, &marks),
+            Err(_) => Ok(()),
+        }
     }
 
     /// The bytes that may wait to leave this host, with the kernel's doubling (`SO_SNDBUF`).
@@ -120,8 +135,7 @@ impl BorrowedSocket {
     /// # Errors
     /// As [`BorrowedSocket::set_receive_buffer`].
     pub fn set_send_buffer(&self, bytes: u32) -> CallResult<()> {
-        let half = bytes / 2;
-        let set = set_option(&self.fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &half);
+        let set = self.force(libc::SO_SNDBUFFORCE, bytes);
         set.on("setsockopt SO_SNDBUFFORCE", &self.name)
     }
 
@@ -240,6 +254,26 @@ mod tests {
             assert_eq!(socket.receive_buffer().expect("an option"), buffer as usize);
             let again = borrowed(&socket).expect("as before");
             assert_eq!(again.receive_buffer().expect("an option"), 2 * buffer);
+        }
+    }
+
+    /// The kernel marks sizes that a program asked for.
+    #[test]
+    fn a_forced_size_is_not_the_programs_own() {
+        let asks = StdSocket::bind("127.0.0.1:0").expect("a port");
+        let silent = StdSocket::bind("127.0.0.1:0").expect("a port");
+        sockopt::set_socket_recv_buffer_size(&asks, 8192).expect("an option");
+        let marks = |socket: &StdSocket| words::<1>(socket, libc::SOL_SOCKET, SO_BUF_LOCK);
+        // Linux 5.14.
+        let Ok([0]) = marks(&silent) else { return };
+        for (socket, marked) in [(&silent, 0), (&asks, 2)] {
+            let Some(copy) = borrowed(socket) else { return };
+            if copy.set_receive_buffer(1 << 20).is_err() {
+                return;
+            }
+            copy.set_send_buffer(1 << 20).expect("as before");
+            assert_eq!(copy.receive_buffer().expect("an option"), 1 << 20);
+            assert_eq!(marks(socket).expect("an option"), [marked]);
         }
     }
 
