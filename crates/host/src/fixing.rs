@@ -14,8 +14,9 @@ use crate::facts::{find_owners, relabels_sockets, socket_descriptors};
 use crate::root::Root;
 use crate::setting::tune::TunePlan;
 use crate::setting::{
-    BY_HASH, Edit, Journal, Leftover, Life, LiveKernel, Owner, Place, ProgramSocket, RUNNING,
-    Setting, SettingChange, SettingHost, SocketSize, Value, directory, leftovers, spread_by,
+    BY_PROGRAM, Edit, Journal, Leftover, Life, LiveKernel, Owner, Place, ProgramSocket, RUNNING,
+    Setting, SettingChange, SettingHost, SocketSize, UNREAD, Value, directory, leftovers,
+    spread_by,
 };
 use crate::{HostError, HostResult};
 
@@ -68,7 +69,9 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
     let mut change = claim(fix.pid)?;
     for (setting, new) in wanted {
         let old = match &setting {
-            Setting::Spreading { .. } => Some(Value::Word(BY_HASH.to_owned())),
+            Setting::Spreading { .. } => LiveKernel::default()
+                .read(&setting, &change.place)
+                .unwrap_or_else(|_| Some(Value::Word(UNREAD.to_owned()))),
             // No socket is borrowed to only look.
             Setting::SocketSize { socket, .. } => {
                 sizes.get(&socket.cookie).copied().map(Value::number)
@@ -130,16 +133,33 @@ pub fn claim(pid: u32) -> HostResult<SettingChange> {
     )?)
 }
 
+/// True if it would replace a program that chooses the sockets of a group. That could not come back.
+pub fn replaces_program(change: &SettingChange) -> bool {
+    begins_with(change, BY_PROGRAM)
+}
+
+/// True if it may replace such a program, because none is seen.
+pub fn may_lose_program(change: &SettingChange) -> bool {
+    begins_with(change, UNREAD)
+}
+
+fn begins_with(change: &SettingChange, old: &str) -> bool {
+    let old = Value::Word(old.to_owned());
+    change.edits.iter().any(|edit| edit.old == old)
+}
+
 /// The edits of a fix of this kind that is kept on its process; none if there is none. The journal of an
-/// earlier process of that number goes.
-pub fn kept_before(change: &SettingChange) -> Option<Vec<String>> {
+/// earlier process of that number goes, unless nothing may change.
+pub fn kept_before(change: &SettingChange, is_dry: bool) -> Option<Vec<String>> {
     let (found, _) = leftovers();
     let is_same = |one: &Leftover| one.record.change.file_name() == change.file_name();
     let own = found
         .into_iter()
         .find(|one| one.is_kept() && is_same(one))?;
     if own.record.change.place != change.place {
-        own.undo_here(false);
+        if !is_dry {
+            own.undo_here(false);
+        }
         return None;
     }
     Some(own.steps().0)

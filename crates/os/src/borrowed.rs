@@ -194,6 +194,8 @@ impl BorrowedSocket {
     }
 }
 
+lends_descriptor!(BorrowedSocket, fd);
+
 /// How [`BorrowedSocket::spread`] chooses the socket of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpreadWay {

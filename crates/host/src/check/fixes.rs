@@ -147,29 +147,20 @@ impl FixKind {
             ),
             // Its settings have risks of their own.
             Self::Tune(stage, _) => (8, stage, None),
-            Self::Spread(SpreadWay::Flow, _) => (
-                5,
-                "spread-hash",
-                Some(
-                    "flows move to other sockets; a program that the server attached itself is replaced, and is not \
-                     brought back",
-                ),
-            ),
+            Self::Spread(SpreadWay::Flow, _) => {
+                (5, "spread-hash", Some("flows move to other sockets"))
+            }
             Self::Spread(SpreadWay::Cpu, _) => (
                 6,
                 "spread-cpu",
                 Some(
-                    "a flow that another CPU serves moves to another socket, and may lose its order; a program that \
-                     the server attached itself is replaced, and is not brought back",
+                    "a flow that another CPU serves moves to another socket, and may lose its order",
                 ),
             ),
             Self::Spread(SpreadWay::Random, _) => (
                 7,
                 "spread",
-                Some(
-                    "datagrams of one flow come to several sockets, and out of order; a program that the server \
-                     attached itself is replaced, and is not brought back",
-                ),
+                Some("datagrams of one flow come to several sockets, and out of order"),
             ),
         }
     }

@@ -232,7 +232,9 @@ fn edit_undone(
     let undone = written.and_then(|()| edit.undo(host, place).map_err(|error| error.to_string()));
     let result = undone.unwrap_or_else(failed);
     let outcome = match result {
-        Undone::Restored | Undone::Partly(_) => UndoneStep::new(&Backward(edit), result),
+        Undone::Restored | Undone::Partly(_) | Undone::Reset(_) => {
+            UndoneStep::new(&Backward(edit), result)
+        }
         _ => UndoneStep::new(edit, result),
     };
     if edit.end_undo(host, place) {

@@ -183,7 +183,10 @@ impl Edit {
         self.set(row.restore.or(row.set), host, place, &self.old)?;
         match &mut self.queues {
             Some(queues) => queues.restore(host, place),
-            None => Ok(Undone::Restored),
+            None => {
+                let lost = (row.lost)(&self.old).map(str::to_owned);
+                Ok(lost.map_or(Undone::Restored, Undone::Reset))
+            }
         }
     }
 

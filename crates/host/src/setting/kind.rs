@@ -7,6 +7,7 @@
 mod card;
 mod coalescing;
 mod files;
+mod group_program;
 mod of_queue;
 pub(crate) mod program;
 mod row;

@@ -27,6 +27,8 @@ pub enum Undone {
     Changed(String),
     /// The setting is as it was before, but not all that went with it. The text says what is not.
     Partly(String),
+    /// It was not known before, and is as the kernel has it from the start. The text says what is lost.
+    Reset(String),
     /// It could not be done.
     Failed(String),
 }
@@ -37,9 +39,12 @@ impl UndoneStep {
         Self { step, result }
     }
 
-    /// The setting is as it was before.
+    /// The setting is as it was before, as far as that was known.
     pub fn clean(&self) -> bool {
-        matches!(self.result, Undone::Restored | Undone::Nothing)
+        matches!(
+            self.result,
+            Undone::Restored | Undone::Nothing | Undone::Reset(_)
+        )
     }
 
     /// Another program has changed it, and it was left.
@@ -60,7 +65,7 @@ impl fmt::Display for UndoneStep {
             Undone::Restored => write!(f, "undone: {step}"),
             Undone::Nothing => write!(f, "nothing to undo: {step}"),
             Undone::Changed(now) => write!(f, "left as it is: {step}: changed since, {now}"),
-            Undone::Partly(rest) => write!(f, "undone: {step}, but {rest}"),
+            Undone::Partly(rest) | Undone::Reset(rest) => write!(f, "undone: {step}, but {rest}"),
             Undone::Failed(why) => write!(f, "not undone: {step}: {why}"),
         }
     }

@@ -334,7 +334,14 @@ impl FixArgs {
             }
         }
         if after.is_empty() {
-            LINES.say("no change was kept; all is as it was")?;
+            let mut tried = rows.keys().map(|at| &steps[*at].change);
+            let rest = match tried.any(fixing::may_lose_program) {
+                true => {
+                    ", except a program that the server attached to its group itself: restart it if it does so"
+                }
+                false => "",
+            };
+            LINES.say(&format!("no change was kept; all is as it was{rest}"))?;
             return Ok(CommandEnding::Found);
         }
         let is_mended = |(traffic, (_, [lost, _])): (&FixTraffic, &(BTreeSet<u32>, [u64; 2]))| {
@@ -490,6 +497,7 @@ impl Look {
     /// not made once more.
     fn steps(&self, is_dry: bool) -> Result<Vec<Step>> {
         let (mut steps, mut refused) = (Vec::new(), Vec::new());
+        let mut has_program = BTreeSet::new();
         for fix in self.fixes.iter().cloned() {
             let change = match (interface(&fix), fixing::change(&fix)) {
                 // It cannot be tuned, as without /sys of its namespace.
@@ -510,13 +518,22 @@ impl Look {
                 ))?;
                 continue;
             }
-            if let Some(edits) = fixing::kept_before(&change) {
+            if let Some(edits) = fixing::kept_before(&change, is_dry) {
                 LINES.say(&format!(
                     "{}: fixed already: {}; to change it again, restore it by `mpps {}` first",
                     change.heading,
                     edits.join(", "),
                     interface(&fix).map_or("undo".to_owned(), |name| format!("tune undo {name}"))
                 ))?;
+                continue;
+            }
+            if fixing::replaces_program(&change) {
+                if has_program.insert(fix.pid) {
+                    LINES.say(&format!(
+                        "{}: left as it is: a program chooses the sockets of its group, and could not be restored",
+                        change.heading
+                    ))?;
+                }
                 continue;
             }
             match fixing::obstacle(&change).filter(|_| !is_dry) {
@@ -599,11 +616,14 @@ impl Step {
         }
         let class = "each socket gets the traffic class (net_cls, net_prio) of mpps, and keeps it";
         let class = fixing::gives_class(&self.fix).then(|| class.to_owned());
+        let program = "a program that the server attached itself is replaced, and does not come back: whether there is \
+                       one only root sees (Linux 5.10)";
+        let program = fixing::may_lose_program(&self.change).then(|| program.to_owned());
         let own = self.fix.kind.risk().map(str::to_owned);
         let edits = self.change.edits.iter();
         let settings: BTreeSet<_> = edits.flat_map(|edit| edit.setting.risks()).collect();
         let settings = settings.iter().map(ToString::to_string);
-        let risks = own.into_iter().chain(class).chain(settings);
+        let risks = own.into_iter().chain(program).chain(class).chain(settings);
         lines.extend(risks.map(|risk| format!("   risk    {risk}")));
         lines
     }

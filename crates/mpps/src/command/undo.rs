@@ -168,7 +168,7 @@ fn tell(
 fn status(outcome: &mpps_host::UndoneStep) -> u8 {
     match outcome.result {
         Undone::Restored | Undone::Nothing => 0,
-        Undone::Changed(_) | Undone::Partly(_) => 1,
+        Undone::Changed(_) | Undone::Partly(_) | Undone::Reset(_) => 1,
         Undone::Failed(_) => 2,
     }
 }

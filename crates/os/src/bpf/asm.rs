@@ -172,6 +172,8 @@ pub enum Helper {
     ClockNs = 5,
     /// `long bpf_redirect(interface_index, flags)`
     Redirect = 23,
+    /// `u64 bpf_get_current_task(void)`: the address of the kernel's `struct task_struct`.
+    CurrentTask = 35,
     /// `long bpf_skb_pull_data(skb, length)`
     SkbPullData = 39,
     /// `u64 bpf_get_socket_cookie(sock)`, for programs of function exits (Linux 5.12)

@@ -246,6 +246,28 @@ impl Program {
         self.test(packet, Some(context))
     }
 
+    /// Runs a program for a raw tracepoint in the calling thread, with these arguments, at most 12. Returns its
+    /// answer.
+    ///
+    /// bpf(2), `BPF_PROG_TEST_RUN` (Linux 5.10).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for fewer arguments than it reads.
+    pub fn run_with(&self, arguments: &[u64]) -> CallResult<u32> {
+        let mut attributes = TestRunAttributes {
+            program: self.fd.as_raw_fd() as u32,
+            context_in: arguments.as_ptr() as u64,
+            context_in_size: u32::try_from(size_of_val(arguments)).unwrap_or(u32::MAX),
+            ..TestRunAttributes::default()
+        };
+        // SAFETY: the layout is the test part of `union bpf_attr` with its padding spelled out.
+        // The kernel reads the arguments, which outlive the call, and writes only the attributes.
+        unsafe { call(Command::ProgramTestRun, &mut attributes) }
+            .on("bpf BPF_PROG_TEST_RUN", &self.name)?;
+        Ok(attributes.answer)
+    }
+
     /// Has the XDP program handle `repeat` copies of this frame as if an interface had received
     /// them, for real: `XDP_TX` and redirects send them, `XDP_PASS` hands them to the kernel.
     ///

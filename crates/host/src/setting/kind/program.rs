@@ -16,20 +16,23 @@ use serde::{Deserialize, Serialize};
 use super::super::owner::{Life, Owner};
 use super::super::place::{Place, PlaceKind};
 use super::super::value::{Form, Value};
+use super::group_program::has_program;
 use super::row::SettingRow;
 use crate::facts::{holders_of_socket, namespace_paths, socket_at, socket_descriptors};
 use crate::root::Root;
 
 /// How the kernel spreads datagrams over a group: by the hash of addresses and ports.
-pub(crate) const BY_HASH: &str = "by hash";
+const BY_HASH: &str = "by hash";
 /// The other ways.
 const WAYS: [(&str, SpreadWay); 3] = [
     ("by another hash", SpreadWay::Flow),
     ("by CPU", SpreadWay::Cpu),
     ("at random", SpreadWay::Random),
 ];
-/// Read of any group: no call shows its program.
-const UNREAD: &str = "not shown";
+/// How a program that the server attached spreads them, or one of the other ways: no call shows which.
+pub(crate) const BY_PROGRAM: &str = "by a program";
+/// Whether a group has a program is not seen.
+pub(crate) const UNREAD: &str = "not shown";
 pub(crate) const RUNNING: &str = "running";
 const STOPPED: &str = "stopped";
 
@@ -241,8 +244,17 @@ pub(crate) fn spread_by(way: SpreadWay) -> Value {
 pub(super) fn spreading(socket: &ProgramSocket, sockets: u32) -> SettingRow<'_> {
     let row = of_place(
         format!("spreading over {sockets} sockets"),
-        Form::Word(|word| [BY_HASH, UNREAD].contains(&word) || way_of(word).is_some()),
-        move |place| Ok(socket.borrow(place)?.map(|_| word(UNREAD))),
+        Form::Word(|word| [BY_HASH, BY_PROGRAM, UNREAD].contains(&word) || way_of(word).is_some()),
+        move |place| {
+            let copy = socket.borrow(place)?;
+            Ok(copy.map(|copy| {
+                word(match has_program(&copy) {
+                    None => UNREAD,
+                    Some(true) => BY_PROGRAM,
+                    Some(false) => BY_HASH,
+                })
+            }))
+        },
         move |place, value| match (socket.borrow(place)?, way_of(value.word())) {
             (Some(copy), Some(way)) => copy.spread(&way.program(sockets)),
             (Some(copy), None) => copy.stop_spreading().map(drop),
@@ -251,8 +263,17 @@ pub(super) fn spreading(socket: &ProgramSocket, sockets: u32) -> SettingRow<'_> 
     );
     SettingRow {
         is_unread: true,
-        settled: |_, other| other.clone(),
+        settled: |now, other| match (now.word(), other.word()) {
+            (UNREAD, _) | (_, UNREAD) => other.clone(),
+            (BY_PROGRAM, other_word) if other_word != BY_HASH => other.clone(),
+            _ => now.clone(),
+        },
         rounds: Some(|_, _| None),
+        lost: |old| {
+            (old.word() == UNREAD).then_some(
+                "a program that the server itself had attached to the group is lost: restart the server if it does so",
+            )
+        },
         ..row
     }
 }

@@ -87,6 +87,8 @@ pub(crate) struct SettingRow<'a> {
     pub(crate) restore: Option<Attempt<CallResult<()>>>,
     /// True if the kernel does not show it: it is put back unseen.
     pub(crate) is_unread: bool,
+    /// The loss that undoing cannot mend, if this was the value before.
+    pub(crate) lost: fn(&Value) -> Option<&'static str>,
     /// The value while it is put back.
     pub(crate) meanwhile: Option<Value>,
     /// The first value without what the driver chooses: that is as in the second.
@@ -128,6 +130,7 @@ impl<'a> SettingRow<'a> {
             set: None,
             restore: None,
             is_unread: false,
+            lost: |_| None,
             meanwhile: None,
             settled: |now, _| now.clone(),
             rounds: None,
