@@ -204,8 +204,9 @@ impl Leftover {
             take_as_made(&mut record, host);
         }
         let mut outcomes = undo_edits(&mut record, &self.journal, host);
-        // A change that was to stay can still be restored by force.
-        let is_left = record.kept && outcomes.iter().any(UndoneStep::is_left);
+        // A change that was to stay can still be restored by force, unless it is of a program.
+        let may_force = !matches!(record.change.place, Place::Process { .. });
+        let is_left = may_force && record.kept && outcomes.iter().any(UndoneStep::is_left);
         if !is_left
             && outcomes.iter().all(UndoneStep::finished)
             && let Err(error) = self.journal.remove()
