@@ -16,9 +16,9 @@ use crate::setting::tune::TunePlan;
 use crate::setting::{
     BY_PROGRAM, Edit, Journal, Leftover, Life, LiveKernel, Owner, Place, ProgramSocket, RUNNING,
     Setting, SettingChange, SettingHost, SocketSize, UNREAD, Value, directory, leftovers,
-    spread_by,
+    spread_by, way_of,
 };
-use crate::{HostError, HostResult};
+use crate::{CpuList, HostError, HostResult};
 
 /// The name of the claim on a process, and the beginning of the names of its changes.
 const CLAIM: &str = "fix";
@@ -114,6 +114,11 @@ fn may_run_on(pid: u32, thread: u32, cpus: &[usize]) -> HostResult<Option<(Setti
     };
     let started = started(pid, thread)?;
     Ok(started.map(|one| (setting(one), Value::set(cpus.to_vec()))))
+}
+
+/// True if there is such a process.
+pub fn lives(pid: u32) -> bool {
+    Owner::of(pid).is_ok_and(|owner| owner.life() != Life::Dead)
 }
 
 /// The change that keeps a second fix away from a process: it changes nothing.
@@ -242,20 +247,114 @@ pub fn again(fixes: &[Fix], inodes: &BTreeSet<u32>) -> HostResult<Vec<Fix>> {
     Ok(all)
 }
 
-/// Restores the fixes of a process that are kept, for they are of sockets that it no longer has; and removes
-/// the journals of processes that have ended.
-pub fn clear(pid: u32) {
-    let (found, _) = leftovers();
-    for one in found
-        .iter()
-        .filter(|one| one.is_kept() && is_of_fix(one.name()))
-    {
-        if let Place::Process { process, .. } = &one.record.change.place
-            && (process.pid == pid || process.life() == Life::Dead)
-        {
+/// Restores the fixes of a process that are kept, because they are of sockets that it no longer has; and removes
+/// the journals of processes of its program that have ended.
+pub fn clear(fix: &Fix) {
+    for (one, process) in kept() {
+        let is_of_program = kept_fix(&one).is_some_and(|kept| kept.program == fix.program);
+        if process.pid == fix.pid || is_of_program && process.life() == Life::Dead {
             one.undo_here(false);
         }
     }
+}
+
+/// The fixes that are kept, and their processes.
+fn kept() -> impl Iterator<Item = (Leftover, Owner)> {
+    of_processes().filter(|(one, _)| one.is_kept())
+}
+
+/// The changes to programs, and their processes.
+fn of_processes() -> impl Iterator<Item = (Leftover, Owner)> {
+    let all = leftovers().0.into_iter();
+    all.filter_map(|one| match one.record.change.place {
+        Place::Process { process, .. } if is_of_fix(one.name()) => Some((one, process)),
+        _ => None,
+    })
+}
+
+/// The processes that have one of these sockets, with their names and sockets.
+fn programs_of(inodes: &BTreeSet<u32>) -> BTreeMap<u32, (String, BTreeSet<u32>)> {
+    let root = Root::machine();
+    let mut all: BTreeMap<u32, (String, BTreeSet<u32>)> = BTreeMap::new();
+    for (inode, pids) in find_owners(&root, inodes, &|| true).0 {
+        for pid in pids {
+            let name = || root.read_if_possible(&format!("proc/{pid}/comm"));
+            let name = || name().unwrap_or_default().trim_end().to_owned();
+            let own = all.entry(pid).or_insert_with(|| (name(), BTreeSet::new()));
+            own.1.insert(inode);
+        }
+    }
+    all
+}
+
+/// The changes that a fix that was killed has left on the processes with these sockets.
+pub fn left_on(inodes: &BTreeSet<u32>) -> Vec<Leftover> {
+    let programs = programs_of(inodes);
+    let all = of_processes().filter(|(one, process)| {
+        !one.is_kept() && one.life() == Life::Dead && programs.contains_key(&process.pid)
+    });
+    all.map(|(one, _)| one).collect()
+}
+
+/// The fixes that earlier processes of mpps have kept for the programs with these sockets, and the sockets that
+/// have them.
+pub fn adopted(inodes: &BTreeSet<u32>) -> (Vec<Fix>, BTreeSet<u32>) {
+    let programs = programs_of(inodes);
+    let (mut fixes, mut known) = (Vec::new(), BTreeSet::new());
+    for (one, process) in kept().filter(|(one, _)| one.life() == Life::Dead) {
+        let is_of_one = |fix: &Fix| programs.values().any(|(name, _)| *name == fix.program);
+        let Some(fix) = kept_fix(&one).filter(is_of_one) else {
+            continue;
+        };
+        let own = programs.get(&process.pid);
+        let own = own.filter(|_| process.life() == Life::Alive);
+        known.extend(own.into_iter().flat_map(|(_, sockets)| sockets));
+        fixes.push(fix);
+    }
+    (fixes, known)
+}
+
+/// The fix of a kept change; none of a kind that a new process does not get.
+fn kept_fix(one: &Leftover) -> Option<Fix> {
+    let SettingChange {
+        name,
+        place: Place::Process { process, .. },
+        heading,
+        edits,
+        ..
+    } = &one.record.change
+    else {
+        return None;
+    };
+    let stage = name.strip_prefix(CLAIM)?.strip_prefix('-')?;
+    let end = format!(" ({}), {stage}", process.pid);
+    let Edit { setting, new, .. } = edits.first()?;
+    let kind = match (setting, new) {
+        (Setting::SocketSize { size, .. }, _) => {
+            let sockets = edits.iter().filter_map(|edit| match &edit.setting {
+                Setting::SocketSize { socket, .. } => Some(socket.inode),
+                _ => None,
+            });
+            FixKind::Size(*size, sockets.collect(), new.count()?)
+        }
+        (Setting::Spreading { socket, .. }, Value::Word(word)) => {
+            FixKind::Spread(way_of(word)?, vec![socket.inode])
+        }
+        (Setting::ThreadNice { thread, .. }, Value::Number(nice)) => {
+            FixKind::Nice(*thread, i32::try_from(*nice).ok()?)
+        }
+        (Setting::ThreadCpus { thread, .. }, Value::Set { set }) => {
+            FixKind::Affinity(*thread, CpuList(set.to_vec()))
+        }
+        _ => return None,
+    };
+    (kind.name() == stage).then_some(Fix {
+        pid: process.pid,
+        program: heading.strip_suffix(&end)?.to_owned(),
+        kind,
+        why: String::new(),
+        permanent: None,
+    })
 }
 
 /// True if a [`SettingChange`] of this name is a fix of a program.

@@ -38,7 +38,7 @@ pub(crate) use journal::{Journal, directory};
 #[cfg(test)]
 pub(crate) use kind::OfQueue;
 pub use kind::program::SocketSize;
-pub(crate) use kind::program::{BY_PROGRAM, ProgramSocket, RUNNING, UNREAD, spread_by};
+pub(crate) use kind::program::{BY_PROGRAM, ProgramSocket, RUNNING, UNREAD, spread_by, way_of};
 pub(crate) use kind::{
     ALTERED, FEATURES, SettingHost, coalescings, coalescings_of, interface_file,
 };

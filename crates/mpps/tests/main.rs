@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         cli::trials(),
         doctor::trials(),
         fix::trials(),
+        fix::faults::trials(),
         doctor::servers::fixes(),
         lab_tcp::trials(),
         load::trials(),

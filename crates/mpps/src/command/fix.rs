@@ -29,7 +29,7 @@ use std::io::{self, IsTerminal};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
-use traffic::{FixTraffic, lost, wait};
+use traffic::{FixTraffic, SocketsChanged, lost, wait};
 
 /// A program that reads empties its queue within this time.
 const SETTLES: Duration = Duration::from_secs(3);
@@ -160,13 +160,26 @@ impl FixArgs {
             return Ok(self.fixed(&lines, &interrupt)?.0);
         };
         LINES.say(&format!("watching port {port} until Ctrl-C"))?;
+        interrupt.ends_during(|| self.part.enter())?;
+        let (kept, known) = watch::adopt(port)?;
+        if !kept.is_empty() {
+            return watch::keep(port, kept, known, &interrupt);
+        }
         loop {
             let pause = match self.fixed(&lines, &interrupt) {
-                Ok((_, kept)) if !kept.is_empty() => return watch::keep(port, kept, &interrupt),
+                Ok((_, kept)) if !kept.is_empty() => {
+                    return watch::keep(port, kept, watch::sockets(port)?, &interrupt);
+                }
                 Ok((CommandEnding::Fine, _)) => Duration::ZERO,
                 // Something is lost, and no change helps as yet.
                 Ok(_) => watch::AGAIN,
                 Err(error) if error.is::<Interrupted>() => return Ok(CommandEnding::Fine),
+                // It ends or begins.
+                Err(error) if error.is::<SocketsChanged>() => {
+                    LINES.say(&format!("{error}: looking again when it is there"))?;
+                    watch::sockets_come(port, &interrupt)?;
+                    Duration::ZERO
+                }
                 Err(error) => return Err(error),
             };
             if wait(pause, &interrupt).is_err() {
@@ -188,51 +201,17 @@ impl FixArgs {
             self.part.words("mpps doctor")
         );
         let losses = look.losses();
-        let steps = look.steps(self.dry_run)?;
         if self.watch && losses[0] == 0 {
             return Ok((CommandEnding::Fine, Vec::new()));
         }
-        if steps.is_empty() {
-            lines.object(&FixObject::new(losses, &[], BTreeMap::new()))?;
-            return Ok((nothing(losses)?, Vec::new()));
-        }
-        for (number, step) in (1..).zip(&steps) {
-            step.lines(number)
-                .iter()
-                .try_for_each(|line| LINES.say(line))?;
-        }
-        if self.dry_run {
-            lines.object(&FixObject::new(losses, &steps, BTreeMap::new()))?;
-            return Ok((CommandEnding::Found, Vec::new()));
-        }
-        if !self.yes && !agrees(interrupt)? {
-            LINES.say("nothing was changed")?;
-            lines.object(&FixObject::new(losses, &steps, BTreeMap::new()))?;
-            return Ok((CommandEnding::Found, Vec::new()));
-        }
-        let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
-        let claims = pids.into_iter().filter(|pid| *pid > 0);
-        let claims = claims.map(|pid| Ok(Applied::new(&claim(pid)?)?));
-        let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
-        if !self.watch {
-            // Half a run goes before each.
-            let time = self.run * u32::from(self.repeat) * 3;
-            let time = Quantity::Seconds(time.as_secs_f64());
-            let text = format!("measuring each change for about {time}; Ctrl-C puts all back");
-            output::line(OutputStream::Err, &text)?;
-        }
-        let (mut rows, mut made) = (BTreeMap::new(), Vec::new());
-        let fixed = self.fix(&steps, &look, &mut rows, &mut made, interrupt);
+        let (mut steps, mut rows, mut made) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let fixed = self.decide(&look, &mut steps, &mut rows, &mut made, interrupt);
         // After an error all is put back.
         rows.values_mut().for_each(|row| row.kept &= fixed.is_ok());
         let kept = rows.iter().filter(|(_, row)| row.kept);
         let kept = kept.map(|(at, _)| steps[*at].fix.clone()).collect();
         let written = lines.object(&FixObject::new(losses, &steps, rows));
         let fixed = fixed.and_then(|ending| written.map(|()| ending));
-        for claim in claims {
-            // It changes nothing.
-            let _ = claim.undo();
-        }
         match fixed {
             Ok(ending) => {
                 made.into_iter().try_for_each(Applied::keep)?;
@@ -246,6 +225,50 @@ impl FixArgs {
                 ended(Err(error), back)
             }
         }
+    }
+
+    /// Shows the changes, asks, and makes them.
+    fn decide(
+        &self,
+        look: &Look,
+        steps: &mut Vec<Step>,
+        rows: &mut BTreeMap<usize, Proof>,
+        made: &mut Vec<Applied>,
+        interrupt: &EndSignal,
+    ) -> Result<CommandEnding> {
+        *steps = look.steps(self.dry_run)?;
+        if steps.is_empty() {
+            return nothing(look.losses());
+        }
+        for (number, step) in (1..).zip(&*steps) {
+            step.lines(number)
+                .iter()
+                .try_for_each(|line| LINES.say(line))?;
+        }
+        if self.dry_run {
+            return Ok(CommandEnding::Found);
+        }
+        if !self.yes && !agrees(interrupt)? {
+            LINES.say("nothing was changed")?;
+            return Ok(CommandEnding::Found);
+        }
+        let pids: BTreeSet<u32> = steps.iter().map(|step| step.fix.pid).collect();
+        let claims = pids.into_iter().filter(|pid| *pid > 0);
+        let claims = claims.map(|pid| Ok(Applied::new(&claim(pid)?)?));
+        let claims: Vec<Applied> = claims.collect::<Result<_>>()?;
+        if !self.watch {
+            // Half a run goes before each.
+            let time = self.run * u32::from(self.repeat) * 3;
+            let time = Quantity::Seconds(time.as_secs_f64());
+            let text = format!("measuring each change for about {time}; Ctrl-C puts all back");
+            output::line(OutputStream::Err, &text)?;
+        }
+        let fixed = self.fix(steps, look, rows, made, interrupt);
+        for claim in claims {
+            // It changes nothing.
+            let _ = claim.undo();
+        }
+        fixed
     }
 
     /// Looks for losses for a while.
@@ -502,6 +525,8 @@ impl Look {
             let change = match (interface(&fix), fixing::change(&fix)) {
                 // It cannot be tuned, as without /sys of its namespace.
                 (Some(_), Err(_)) => continue,
+                // It has ended, as programs beside the reader may.
+                (None, Err(_)) if !fixing::lives(fix.pid) => continue,
                 (_, change) => change.with_context(|| format!("cannot change {}", fix.whose()))?,
             };
             if change.edits.is_empty() {

@@ -229,7 +229,7 @@ pub(super) fn size(size: SocketSize, socket: &ProgramSocket) -> SettingRow<'_> {
     SettingRow { needs, ..row }
 }
 
-fn way_of(word: &str) -> Option<SpreadWay> {
+pub(crate) fn way_of(word: &str) -> Option<SpreadWay> {
     let way = WAYS.iter().find(|(name, _)| *name == word);
     way.map(|(_, way)| *way)
 }

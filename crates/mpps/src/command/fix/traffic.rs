@@ -15,6 +15,11 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// A measurement had an end.
+#[derive(Debug, thiserror::Error)]
+#[error("the program opened or closed sockets meanwhile")]
+pub(super) struct SocketsChanged;
+
 /// A kind of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FixTraffic {
@@ -177,7 +182,7 @@ impl FixTraffic {
         let (now, after, ticks_after) = took()?;
         ensure!(
             inodes.len() == now.len() && then.len() == now.len(),
-            "the program opened or closed sockets meanwhile"
+            SocketsChanged
         );
         let each = now.values().zip(then.values());
         let dropped = each.map(|([now, _], [then, _])| u64::from(now.wrapping_sub(*then)));

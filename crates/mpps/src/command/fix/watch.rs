@@ -20,11 +20,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Watches until a signal comes. A socket is changed at the second look that sees it: a program sets its own
 /// options as it opens it.
-pub(super) fn keep(port: u16, mut fixes: Vec<Fix>, interrupt: &EndSignal) -> Result<CommandEnding> {
+pub(super) fn keep(
+    port: u16,
+    mut fixes: Vec<Fix>,
+    mut known: BTreeSet<u32>,
+    interrupt: &EndSignal,
+) -> Result<CommandEnding> {
     LINES.say(&format!(
         "kept until Ctrl-C: a program that comes back to port {port} is changed again"
     ))?;
-    let mut known = sockets(port)?;
     let mut new = BTreeSet::new();
     while wait(PAUSE, interrupt).is_ok() {
         let now = sockets(port)?;
@@ -49,11 +53,35 @@ pub(super) fn keep(port: u16, mut fixes: Vec<Fix>, interrupt: &EndSignal) -> Res
     Ok(CommandEnding::Fine)
 }
 
+/// Restores what a killed fix left on the programs at a port, and takes over the fixes that an earlier one kept
+/// there: those, and the sockets that have them.
+pub(super) fn adopt(port: u16) -> Result<(Vec<Fix>, BTreeSet<u32>)> {
+    let now = sockets(port)?;
+    for left in fixing::left_on(&now) {
+        for outcome in left.undo_here(false) {
+            LINES.say(&format!("{}: {outcome}", left.heading()))?;
+        }
+    }
+    let (fixes, known) = fixing::adopted(&now);
+    if !fixes.is_empty() {
+        let each = fixes
+            .iter()
+            .map(|fix| format!("{} of {}", fix.kind.name(), fix.whose()));
+        let each: Vec<String> = each.collect();
+        LINES.say(&format!(
+            "kept by an earlier `mpps fix`: {}",
+            each.join(", ")
+        ))?;
+    }
+    Ok((fixes, known))
+}
+
 fn make(fix: &Fix) -> Result<()> {
-    if fixing::change(fix)?.edits.is_empty() {
+    let change = fixing::change(fix)?;
+    if change.edits.is_empty() || fixing::replaces_program(&change) {
         return Ok(());
     }
-    fixing::clear(fix.pid);
+    fixing::clear(fix);
     let change = fixing::change(fix)?;
     let applied = Applied::new(&change)?;
     let said = format!("{}: again: {}", change.heading, applied.steps().join(", "));
@@ -61,7 +89,13 @@ fn make(fix: &Fix) -> Result<()> {
     LINES.say(&said)
 }
 
-fn sockets(port: u16) -> Result<BTreeSet<u32>> {
+/// Waits until a program has the port, or a signal comes.
+pub(super) fn sockets_come(port: u16, interrupt: &EndSignal) -> Result<()> {
+    while sockets(port)?.is_empty() && wait(PAUSE, interrupt).is_ok() {}
+    Ok(())
+}
+
+pub(super) fn sockets(port: u16) -> Result<BTreeSet<u32>> {
     let mut all = BTreeSet::new();
     for traffic in [FixTraffic::Datagrams, FixTraffic::Connections] {
         all.extend(traffic.sockets_at(port)?);
