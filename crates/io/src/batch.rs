@@ -5,13 +5,17 @@
     reason = "packets live in memory that the kernel also writes"
 )]
 
+use crate::filter::METADATA_BYTES;
 use crate::{DatagramDetails, Layer, WantedDetails, wire};
 use std::marker::PhantomData;
 use std::mem;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::slice;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// The bits of a VLAN's number in its tag (IEEE 802.1Q).
+const VLAN_NUMBER: u16 = 0x0fff;
 
 /// Where one packet, or one train of equal datagrams, lies in its receiver's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -134,8 +138,8 @@ impl<'a> Batch<'a> {
     /// A batch of packets in shared memory, such as a kernel's ring.
     ///
     /// # Safety
-    /// The bytes that `descriptors` point to must be readable, and must not be written, during
-    /// `'a`. Descriptors that reach beyond `memory_bytes` are harmless.
+    /// The bytes that `descriptors` point to, and those in front of them that the driver wrote, must be
+    /// readable, and must not be written, during `'a`. Descriptors that reach beyond `memory_bytes` are harmless.
     pub(crate) unsafe fn from_raw(
         memory: NonNull<u8>,
         memory_bytes: usize,
@@ -179,7 +183,7 @@ impl<'a> Batch<'a> {
         let mut came = mem::take(&mut headers.came);
         came.clear();
         let raw = frames.raw().enumerate();
-        came.extend(raw.map(|(at, (frame, _))| headers.of(frame, at)));
+        came.extend(raw.map(|(at, (frame, _))| headers.of(&frames, frame, at)));
         headers.came = came;
         frames.with_details(&headers.came)
     }
@@ -265,6 +269,21 @@ impl<'a> Batch<'a> {
             .descriptors
             .iter()
             .map(move |at| (batch.bytes(*at), *at))
+    }
+
+    /// The bytes in front of a frame, if it lies before `end`.
+    fn in_front(&self, at: usize, bytes: usize, end: usize) -> &'a [u8] {
+        let descriptor = self.descriptors.get(at).copied().unwrap_or_default();
+        let from = descriptor.offset.checked_sub(bytes as u32);
+        let from = from.filter(|_| (descriptor.offset as usize) < end);
+        from.map_or(&[], |offset| {
+            let bytes = bytes as u32;
+            self.bytes(PacketDescriptor {
+                offset,
+                bytes,
+                ..descriptor
+            })
+        })
     }
 
     /// The bytes of one descriptor, cut at the end of the memory.
@@ -390,6 +409,8 @@ pub(crate) struct FrameDetails {
     pub(crate) interface: Option<u32>,
     /// When they came, as far as their ring says so.
     pub(crate) times: Vec<SystemTime>,
+    /// Where the frames end that have metadata in front of them; 0 if none has.
+    pub(crate) metadata_end: usize,
     came: Vec<DatagramDetails>,
 }
 
@@ -399,11 +420,31 @@ impl FrameDetails {
             wanted,
             interface,
             times: Vec::new(),
+            metadata_end: 0,
             came: Vec::new(),
         }
     }
 
-    fn of(&self, frame: &[u8], at: usize) -> DatagramDetails {
+    /// The driver's words on a frame, in front of it; a detail that was not asked for is zero.
+    fn metadata(&self, batch: &Batch<'_>, at: usize) -> DatagramDetails {
+        let in_front = batch.in_front(at, METADATA_BYTES, self.metadata_end);
+        let Some(bytes) = in_front.first_chunk::<METADATA_BYTES>() else {
+            return DatagramDetails::default();
+        };
+        let [time, hash, vlan] = [0, 8, 12];
+        let time = u64::from_ne_bytes(std::array::from_fn(|byte| bytes[time + byte]));
+        let hash = u32::from_ne_bytes(std::array::from_fn(|byte| bytes[hash + byte]));
+        let [protocol, tag] =
+            [vlan, vlan + 2].map(|half| u16::from_ne_bytes([bytes[half], bytes[half + 1]]));
+        DatagramDetails {
+            hardware_time: (time != 0).then_some(Duration::from_nanos(time)),
+            hash: (hash != 0).then_some(hash),
+            vlan: (protocol != 0).then_some(tag & VLAN_NUMBER),
+            ..DatagramDetails::default()
+        }
+    }
+
+    fn of(&self, batch: &Batch<'_>, frame: &[u8], at: usize) -> DatagramDetails {
         let Some(details) = wire::details(frame) else {
             return DatagramDetails::default();
         };
@@ -415,7 +456,7 @@ impl FrameDetails {
             traffic_class: details.traffic_class.filter(|_| wanted.traffic_class),
             hop_limit: details.hop_limit.filter(|_| wanted.hop_limit),
             time: self.times.get(at).copied(),
-            hardware_time: None,
+            ..self.metadata(batch, at)
         }
     }
 }

@@ -142,6 +142,8 @@ impl RxConfig {
             (self.details.hop_limit, "details.hop_limit"),
             (self.details.time, "details.time"),
             (self.details.hardware_time, "details.hardware_time"),
+            (self.details.hash, "details.hash"),
+            (self.details.vlan, "details.vlan"),
             (self.errors, "errors"),
             (self.transmit_clock.is_some(), "transmit_clock"),
             (self.answers, "answers"),

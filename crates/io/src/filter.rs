@@ -11,6 +11,7 @@ mod ebpf;
 pub(crate) mod frames;
 
 pub use attached::{FlowCounts, FlowProgram};
+pub(crate) use ebpf::{METADATA_BYTES, Metadata};
 
 use crate::wire;
 use mpps_os::bpf::classic::ClassicInstruction;
@@ -141,7 +142,19 @@ impl FlowFilter {
         counters: BorrowedFd<'_>,
         fragments: bool,
     ) -> Result<Vec<Instruction>, AssemblyError> {
-        ebpf::redirect(self.destinations.as_deref(), sockets, counters, fragments)
+        self.redirect_with(sockets, counters, fragments, &[])
+    }
+
+    /// The same; the program writes what the driver knows of a frame in front of it.
+    fn redirect_with(
+        &self,
+        sockets: BorrowedFd<'_>,
+        counters: BorrowedFd<'_>,
+        fragments: bool,
+        metadata: &[(Metadata, u32)],
+    ) -> Result<Vec<Instruction>, AssemblyError> {
+        let wanted = self.destinations.as_deref();
+        ebpf::redirect(wanted, sockets, counters, fragments, metadata)
     }
 
     /// A classifier for the ingress of an interface ([`mpps_os::bpf::BpfLink::tcx_ingress`]) that

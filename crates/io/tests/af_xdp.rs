@@ -8,6 +8,7 @@ use mpps_io::{
     TxConfig, Wait, backend, wire,
 };
 use mpps_lab::{Delivery, Lab, LabConfig, address};
+use mpps_os::bpf::asm::{Assembler, Helper, R0, R2, R3};
 use mpps_os::bpf::{BpfLink, PerCpuMapKind, Program, ProgramKind, XskMap};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::link;
@@ -42,7 +43,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             what_cannot_be_is_refused,
             nothing_is_left_behind,
             an_interface_that_goes_away_is_told,
-            a_child_inherits_nothing;
+            a_child_inherits_nothing,
+            the_driver_tells_of_tag_and_hash;
     ]
 }
 
@@ -395,6 +397,36 @@ fn another_program_feeds_the_receivers() -> Result<(), Failed> {
     )?;
     let odd = SocketMap::new(counters.as_fd().try_clone_to_owned()?);
     check(odd.is_err(), true, "a map of another type")
+}
+
+/// A tag that the device takes off, and the hash of a flow, come beside the frame.
+fn the_driver_tells_of_tag_and_hash() -> Result<(), Failed> {
+    let lab = lab(1500)?;
+    let (host, target) = (lab.sender(), target(1, false));
+    // Puts a tag beside each frame that leaves, as the kernel does for a card that writes it.
+    let mut program = Assembler::new();
+    program.set(R2, i32::from(0x8100_u16.to_be())).set(R3, 7);
+    program.call(Helper::SkbVlanPush).set(R0, -1).exit();
+    let program = Program::load(ProgramKind::Classifier, "tag", &program.finish()?)?;
+    let mut config = RxConfig::new(target);
+    config.details.hash = true;
+    config.details.vlan = true;
+    config.details.hardware_time = true;
+    let mut rx = receiver(&lab, &config)?;
+    let socket = host.run(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let mut come = || -> Result<_, Failed> {
+        socket.send_to(b"!", target)?;
+        let batch = rx.recv(Wait::Block(PATIENCE))?;
+        let packet = batch.packets().next().ok_or("nothing came")?;
+        let details = packet.details.ok_or("without details")?;
+        let has_hash = details.hash.is_some();
+        Ok((details.vlan, has_hash, details.hardware_time))
+    };
+    check(come()?, (None, true, None), "without a tag")?;
+    let tag = host.run(|| BpfLink::tcx_egress(&program, host.interface_index()))??;
+    check(come()?, (Some(7), true, None), "with a tag")?;
+    drop(tag);
+    check(come()?, (None, true, None), "without it again")
 }
 
 /// A third host, behind a second interface of the receiver's: what is forwarded gets there, what is

@@ -42,6 +42,10 @@ pub struct DatagramDetails {
     /// When the card got it, by the card's own clock, since the start of that (with PTP, 1970 in TAI).
     /// None unless its interface is set to take times, as by `hwstamp_ctl -r 1`.
     pub hardware_time: Option<Duration>,
+    /// The card's hash, which chose its queue.
+    pub hash: Option<u32>,
+    /// The number of its VLAN, if the card took the tag off.
+    pub vlan: Option<u16>,
 }
 
 impl DatagramDetails {
@@ -71,6 +75,10 @@ pub struct WantedDetails {
     pub time: bool,
     /// [`DatagramDetails::hardware_time`].
     pub hardware_time: bool,
+    /// [`DatagramDetails::hash`].
+    pub hash: bool,
+    /// [`DatagramDetails::vlan`].
+    pub vlan: bool,
 }
 
 impl WantedDetails {
@@ -486,6 +494,8 @@ mod tests {
             hop_limit: true,
             time: true,
             hardware_time: true,
+            hash: false,
+            vlan: false,
         },
     };
 
@@ -548,6 +558,7 @@ mod tests {
                 hop_limit: Some(hops),
                 time: SystemTime::UNIX_EPOCH.checked_add(since),
                 hardware_time: Some(since).filter(|time| !time.is_zero()),
+                ..DatagramDetails::default()
             });
         }
 

@@ -1,7 +1,8 @@
 //! The rule at work on an interface.
 
-use super::{FlowCounters, FlowFilter};
+use super::{FlowCounters, FlowFilter, Metadata};
 use crate::{Attach, Error};
+use mpps_os::bpf::btf::Btf;
 use mpps_os::bpf::{BpfLink, PerCpuMapKind, Program, XskMap};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -46,14 +47,40 @@ impl FlowProgram {
         attach: Option<Attach>,
         queues: u32,
     ) -> Result<Self, Error> {
+        Self::attach_with(interface_index, filter, attach, queues, &[])
+    }
+
+    /// The same; with metadata it attaches to the driver only, which is asked about each frame.
+    pub(crate) fn attach_with(
+        interface_index: u32,
+        filter: &FlowFilter,
+        attach: Option<Attach>,
+        queues: u32,
+        metadata: &[Metadata],
+    ) -> Result<Self, Error> {
         let sockets = XskMap::create("mpps_sockets", queues)?;
         let counters = FlowCounters::create(PerCpuMapKind::Array, "mpps_counts", queues)?;
-        let (program, fragments) = Program::load_xdp("mpps_flow", |fragments| {
-            filter.redirect(sockets.as_fd(), counters.as_fd(), fragments)
-        })?;
+        let (program, fragments) = match metadata {
+            [] => Program::load_xdp("mpps_flow", |fragments| {
+                filter.redirect(sockets.as_fd(), counters.as_fd(), fragments)
+            })?,
+            metadata => {
+                let functions = functions(metadata)?;
+                let (sockets, counters) = (sockets.as_fd(), counters.as_fd());
+                let program = filter.redirect_with(sockets, counters, true, &functions);
+                let program = program.map_err(mpps_os::CallError::from)?;
+                let bound = Program::load_bound("mpps_flow", interface_index, &program)?;
+                (bound, true)
+            }
+        };
         let (link, attached) = match attach {
-            None => BpfLink::xdp_native_or_generic(&program, interface_index)?,
-            Some(attach) => (BpfLink::xdp(&program, interface_index, attach)?, attach),
+            None if metadata.is_empty() => {
+                BpfLink::xdp_native_or_generic(&program, interface_index)?
+            }
+            attach => {
+                let attach = attach.unwrap_or(Attach::Native);
+                (BpfLink::xdp(&program, interface_index, attach)?, attach)
+            }
         };
         Ok(Self {
             sockets,
@@ -108,4 +135,12 @@ impl FlowProgram {
         }
         Ok(counts)
     }
+}
+
+/// The numbers of the kernel's functions that bring it.
+fn functions(metadata: &[Metadata]) -> Result<Vec<(Metadata, u32)>, Error> {
+    let btf = Btf::kernel()?;
+    let number = |one: &Metadata| Ok((*one, btf.function(one.function())?.0));
+    let numbers: Result<Vec<_>, mpps_os::CallError> = metadata.iter().map(number).collect();
+    Ok(numbers?)
 }

@@ -19,8 +19,9 @@ const XDP_REDIRECT: i32 = 4;
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
 
-/// Fields of `struct xdp_md`: `data`, `rx_queue_index`.
+/// Fields of `struct xdp_md`: `data`, `data_meta`, `rx_queue_index`.
 const XDP_DATA: i16 = 0;
+const XDP_METADATA: i16 = 8;
 const XDP_QUEUE: i16 = 16;
 /// Fields of `struct __sk_buff`: `len`, `vlan_present`, `data`.
 const SKB_LENGTH: i16 = 0;
@@ -52,6 +53,44 @@ const V4_HEADERS_MIN: i32 = (ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES) as i32;
 const V6_HEADERS: i32 = (ETHERNET_BYTES + IPV6_BYTES + UDP_BYTES) as i32;
 const HEADERS_MAX: i32 = (ETHERNET_BYTES + 60 + UDP_BYTES) as i32;
 
+/// A driver's knowledge of a frame beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metadata {
+    /// When it came, in nanoseconds of the card's clock.
+    Time,
+    /// The hash that chose its queue.
+    Hash,
+    /// The tag that the card took off: protocol and TCI.
+    Vlan,
+}
+
+impl Metadata {
+    /// The function of the kernel that brings it (Linux 6.3, of the tag 6.8).
+    pub(super) fn function(self) -> &'static str {
+        match self {
+            Self::Time => "bpf_xdp_metadata_rx_timestamp",
+            Self::Hash => "bpf_xdp_metadata_rx_hash",
+            Self::Vlan => "bpf_xdp_metadata_rx_vlan_tag",
+        }
+    }
+
+    /// Where on the stack the function writes.
+    fn places(self) -> &'static [i16] {
+        match self {
+            Self::Time => &[TIME],
+            // The second is the kind of hash.
+            Self::Hash => &[HASH, HASH + 4],
+            Self::Vlan => &[VLAN, VLAN + 2],
+        }
+    }
+}
+
+/// Bytes of the metadata in front of a frame: time, hash, protocol and TCI; zeros are none.
+pub(crate) const METADATA_BYTES: usize = 16;
+const TIME: i16 = -16;
+const HASH: i16 = -24;
+const VLAN: i16 = -28;
+
 /// Where a program finds the length of a frame whose first buffer is shorter.
 #[derive(Clone, Copy)]
 enum Whole {
@@ -70,7 +109,7 @@ enum Whole {
 /// {
 ///         int answer = XDP_PASS, place = OTHER;
 ///
-///         if (ours(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end)) {
+///         if (ours(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end) && has_metadata(ctx)) {
 ///                 answer = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 ///                 place = answer == XDP_REDIRECT ? TAKEN : PASSED;
 ///         }
@@ -85,6 +124,7 @@ pub(super) fn redirect(
     sockets: BorrowedFd<'_>,
     counters: BorrowedFd<'_>,
     fragments: bool,
+    metadata: &[(Metadata, u32)],
 ) -> Result<Vec<Instruction>, AssemblyError> {
     let mut program = Assembler::new();
     program.set(R6, R1);
@@ -97,13 +137,16 @@ pub(super) fn redirect(
         leave_others(&mut program, wanted, whole);
     }
 
+    if !metadata.is_empty() {
+        write_metadata(&mut program, metadata);
+    }
     program.set_map(R1, sockets);
     program.load(Size::Word, R2, R6, XDP_QUEUE);
     program.set(R3, XDP_PASS).call(Helper::RedirectMap);
     program.set(R9, R0).set(R8, TAKEN);
     program.jump_if(Condition::Equal, R9, XDP_REDIRECT, "count");
     program.set(R8, PASSED);
-    if wanted.is_some() {
+    if wanted.is_some() || !metadata.is_empty() {
         program.jump("count");
         program.label("other").set(R9, XDP_PASS).set(R8, OTHER);
     }
@@ -163,6 +206,54 @@ pub(super) fn tcx_drop(
     program.label("count").store(Size::Word, R10, KEY, 0);
     count_and_answer(&mut program, counters);
     program.finish()
+}
+
+/// Writes what the driver says in front of the frame, or jumps to `other` if there is no room. A function
+/// that fails leaves its zeros.
+///
+/// ```c
+/// static bool has_metadata(struct xdp_md *ctx)
+/// {
+///         struct { __u64 time; __u32 hash; __be16 protocol; __u16 tci; } *there, it = {};
+///
+///         bpf_xdp_metadata_rx_timestamp(ctx, &it.time); // and the others
+///         if (bpf_xdp_adjust_meta(ctx, -16))
+///                 return false;
+///         there = (void *)(long)ctx->data_meta;
+///         if (there + 1 > (void *)(long)ctx->data)
+///                 return false;
+///         *there = it;
+///         return true;
+/// }
+/// ```
+fn write_metadata(program: &mut Assembler, metadata: &[(Metadata, u32)]) {
+    program.store(Size::Double, R10, TIME, 0);
+    program.store(Size::Double, R10, HASH, 0);
+    program.store(Size::Word, R10, VLAN, 0);
+    for (one, function) in metadata {
+        program.set(R1, R6);
+        for (to, place) in [R2, R3].into_iter().zip(one.places()) {
+            program.set(to, R10);
+            program.compute(Operation::Add, to, i32::from(*place));
+        }
+        program.call_kernel(*function);
+    }
+    let bytes = METADATA_BYTES as i32;
+    program.set(R1, R6).set(R2, -bytes);
+    program.call(Helper::XdpAdjustMeta);
+    program.jump_if(Condition::NotEqual, R0, 0, "other");
+    program.load(Size::Word, R1, R6, XDP_METADATA);
+    program.load(Size::Word, R2, R6, XDP_DATA);
+    program.set(R3, R1).compute(Operation::Add, R3, bytes);
+    program.jump_if(Condition::Above, R3, R2, "other");
+    let parts = [
+        (Size::Double, TIME, 0),
+        (Size::Word, HASH, 8),
+        (Size::Word, VLAN, 12),
+    ];
+    for (size, from, to) in parts {
+        program.load(size, R4, R10, from).store(size, R1, to, R4);
+    }
 }
 
 /// Leaves `data` in `R7` and `data_end` in `R8`, from the context in `R6`.

@@ -206,6 +206,8 @@ fn details_are_those_of_the_datagram(pair: &Pair) {
         hop_limit: pair.rx_honours("details.hop_limit"),
         time: pair.rx_honours("details.time"),
         hardware_time: pair.rx_honours("details.hardware_time"),
+        hash: pair.rx_honours("details.hash"),
+        vlan: pair.rx_honours("details.vlan"),
     };
     config.details = wanted;
     let mut rx = pair.open_rx(&config);
@@ -226,7 +228,8 @@ fn details_are_those_of_the_datagram(pair: &Pair) {
         let is_now = |time| (before..=SystemTime::now()).contains(&time);
         assert!(details.time.is_none_or(is_now), "{details:?}");
         // No card is between the two.
-        assert_eq!(details.hardware_time, None);
+        assert_eq!((details.hardware_time, details.vlan), (None, None));
+        assert_eq!(details.hash.is_some(), wanted.hash);
     });
 }
 

@@ -23,10 +23,13 @@ const STEERERS: &[&str] = &["recv", "recvmmsg", "io_uring"];
 /// Receivers that know no second one of the same traffic.
 const ALONE: &[&str] = &["pcap", "dpdk"];
 
-/// Options that a row may honour and this machine not: a right, huge pages, a driver's memory, a
+/// Options that a row may honour and this machine not: a right, Linux 6.3, huge pages, a driver's memory, a
 /// library, an XDP program that is there, an interface beside. The row then says what is missing.
 const UP_TO_THE_MACHINE: &[&str] = &[
     "busy_poll_us",
+    "details.hardware_time",
+    "details.hash",
+    "details.vlan",
     "ring.copy",
     "ring.arguments",
     "ring.hugepages",
@@ -137,6 +140,8 @@ const RX_OPTIONS: &[RxOption] = &[
     ("details.hardware_time", |config| {
         config.details.hardware_time = true
     }),
+    ("details.hash", |config| config.details.hash = true),
+    ("details.vlan", |config| config.details.vlan = true),
     ("errors", |config| config.errors = true),
     ("transmit_clock", |config| {
         config.transmit_clock = Some(TransmitClock::Monotonic);

@@ -170,6 +170,8 @@ pub enum Helper {
     MapUpdate = 2,
     /// `u64 bpf_ktime_get_ns(void)`: nanoseconds of `CLOCK_MONOTONIC`.
     ClockNs = 5,
+    /// `long bpf_skb_vlan_push(skb, protocol, tci)`
+    SkbVlanPush = 18,
     /// `long bpf_redirect(interface_index, flags)`
     Redirect = 23,
     /// `u64 bpf_get_current_task(void)`: the address of the kernel's `struct task_struct`.
@@ -180,6 +182,8 @@ pub enum Helper {
     SocketCookie = 46,
     /// `long bpf_redirect_map(map, key, flags)`
     RedirectMap = 51,
+    /// `long bpf_xdp_adjust_meta(xdp, delta)`
+    XdpAdjustMeta = 54,
     /// `long bpf_skb_load_bytes_relative(skb, offset, to, length, start_header)`
     SkbLoadBytesRelative = 68,
     /// `long bpf_probe_read_kernel(to, size, from)`
@@ -237,6 +241,8 @@ const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 /// The source of a 64-bit constant that is a map's descriptor (`BPF_PSEUDO_MAP_FD`).
 const PSEUDO_MAP_FD: Register = Register(1);
+/// The source of a call that is of a function of the kernel (`BPF_PSEUDO_KFUNC_CALL`).
+const PSEUDO_KFUNC_CALL: Register = Register(2);
 
 impl Assembler {
     /// An empty program.
@@ -371,6 +377,12 @@ impl Assembler {
     /// `r0 = helper(r1, r2, r3, r4, r5)`
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(JMP | CALL, R0, R0, 0, helper as i32)
+    }
+
+    /// `r0 = function(r1, ...)`, a function of the kernel by its number
+    /// ([`Btf::function`](super::btf::Btf::function)) that is open to programs.
+    pub fn call_kernel(&mut self, function: u32) -> &mut Self {
+        self.push(JMP | CALL, R0, PSEUDO_KFUNC_CALL, 0, function as i32)
     }
 
     /// `return r0`

@@ -52,6 +52,9 @@ pub struct LiveFrames {
 /// (`BPF_F_XDP_HAS_FRAGS`, Linux 5.18); their data ends where the first buffer does.
 pub const XDP_HAS_FRAGMENTS: u32 = 1 << 5;
 
+/// `BPF_F_XDP_DEV_BOUND_ONLY`.
+const XDP_BOUND: u32 = 1 << 6;
+
 /// `BPF_F_TEST_XDP_LIVE_FRAMES` of `include/uapi/linux/bpf.h` (Linux 5.18).
 const LIVE_FRAMES: u32 = 1 << 1;
 
@@ -111,6 +114,8 @@ struct LoadAttributes {
     attach_function: u32,
 }
 
+/// `BPF_XDP` of `enum bpf_attach_type`.
+const XDP: u32 = 37;
 /// `BPF_TRACE_FEXIT` of `enum bpf_attach_type` (Linux 5.5).
 const FUNCTION_EXIT: u32 = 25;
 
@@ -217,6 +222,28 @@ impl Program {
             Err(error) if error.errno() == Some(libc::EINVAL) => Ok((load(false, 0)?, false)),
             program => Ok((program?, true)),
         }
+    }
+
+    /// Loads an XDP program, for frames in several buffers, that only this interface can have. It may ask
+    /// the driver about a frame (`bpf_xdp_metadata_rx_timestamp` and others,
+    /// Documentation/networking/xdp-rx-metadata.rst, Linux 6.3).
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); `EINVAL` before Linux 6.3.
+    pub fn load_bound(
+        name: &str,
+        interface_index: u32,
+        instructions: &[Instruction],
+    ) -> CallResult<Self> {
+        let attributes = LoadAttributes {
+            kind: ProgramKind::Xdp as u32,
+            flags: XDP_HAS_FRAGMENTS | XDP_BOUND,
+            interface_index,
+            attach_type: XDP,
+            ..LoadAttributes::default()
+        };
+        Self::load_as(attributes, name, instructions)
     }
 
     /// Runs the program once, in the kernel, on this packet, which goes nowhere.

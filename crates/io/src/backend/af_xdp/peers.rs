@@ -4,7 +4,7 @@
 use super::XdpInterface;
 use crate::link_path::LinkPath;
 use crate::wire::Template;
-use crate::{RingConfig, Transmit};
+use crate::{RingConfig, RxConfig, Transmit};
 use mpps_os::namespace::NetNamespace;
 use mpps_os::netlink::address;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 const WAYS_MAX: usize = 16_384;
 
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(super) struct XdpPeers {
     /// The interface that frames leave by.
     ring: RingConfig,
     interface_index: u32,
@@ -28,17 +28,19 @@ pub(super) struct Peers {
     known: HashMap<(SocketAddr, Option<IpAddr>), (Instant, Option<LinkPath>)>,
 }
 
-impl Peers {
-    /// None if the network namespace of this thread cannot be told.
-    pub(super) fn new(interface: &XdpInterface, local: SocketAddr) -> Option<Self> {
+impl XdpPeers {
+    /// None without a ring to send by or a port to send from, or if the thread's network namespace cannot
+    /// be had.
+    pub(super) fn of(config: &RxConfig, interface: &XdpInterface) -> Option<Self> {
+        let sends = config.answers && config.address.port() != 0;
         Some(Self {
-            namespace: NetNamespace::current().ok()?,
+            namespace: sends.then(NetNamespace::current)?.ok()?,
             ring: RingConfig {
                 interface: Some(interface.name.clone()),
                 ..RingConfig::default()
             },
             interface_index: interface.index,
-            local,
+            local: config.address,
             known: HashMap::new(),
         })
     }

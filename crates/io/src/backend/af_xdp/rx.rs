@@ -7,9 +7,9 @@
 
 use super::driving::{self, FLUSH_TIMEOUT, PAUSE_MAX, SEND_TIMEOUT};
 use super::interface::XdpInterface;
-use super::peers::Peers;
+use super::peers::XdpPeers;
 use super::port_counts::PortCounts;
-use super::steering::FlowSteering;
+use super::steering::{FlowSteering, metadata};
 use super::tx_queue::Out;
 use super::{BACKEND, busy_poll, explain, socket_config};
 use crate::backend::answers::refuse_loopback;
@@ -168,6 +168,15 @@ impl XdpShared {
         })
     }
 
+    fn details(&self, receiver: &Receiver) -> FrameDetails {
+        let wanted = self.config.details;
+        let mut details = FrameDetails::new(wanted, Some(self.interface.index));
+        if !metadata(&wanted).is_empty() {
+            details.metadata_end = receiver.frames_end();
+        }
+        details
+    }
+
     /// How a socket works, in words.
     fn summary(&self, socket: &SocketConfig<'_>, is_zero_copy: bool) -> String {
         format!(
@@ -213,7 +222,7 @@ struct XdpRx {
     _switch: Option<XdpSwitch>,
     details: FrameDetails,
     /// Those that frames are sent to unasked, if there is a ring to send by.
-    peers: Option<Peers>,
+    peers: Option<XdpPeers>,
     counters: RxCounters,
     caps: RxCaps,
     /// Frames of its queue that were left to the kernel before this receiver was there.
@@ -277,6 +286,7 @@ impl XdpRx {
         let mtu = out.as_ref().map_or(u32::MAX, |out| out.interface.mtu);
         let mtu = mtu.min(interface.mtu);
         Ok(Self {
+            details: shared.details(&receiver),
             receiver,
             waiting: ReceiverWait::polling(config.busy_poll_us),
             wakes: 0,
@@ -287,10 +297,7 @@ impl XdpRx {
             is_zero_copy,
             may_forward: out.is_some(),
             _switch: switch.transpose()?,
-            details: FrameDetails::new(config.details, Some(interface.index)),
-            peers: (config.answers && config.address.port() != 0)
-                .then(|| Peers::new(interface, config.address))
-                .flatten(),
+            peers: XdpPeers::of(config, interface),
             counters: RxCounters::default(),
             caps,
             passed_before: shared.steering.passed_on(queue).unwrap_or(0),

@@ -2,8 +2,8 @@
 
 use super::errno::{EINVAL, ERANGE};
 use super::interface::XdpInterface;
-use crate::filter::{FlowFilter, FlowProgram};
-use crate::{Error, RxConfig, SocketMap};
+use crate::filter::{FlowFilter, FlowProgram, Metadata};
+use crate::{Error, RxConfig, SocketMap, WantedDetails};
 use mpps_os::netlink::link;
 use mpps_os::text::ShellWord;
 use std::os::fd::BorrowedFd;
@@ -32,7 +32,8 @@ impl FlowSteering {
         let destinations = ring.destinations.iter().cloned();
         let filter = destinations.fold(filter, FlowFilter::or);
         let queues = interface.rx_queues;
-        FlowProgram::attach(interface.index, &filter, ring.attach, queues)
+        let metadata = metadata(&config.details);
+        FlowProgram::attach_with(interface.index, &filter, ring.attach, queues, &metadata)
             .map(Self::Ours)
             .map_err(|error| explain_attach(error, interface))
     }
@@ -50,6 +51,10 @@ impl FlowSteering {
             (ring.all_traffic, "ring.all_traffic"),
             (!ring.destinations.is_empty(), "ring.destinations"),
             (!config.groups.is_empty(), "groups"),
+            (
+                !metadata(&config.details).is_empty(),
+                "details of the driver",
+            ),
         ];
         if let Some((_, field)) = asked.iter().find(|(asked, _)| *asked) {
             let why = "the program that is there decides which packets come; leave it out";
@@ -114,6 +119,19 @@ impl FlowSteering {
             (Self::Theirs(..), false) => "another program's generic XDP",
         }
     }
+}
+
+/// The details that only the driver knows.
+pub(super) fn metadata(wanted: &WantedDetails) -> Vec<Metadata> {
+    let asked = [
+        (wanted.hardware_time, Metadata::Time),
+        (wanted.hash, Metadata::Hash),
+        (wanted.vlan, Metadata::Vlan),
+    ];
+    let asked = asked.into_iter();
+    asked
+        .filter_map(|(asked, one)| asked.then_some(one))
+        .collect()
 }
 
 /// Adds the MTU to the error if the driver refuses a program and the MTU may be why. Drivers have
