@@ -1,6 +1,7 @@
 //! Datagrams that a closed socket took along.
 
 use super::no_listener::{self, REOPENED};
+use super::reading_times::during_reads;
 use super::vanished::unread;
 use super::{Check, Confidence, Evidence, Finding, Observed};
 use crate::Station;
@@ -35,5 +36,10 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let found = found.of(count, seen).says(what, remedy);
         found.with(Confidence::Likely)
     });
-    found.into_iter().filter(|found| found.count > 0).collect()
+    // On a busy host those that come between two readings have been neither read nor lost.
+    let is_sure = unread(seen) > during_reads(seen);
+    found
+        .into_iter()
+        .filter(|found| is_sure && found.count > 0)
+        .collect()
 }

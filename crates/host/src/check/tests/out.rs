@@ -92,6 +92,11 @@ fn what_came_and_was_not_read_arrived() {
     ask(0)
         .drops("NOT_SPECIFIED 300 unknown")
         .finds("closed_unread 300");
+    // Another namespace's socket closed, and these came while counters were read, for half of the look each.
+    for (read_ns, expected) in [(SECOND / 100, "closed_unread 300"), (SECOND / 2, "")] {
+        let scene = ask(0).drops("NOT_SPECIFIED 300 unknown");
+        scene.both(|facts| facts.read_ns = read_ns).finds(expected);
+    }
     ask(0).finds("");
     ask(300).finds("nothing_arrives 0");
 }
