@@ -52,6 +52,9 @@ pub(crate) fn apart(name: &str, kind: impl Debug) -> Result<Completion, Failed> 
     note(name, kind, seconds);
     let (status, said) = ended?;
     if status.success() {
+        if env::args().any(|word| word == "--nocapture") {
+            say(&said);
+        }
         return Ok(Completion::Completed);
     }
     if status.code() == Some(SKIPPED.into()) {
