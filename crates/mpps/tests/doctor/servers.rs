@@ -190,7 +190,7 @@ fn is_fixed(server: &'static Server) {
     // They come from the same host: a link would overflow before the largest buffers.
     let sockets = scenario.on_receiver(|| connected(address::v4(1)));
     let burst = 2 * service.room(&sockets);
-    let pause = Duration::from_millis(100).max(Duration::from_micros(20) * burst as u32);
+    let pause = Duration::from_millis(100).max(Duration::from_micros(40) * burst as u32);
     let run_ms = format!("{}ms", 3 * pause.as_millis());
     let (started, cpus) = (
         Instant::now(),
@@ -205,7 +205,7 @@ fn is_fixed(server: &'static Server) {
             end
         };
         let _ends: Vec<_> = (0..cpus).map(burst).collect();
-        let mut words = words("fix --yes --port 4321 --duration 1 --repeat 3");
+        let mut words = words("fix --yes --port 4321 --duration 2 --repeat 3");
         words.extend(["--run", &run_ms, &file]);
         scenario.on_receiver(|| run(&mut mpps(&words)))
     });
