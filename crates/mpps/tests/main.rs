@@ -28,23 +28,23 @@ fn main() -> ExitCode {
     let trials = [
         // Those that take longest come first.
         tune::trials(),
-        lab::trials(),
+        top::trials(),
         accelerate::trials(),
         bench::trials(),
+        schema::trials(),
+        lab_tcp::trials(),
+        lab::trials(),
         cli::trials(),
         doctor::trials(),
         fix::trials(),
         fix::faults::trials(),
         doctor::servers::fixes(),
-        lab_tcp::trials(),
         load::trials(),
         programs::trials(),
         rings::trials(),
-        schema::trials(),
         serve::trials(),
         settings::trials(),
         steer::trials(),
-        top::trials(),
         traffic::trials(),
     ];
     mpps_trial::run(trials.into_iter().flatten().collect())
