@@ -396,18 +396,21 @@ fn used(
 }
 
 /// Waits until nothing new has come to the receivers for `quiet`, and no longer than `most`: others may
-/// send to the port as well.
+/// send to the port as well. A late look is one look: the receivers may have had no CPU, either.
 pub(crate) fn await_quiet(workers: &[RxWorker], quiet: Duration, most: Duration) {
     let came = || workers.iter().map(|worker| worker.progress().datagrams);
     let came = || came().sum::<u64>();
     let began = Instant::now();
-    let (mut last, mut since) = (came(), began);
-    while since.elapsed() < quiet && began.elapsed() < most && !workers.is_empty() {
+    let (mut last, mut still) = (came(), Duration::ZERO);
+    while still < quiet && began.elapsed() < most && !workers.is_empty() {
         thread::sleep(LOOK);
         let now = came();
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
+        still = if now == last {
+            still + LOOK
+        } else {
+            Duration::ZERO
+        };
+        last = now;
     }
 }
 
