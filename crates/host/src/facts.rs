@@ -328,11 +328,7 @@ impl Observation {
             .and_then(|range| ports(&range));
         let ports = facts.client_ports.as_ref();
         facts.crowded_partner = ports.and_then(|ports| client_ports::crowded(&root, ports));
-        let settings = SETTINGS.into_iter().filter_map(|name| {
-            let value = sysctl::value_from(&root, name).ok()??;
-            Some((name, value.parse().ok()?))
-        });
-        facts.settings = settings.collect();
+        facts.settings = settings(&root);
         Ok(facts)
     }
 
@@ -546,6 +542,14 @@ fn xdp_programs(links: &[NetlinkLink]) -> Vec<String> {
         )
     });
     programs.collect()
+}
+
+fn settings(root: &Root) -> BTreeMap<&'static str, u64> {
+    let settings = SETTINGS.into_iter().filter_map(|name| {
+        let value = sysctl::value_from(root, name).ok()??;
+        Some((name, value.parse().ok()?))
+    });
+    settings.collect()
 }
 
 /// The `inuse` counts of both versions of IP (`net/ipv4/proc.c`, `net/ipv6/proc.c`).

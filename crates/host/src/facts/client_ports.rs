@@ -1,7 +1,7 @@
 //! The ports for clients, and the partner of TCP with most of them.
 
 use crate::root::Root;
-use mpps_os::netlink::sock_diag::{self, Connection};
+use mpps_os::netlink::sock_diag::{self, TcpConnection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -47,7 +47,7 @@ fn sockets(root: &Root) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }
 
-fn most(all: &[Connection]) -> Option<CrowdedPartner> {
+fn most(all: &[TcpConnection]) -> Option<CrowdedPartner> {
     let mut partners: BTreeMap<(IpAddr, SocketAddr), (BTreeSet<u16>, usize)> = BTreeMap::new();
     for one in all {
         let partner = (one.local.ip(), one.remote);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_partner_with_most_ports_is_found() {
-        let one = |port: u16, to: &str, is_in_time_wait| Connection {
+        let one = |port: u16, to: &str, is_in_time_wait| TcpConnection {
             local: ([10, 0, 0, 1], port).into(),
             remote: to.parse().expect("an address"),
             is_in_time_wait,

@@ -91,7 +91,7 @@ pub struct ListeningSocket {
 
 /// A TCP socket with a partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connection {
+pub struct TcpConnection {
     /// Its own end.
     pub local: SocketAddr,
     /// Its partner.
@@ -150,7 +150,7 @@ pub fn listeners() -> CallResult<Vec<ListeningSocket>> {
 /// # Errors
 ///
 /// As [`listeners`].
-pub fn connections(ports: &RangeInclusive<u16>) -> CallResult<Vec<Connection>> {
+pub fn connections(ports: &RangeInclusive<u16>) -> CallResult<Vec<TcpConnection>> {
     // struct inet_diag_bc_op: code, step if it holds, step if not, which ends the filter; then its operand.
     let operation = |code, port: u16, end: u16| {
         let [first, second] = [[code, 8], [0, 0]];
@@ -165,7 +165,7 @@ pub fn connections(ports: &RangeInclusive<u16>) -> CallResult<Vec<Connection>> {
     let answers = internet(libc::IPPROTO_TCP, !UNCONNECTED, &filter, "TCP connections")?;
     let all = answers
         .iter()
-        .filter_map(|answer| Connection::parse(answer));
+        .filter_map(|answer| TcpConnection::parse(answer));
     Ok(all.collect())
 }
 
@@ -266,7 +266,7 @@ impl ListeningSocket {
     }
 }
 
-impl Connection {
+impl TcpConnection {
     /// One answer of the kernel; none if it is damaged.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let [local, remote] = ends(body)?;
@@ -334,7 +334,7 @@ mod tests {
         #[test]
         fn foreign_bytes_never_panic(bytes: Vec<u8>) {
             let _ = (UdpEntry::parse(&bytes), ListeningSocket::parse(&bytes), XdpEntry::parse(&bytes));
-            let _ = Connection::parse(&bytes);
+            let _ = TcpConnection::parse(&bytes);
         }
     }
 
