@@ -1,4 +1,4 @@
-//! What the details of a datagram cost: the time to take it from a full socket, of one without any and with
+//! The costs of the details of a datagram: the time to take it from a full socket, of one without any and with
 //! each by itself; beside it a bare `recvmmsg(2)` into the same buffers. Medians of rounds
 //! that alternate.
 //!

@@ -1,5 +1,5 @@
 //! A receiver of market data by multicast, in packets of MoldUDP64. It joins the group for one sender
-//! (RFC 4607), and reports the gaps in its sequence numbers, with the time at which the kernel got the
+//! (RFC 4607), and reports the gaps in its sequence numbers, with the kernel's time of the
 //! packet behind each.
 //!
 //!     cargo run --release --example feed -- 232.1.1.1:26477 --from 10.0.0.9 --interface eth1

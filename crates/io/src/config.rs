@@ -82,7 +82,7 @@ pub struct RxConfig {
     pub details: WantedDetails,
     /// Keep what the kernel learns of datagrams that were sent ([`crate::Rx::errors`]).
     pub errors: bool,
-    /// Take times at which datagrams are to leave ([`crate::Transmit::time`]), by this clock.
+    /// Take times for datagrams to leave ([`crate::Transmit::time`]), by this clock.
     pub transmit_clock: Option<TransmitClock>,
     /// Make ready to answer what comes ([`crate::Rx::serve`]).
     pub answers: bool,

@@ -552,8 +552,8 @@ fn dns_dnsperf(place: &Place) {
     assert_eq!(server.ended(), format!("answered {QUESTIONS}\n"));
 }
 
-/// socat sends a session of which four messages are missing and one comes twice. The receiver that joined
-/// for one sender hears of no other.
+/// socat sends a session without four messages, and one of them twice. The receiver that joined for one
+/// sender hears of no other.
 fn feed(place: &Place) {
     let lab = place.lab.as_ref().expect("it has one");
     let host = lab.sender();

@@ -2,7 +2,7 @@
 //! the owner of the port.
 
 use super::shared_socket::SharedSocket;
-use super::socket::{errors, transmit};
+use super::socket::{errors, join, transmit};
 use crate::{Error, MulticastGroup, RxConfig, SendError, Sent, Transmit};
 use mpps_os::bpf::classic::{self, NOTHING};
 use mpps_os::netlink::{address, link};
@@ -126,13 +126,6 @@ impl HeldPort {
     pub(super) fn dropped(&self) -> Option<u64> {
         Some(self.socket.as_ref()?.dropped())
     }
-}
-
-/// Joins a group, at this interface if it names none.
-pub(super) fn join(socket: &UdpSocket, group: &MulticastGroup, default: u32) -> Result<(), Error> {
-    let named = group.interface.as_deref().map(link::index).transpose()?;
-    let index = named.unwrap_or(default);
-    Ok(socket.join_group(group.address, group.source, index)?)
 }
 
 impl ListenedInterface {

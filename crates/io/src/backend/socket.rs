@@ -1,9 +1,12 @@
 //! The common part of the socket backends: opening, waiting, and counting refusals.
 
 use super::Backend;
-use super::held_port::join;
-use crate::{Error, Layer, Mode, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig, TxCounters};
+use crate::{
+    Error, Layer, Mode, MulticastGroup, Property, RxCaps, RxConfig, Sent, TxCaps, TxConfig,
+    TxCounters,
+};
 use mpps_os::messages::{self, Extras, SendError, Transmit};
+use mpps_os::netlink::link;
 use mpps_os::socket::UdpSocket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -101,6 +104,13 @@ pub(super) fn open_receiver(
         mode: Mode::new("socket, copy").with(Property::BusyPoll, config.busy_poll_us > Some(0)),
     };
     Ok((socket, caps))
+}
+
+/// Joins a group, at this interface if it names none.
+pub(super) fn join(socket: &UdpSocket, group: &MulticastGroup, default: u32) -> Result<(), Error> {
+    let named = group.interface.as_deref().map(link::index).transpose()?;
+    let index = named.unwrap_or(default);
+    Ok(socket.join_group(group.address, group.source, index)?)
 }
 
 /// Opens, sets up and connects one sending socket per flow.

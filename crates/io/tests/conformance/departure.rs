@@ -1,4 +1,4 @@
-//! Times at which datagrams are to leave: the kernel has them to the nanosecond, and `fq` keeps to them.
+//! Times for datagrams to leave: the kernel has them to the nanosecond, and `fq` keeps to them.
 
 use super::kernel::wake_loopback;
 use mpps_io::{BACKENDS, Backend, RxConfig, Transmit, TransmitClock};

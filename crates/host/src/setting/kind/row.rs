@@ -87,7 +87,7 @@ pub(crate) struct SettingRow<'a> {
     pub(crate) restore: Option<Attempt<CallResult<()>>>,
     /// True if the kernel does not show it: it is put back unseen.
     pub(crate) is_unread: bool,
-    /// The loss that undoing cannot mend, if this was the value before.
+    /// The loss that undoing cannot repair, if this was the value before.
     pub(crate) lost: fn(&Value) -> Option<&'static str>,
     /// The value while it is put back.
     pub(crate) meanwhile: Option<Value>,
