@@ -1,19 +1,19 @@
 //! Sockets of other processes, borrowed by a copy of their descriptor (`pidfd_getfd(2)`, Linux 5.6).
 //! An option that is set by the copy holds for the socket, and so for its process.
 
+mod lender;
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::thread;
 
 use rustix::net::sockopt;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::CallResult;
 use crate::bpf::classic::{self, ClassicAssembler, ClassicInstruction};
 use crate::error::On;
 use crate::option::UDP_GRO;
 use crate::option::{set_option, words};
 use crate::socket::SO_ATTACH_REUSEPORT_CBPF;
+use crate::{CallError, CallResult};
 
 /// include/uapi/asm-generic/socket.h; libc lacks it.
 const SO_BUF_LOCK: libc::c_int = 72;
@@ -33,20 +33,22 @@ impl BorrowedSocket {
     /// `EPERM` without the rights of ptrace over that process (ptrace(2), "Ptrace access mode checking"),
     /// `ESRCH` if it has ended, `EBADF` if it has no such descriptor, `ENOTSOCK` for another file, `ENOSYS` before Linux 5.6.
     pub fn borrow(process: u32, descriptor: i32) -> CallResult<Self> {
-        let name = format!("descriptor {descriptor} of process {process}");
-        let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or(rustix::io::Errno::SRCH).on("pidfd_open", &name)?;
-        let held = pidfd_open(pid, PidfdFlags::empty()).on("pidfd_open", &name)?;
-        let fd =
-            pidfd_getfd(&held, descriptor, PidfdGetfdFlags::empty()).on("pidfd_getfd", &name)?;
-        // Its process may have put another file there meanwhile, whose close may wait for ever (FUSE).
-        match sockopt::socket_type(&fd).on("getsockopt SO_TYPE", &name) {
-            Ok(_) => Ok(Self { fd, name }),
-            Err(error) => {
-                let _ = thread::Builder::new().spawn(move || drop(fd));
-                Err(error)
+        let mut copies = Self::borrow_each(&[(process, descriptor)]);
+        copies.remove(0)
+    }
+
+    /// The same for descriptors of several processes: a copy or an error for each, in order. One process of its own
+    /// makes all copies.
+    pub fn borrow_each(asked: &[(u32, i32)]) -> Vec<CallResult<Self>> {
+        let copies = lender::lend(asked).into_iter().zip(asked);
+        let named = copies.map(|(copy, (process, descriptor))| {
+            let name = format!("descriptor {descriptor} of process {process}");
+            match copy {
+                Ok(fd) => Ok(Self { fd, name }),
+                Err((call, error)) => Err(CallError::new(call, name, error)),
             }
-        }
+        });
+        named.collect()
     }
 
     /// The number that no other socket of this boot has (`SO_COOKIE`, Linux 4.12).
@@ -415,6 +417,6 @@ mod tests {
         assert!(BorrowedSocket::borrow(u32::MAX, 0).is_err());
         let file = std::fs::File::open("/proc/self/stat").expect("/proc");
         let copy = BorrowedSocket::borrow(std::process::id(), file.as_fd().as_raw_fd());
-        assert!(copy.is_err(), "it is closed in a thread of its own");
+        copy.expect_err("it is no socket");
     }
 }

@@ -260,7 +260,7 @@ pub(crate) fn ask<T>(
             sought.entry(pid).or_default().insert(inode);
         }
     }
-    let mut answers = BTreeMap::new();
+    let (mut found, mut places) = (Vec::new(), Vec::new());
     for (pid, mut inodes) in sought {
         let folder = format!("proc/{pid}/fd");
         let mut names = root.names(&folder).into_iter();
@@ -269,15 +269,18 @@ pub(crate) fn ask<T>(
         {
             let link = root.link(&format!("{folder}/{name}"));
             let inode = link.and_then(|link| socket(&link));
-            let inode = inode.filter(|inode| inodes.remove(inode));
-            let answer = |inode| {
-                let socket = BorrowedSocket::borrow(pid, name.parse().ok()?).ok()?;
-                Some((inode, question(&socket).ok()?))
-            };
-            answers.extend(inode.and_then(answer));
+            if let Some(inode) = inode.filter(|inode| inodes.remove(inode))
+                && let Ok(descriptor) = name.parse()
+            {
+                found.push(inode);
+                places.push((pid, descriptor));
+            }
         }
     }
-    answers
+    let copies = BorrowedSocket::borrow_each(&places).into_iter();
+    let answers = found.into_iter().zip(copies);
+    let answers = answers.filter_map(|(inode, copy)| Some((inode, question(&copy.ok()?).ok()?)));
+    answers.collect()
 }
 
 /// The inode number in `socket:[4711]`.
