@@ -33,7 +33,15 @@ pub(crate) struct CommandHelp {
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "My server",
-        &["doctor", "fix", "top", "recv", "send", "ledger"],
+        &[
+            "doctor",
+            "fix",
+            "accelerate",
+            "top",
+            "recv",
+            "send",
+            "ledger",
+        ],
     ),
     ("This host", &["backends", "steer", "tune", "undo"]),
     (

@@ -116,7 +116,12 @@ mod tests {
         "details.traffic_class",
         "details.hop_limit",
         "details.time",
+        "details.hardware_time",
+        "details.hash",
+        "details.vlan",
         "errors",
+        "groups.source",
+        "transmit_clock",
     ];
 
     /// Modules of `mpps-host` with remedies: commands that a user pastes.
