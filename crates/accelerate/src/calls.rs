@@ -1,4 +1,4 @@
-//! The functions of the C library that this one replaces.
+//! The replaced functions of the C library.
 //!
 //! Each hands on what its system call would get. `__recv_chk` and its kin are what a program calls
 //! that was compiled with `_FORTIFY_SOURCE`.
@@ -10,7 +10,7 @@
 use crate::epoll;
 use crate::kernel::{self, refuse};
 use crate::poll;
-use crate::receive::{message_of, next_bytes, part_of, receive};
+use crate::receive::{message_of, part_of, receive};
 use crate::send::send;
 use crate::session::session;
 use crate::socket;
@@ -299,7 +299,7 @@ replaced! {
     }
 
     bind(fd: c_int, name: *const sockaddr, bytes: socklen_t) -> c_int {
-        // Its port may be the one that is wanted now.
+        // It may get the wanted port now.
         socket::forget(fd);
         kernel::call(libc::SYS_bind, [fd as usize, name as usize, bytes as usize, 0, 0, 0]) as c_int
     }
@@ -332,7 +332,7 @@ replaced! {
     ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         if request == libc::FIONREAD && let Some(session) = session()
             && let Some(place) = socket::place(session, fd)
-            && let Some(bytes) = next_bytes(session, place)
+            && let Some(bytes) = session.next_bytes(place)
         {
             (argument as *mut c_int).write(bytes as c_int);
             return 0;
@@ -381,7 +381,7 @@ unsafe fn polled(
 ) -> c_int {
     let fds = match count {
         0 => &mut [],
-        // SAFETY: the caller has so many of them.
+        // SAFETY: the caller has that number of them.
         count => unsafe { std::slice::from_raw_parts_mut(fds, count as usize) },
     };
     // SAFETY: the mask is the caller's.

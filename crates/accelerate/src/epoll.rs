@@ -5,8 +5,7 @@
 
 use crate::kernel;
 use crate::poll::slice;
-use crate::receive::next_bytes;
-use crate::session::{Session, session};
+use crate::session::{ProgramSession, session};
 use crate::socket;
 use libc::{c_int, epoll_event};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -88,7 +87,7 @@ pub(crate) unsafe fn control(
     result
 }
 
-fn register(session: &Session, set: c_int, fd: c_int, place: usize, event: epoll_event) {
+fn register(session: &ProgramSession, set: c_int, fd: c_int, place: usize, event: epoll_event) {
     let mark = MARK | u64::from(NEXT_MARK.fetch_add(1, Relaxed));
     let ring = |queue: &c_int| {
         let copy = kernel::fcntl(*queue, libc::F_DUPFD_CLOEXEC, *queue as usize);
@@ -147,7 +146,7 @@ pub(crate) fn closing(fd: c_int) {
     forget(|one| one.set == fd || one.fd == fd);
 }
 
-/// `epoll_pwait(2)`; without a time it waits for ever.
+/// `epoll_pwait(2)`; without a time it waits until something comes.
 ///
 /// # Safety
 /// There is room for `most` events; the mask as for `kernel::ppoll`.
@@ -159,44 +158,50 @@ pub(crate) unsafe fn wait(
     mask: *const libc::sigset_t,
 ) -> isize {
     let own = session().filter(|_| most > 0 && COUNT.load(Relaxed) > 0);
-    let own = own.filter(|_| with(|all| all.iter().any(|one| one.set == set)));
-    let Some(session) = own else {
+    // Whether the set has a socket of the port, and sockets that it has are only read.
+    let state = own.map(|session| {
+        with(|all| {
+            let own = all.iter().filter(|one| one.set == set);
+            let only_reads = |one: &Registration| one.events & !(READABLE | ONCE) == 0;
+            let may_skip = mask.is_null() && own.clone().all(only_reads);
+            let mut count = 0;
+            if may_skip && SKIPPED.load(Relaxed) < SKIPS {
+                // SAFETY: there is room for them.
+                let events = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
+                count = merge(session, set, all, events, 0);
+            }
+            (session, all.iter().any(|one| one.set == set), count)
+        })
+    });
+    let Some((session, true, count)) = state else {
         // SAFETY: by the contract of this function.
         return unsafe { kernel_wait(set, events, most, time, mask) };
     };
+    if count > 0 {
+        SKIPPED.fetch_add(1, Relaxed);
+        return count as isize;
+    }
+    SKIPPED.store(0, Relaxed);
     let ends = time.map(|time| Instant::now() + time);
     loop {
-        let (is_ready, may_skip) = with(|all| {
-            let own = all.iter().filter(|one| one.set == set);
-            let is_ready =
-                |one: &Registration| one.is_due() && next_bytes(session, one.place).is_some();
-            let only_reads = |one: &Registration| one.events & !(READABLE | ONCE) == 0;
-            (
-                own.clone().any(is_ready),
-                own.clone().all(only_reads) && mask.is_null(),
-            )
+        let is_ready = with(|all| {
+            let mut own = all.iter().filter(|one| one.set == set);
+            own.any(|one| one.is_due() && session.next_bytes(one.place).is_some())
         });
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-        let skips = SKIPPED.load(Relaxed);
-        let count = if is_ready && may_skip && skips < SKIPS {
-            SKIPPED.store(skips + 1, Relaxed);
-            0
-        } else {
-            SKIPPED.store(0, Relaxed);
-            let left = match is_ready {
-                true => Some(Duration::ZERO),
-                false => {
-                    session.flush();
-                    slice(session.control(), left)
-                }
-            };
-            // SAFETY: by the contract of this function.
-            unsafe { kernel_wait(set, events, most, left, mask) }
+        let left = match is_ready {
+            true => Some(Duration::ZERO),
+            false => {
+                session.flush();
+                slice(session.control(), left)
+            }
         };
+        // SAFETY: by the contract of this function.
+        let count = unsafe { kernel_wait(set, events, most, left, mask) };
         if count < 0 {
             return count;
         }
-        // SAFETY: there is room, and the kernel filled so many.
+        // SAFETY: there is room, and the kernel filled `count`.
         let events = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
         let count = with(|all| merge(session, set, all, events, count as usize));
         if count > 0 || ends.is_some_and(|ends| ends <= Instant::now()) {
@@ -231,7 +236,7 @@ impl Registration {
 
 /// Takes the rings' events out, and adds those of sockets whose datagrams wait in a ring.
 fn merge(
-    session: &Session,
+    session: &ProgramSession,
     set: c_int,
     all: &mut [Registration],
     events: &mut [epoll_event],
@@ -253,7 +258,7 @@ fn merge(
     }
     for own in all.iter_mut().filter(|one| one.set == set) {
         let reported = (0..kept).find(|at| { events[*at].u64 } == own.data);
-        let is_ready = own.is_due() && next_bytes(session, own.place).is_some();
+        let is_ready = own.is_due() && session.next_bytes(own.place).is_some();
         let readable = own.events & READABLE;
         match reported {
             Some(at) if is_ready => events[at].events |= readable,

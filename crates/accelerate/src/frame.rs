@@ -1,4 +1,4 @@
-//! Frames: reading the datagram in one that the XDP program let through, and writing an answer.
+//! Frames: reading the datagram in a frame from a ring, and writing an answer.
 
 use mpps_os::xdp::shared::is_v4;
 
@@ -10,7 +10,7 @@ const PROTOCOL_UDP: u8 = 17;
 
 /// A datagram in a frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Datagram<'a> {
+pub(crate) struct RingDatagram<'a> {
     pub(crate) source: u128,
     pub(crate) destination: u128,
     pub(crate) port: u16,
@@ -25,7 +25,7 @@ pub(crate) struct Datagram<'a> {
 
 /// The datagram; none in a frame that the XDP program cannot have let through.
 #[inline]
-pub(crate) fn parse(frame: &[u8]) -> Option<Datagram<'_>> {
+pub(crate) fn parse(frame: &[u8]) -> Option<RingDatagram<'_>> {
     let (ethernet, packet) = frame.split_at_checked(ETHERNET)?;
     let is_v6 = ethernet[12..] == [0x86, 0xdd];
     let (header, udp) = packet.split_at_checked(if is_v6 { V6 } else { V4 })?;
@@ -38,7 +38,7 @@ pub(crate) fn parse(frame: &[u8]) -> Option<Datagram<'_>> {
         true => (8, 24, header[0] << 4 | header[1] >> 4, header[7]),
         false => (12, 16, header[1], header[8]),
     };
-    Some(Datagram {
+    Some(RingDatagram {
         source: address(source),
         destination: address(destination),
         port: half(udp, 0),
@@ -51,7 +51,7 @@ pub(crate) fn parse(frame: &[u8]) -> Option<Datagram<'_>> {
     })
 }
 
-impl Datagram<'_> {
+impl RingDatagram<'_> {
     /// Whether its check sum is right. An `unfinished` one, with only the pseudo header in it, is what
     /// a veth carries between two programs of a host.
     #[inline]

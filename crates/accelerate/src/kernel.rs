@@ -71,7 +71,7 @@ pub(crate) fn option<T: Copy>(fd: c_int, level: c_int, name: c_int) -> Option<(T
 /// `recvmsg(2)`.
 ///
 /// # Safety
-/// The message must be one that the kernel may fill.
+/// The kernel can fill the message.
 pub(crate) unsafe fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
     // SAFETY: by the contract of this function.
     unsafe {
@@ -99,7 +99,7 @@ pub(crate) fn fcntl(fd: c_int, command: c_int, value: usize) -> c_int {
     }
 }
 
-/// `ppoll(2)`; without a time it waits for ever.
+/// `ppoll(2)`; without a time it waits until something comes.
 ///
 /// # Safety
 /// The signal mask must be null, or one of the C library.
@@ -132,9 +132,4 @@ pub(crate) fn timespec_of(time: Duration) -> timespec {
         tv_sec: time.as_secs().min(i64::MAX as u64) as libc::time_t,
         tv_nsec: time.subsec_nanos().into(),
     }
-}
-
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-pub(crate) fn now_ns() -> u64 {
-    mpps_os::clock::monotonic_ns()
 }

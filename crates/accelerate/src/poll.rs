@@ -1,8 +1,7 @@
 //! `poll`, `select` and their kin.
 
 use crate::kernel;
-use crate::receive::next_bytes;
-use crate::session::{Session, session};
+use crate::session::{ProgramSession, session};
 use crate::socket;
 use libc::{c_int, c_short, fd_set, pollfd};
 use mpps_os::xdp::shared::Control;
@@ -35,7 +34,7 @@ pub(crate) unsafe fn ppoll(
     time: Option<Duration>,
     mask: *const libc::sigset_t,
 ) -> isize {
-    let places = |session: &Session| -> Vec<(usize, usize)> {
+    let places = |session: &ProgramSession| -> Vec<(usize, usize)> {
         let readers = fds
             .iter()
             .enumerate()
@@ -61,7 +60,7 @@ pub(crate) unsafe fn ppoll(
     loop {
         let ready: Vec<usize> = places
             .iter()
-            .filter(|(_, place)| next_bytes(session, *place).is_some())
+            .filter(|(_, place)| session.next_bytes(*place).is_some())
             .map(|(at, _)| *at)
             .collect();
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
@@ -80,7 +79,7 @@ pub(crate) unsafe fn ppoll(
             polled.revents = seen.revents;
         }
         let now_ready = places.iter().filter(|(at, place)| {
-            ready.contains(at) || (ready.is_empty() && next_bytes(session, *place).is_some())
+            ready.contains(at) || (ready.is_empty() && session.next_bytes(*place).is_some())
         });
         for (at, _) in now_ready {
             fds[*at].revents |= fds[*at].events & READABLE;

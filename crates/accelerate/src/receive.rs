@@ -1,8 +1,8 @@
 //! Receiving: from the rings, then from the kernel's socket.
 
-use crate::frame::{self, Datagram};
+use crate::frame::RingDatagram;
 use crate::kernel::{self, refuse};
-use crate::session::{Found, Locked, Session, session};
+use crate::session::{ProgramSession, session};
 use crate::socket::{self, options};
 use crate::{poll, socket::options_of};
 use libc::{c_int, c_void, msghdr, socklen_t};
@@ -23,7 +23,7 @@ thread_local! {
 /// `recvmsg(2)`.
 ///
 /// # Safety
-/// The message must be one that the kernel may fill.
+/// The kernel can fill the message.
 pub(crate) unsafe fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
     let own = session().and_then(|session| Some((session, socket::place(session, fd)?)));
     let Some((session, place)) = own.filter(|_| flags & (libc::MSG_ERRQUEUE | libc::MSG_OOB) == 0)
@@ -87,7 +87,7 @@ fn restarts() -> bool {
 /// # Safety
 /// As for [`receive`].
 unsafe fn try_receive(
-    session: &Session,
+    session: &ProgramSession,
     place: usize,
     fd: c_int,
     message: *mut msghdr,
@@ -97,7 +97,7 @@ unsafe fn try_receive(
     let socket = &control.sockets[place];
     let switches = control.switches.load(Relaxed);
     let turn = TURN.replace(TURN.get().wrapping_add(1));
-    // What came before the switch is older than what the rings have.
+    // Datagrams from before the switch are older than those in the rings.
     let is_switching = control.is_switching.load(Relaxed) != 0;
     let is_kernel_first = is_switching
         || (control.is_switched() && socket.emptied.load(Relaxed) != switches)
@@ -132,21 +132,10 @@ unsafe fn try_receive(
     None
 }
 
-/// The length of the next datagram in a ring, if there is one.
-pub(crate) fn next_bytes(session: &Session, place: usize) -> Option<usize> {
-    let mut locked = session.lock()?;
-    let found = locked.next(place)?;
-    Some(datagram(&mut locked, found)?.payload.len())
-}
-
-fn datagram<'a>(locked: &'a mut Locked<'_>, found: Found) -> Option<Datagram<'a>> {
-    frame::parse(locked.queues()[found.queue].bytes(found.address, found.bytes)?)
-}
-
 /// # Safety
 /// As for [`receive`].
 unsafe fn from_ring(
-    session: &Session,
+    session: &ProgramSession,
     place: usize,
     fd: c_int,
     message: *mut msghdr,
@@ -156,7 +145,7 @@ unsafe fn from_ring(
     let asked = options_of(&control.sockets[place], fd);
     let mut locked = session.lock()?;
     let found = locked.next(place)?;
-    let datagram = datagram(&mut locked, found)?;
+    let datagram = locked.datagram(found)?;
     // SAFETY: as for this function.
     let message = unsafe { &mut *message };
     // SAFETY: the caller's buffers can be written.
@@ -186,7 +175,6 @@ unsafe fn from_ring(
         let hardware = datagram.hardware | (found.queue as u64) << 48;
         peer.hardware.store(hardware, Relaxed);
         locked.finish(place, found);
-        session.received();
     }
     Some(result as isize)
 }
@@ -196,7 +184,7 @@ unsafe fn from_ring(
 unsafe fn scatter(message: &msghdr, payload: &[u8]) -> usize {
     let mut rest = payload;
     for at in 0..message.msg_iovlen {
-        // SAFETY: there are so many of them.
+        // SAFETY: the message has that number of them.
         let part = unsafe { *message.msg_iov.add(at) };
         let (now, later) = rest.split_at(part.iov_len.min(rest.len()));
         // SAFETY: the caller's buffer has that length.
@@ -249,7 +237,7 @@ pub(crate) fn is_link_local(address: u128) -> bool {
 ///
 /// # Safety
 /// The control buffer has the length that the message has for it.
-unsafe fn write_control(message: &mut msghdr, asked: u64, datagram: &Datagram<'_>, index: u32) {
+unsafe fn write_control(message: &mut msghdr, asked: u64, datagram: &RingDatagram<'_>, index: u32) {
     let (room, mut used, mut is_cut) = (message.msg_controllen, 0, false);
     let control = message.msg_control;
     let mut put = |bit: u64, level: c_int, kind: c_int, data: &[u8]| {

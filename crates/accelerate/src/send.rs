@@ -3,10 +3,10 @@
 use crate::frame::{self, Answer};
 use crate::kernel;
 use crate::receive::is_link_local;
-use crate::session::{Session, session};
+use crate::session::{ProgramSession, session};
 use crate::socket::{self, address_of, options, options_of};
 use libc::{c_int, msghdr, socklen_t};
-use mpps_os::xdp::shared::{Control, Counts, is_v4};
+use mpps_os::xdp::shared::{Control, Counts, RingPeer, is_v4};
 use std::mem::{size_of, zeroed};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,7 +20,7 @@ type ByKernel = fn(&Counts) -> &AtomicU64;
 /// `sendmsg(2)`; `is_last` unless the same call sends more.
 ///
 /// # Safety
-/// The message must be one that the kernel may read.
+/// The kernel can read the message.
 pub(crate) unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int, is_last: bool) -> isize {
     if let Some(session) = session()
         && let Some(place) = socket::place(session, fd)
@@ -49,7 +49,7 @@ pub(crate) unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int, is_la
 /// # Safety
 /// As for [`send`].
 unsafe fn by_ring(
-    session: &Session,
+    session: &ProgramSession,
     place: usize,
     fd: c_int,
     message: &msghdr,
@@ -57,7 +57,7 @@ unsafe fn by_ring(
 ) -> Result<(usize, bool), Option<ByKernel>> {
     const OPTIONS: Option<ByKernel> = Some(|counts| &counts.options);
     let control = session.control();
-    let now_ms = kernel::now_ns() / 1_000_000;
+    let now_ms = mpps_os::clock::monotonic_coarse_ns() / 1_000_000;
     if !control.is_switched() || control.alive_until_ms.load(Relaxed) < now_ms {
         return Err(None);
     }
@@ -80,7 +80,7 @@ unsafe fn by_ring(
     if asked & options::BY_KERNEL != 0 || flags & !known != 0 {
         return Err(OPTIONS);
     }
-    // SAFETY: there are so many buffers.
+    // SAFETY: the message has that number of buffers.
     let parts = unsafe { parts(message) };
     let bytes: usize = parts.iter().map(|part| part.iov_len).sum();
     let longest = (control.mtu.load(Relaxed) as usize + ETHERNET_BYTES)
@@ -93,16 +93,9 @@ unsafe fn by_ring(
     if peer.address.load() != target {
         return Err(Some(|counts| &counts.no_neighbour));
     }
-    if peer.checked_ms.load(Relaxed) + CHECK_MS < now_ms {
-        peer.source
-            .store(kernel::keeping_errno(|| route(control, target)).unwrap_or(0));
-        peer.checked_ms.store(now_ms, Relaxed);
-    }
     let bound = Some(socket.address.load()).filter(|bound| *bound != 0);
-    let source = info.or(bound).unwrap_or(peer.source.load());
-    if !control.has_address(peer.source.load()) || !control.has_address(source) || source == 0 {
-        return Err(Some(|counts| &counts.other_way));
-    }
+    let source = source(control, peer, target, info.or(bound), now_ms);
+    let source = source.ok_or(Some((|counts| &counts.other_way) as ByKernel))?;
     let hardware = peer.hardware.load(Relaxed);
     let [hops, class] = if is_v4(target) { [0, 1] } else { [2, 3] };
     let number = |at: usize| (asked >> options::NUMBERS[at]) as u8;
@@ -142,8 +135,28 @@ unsafe fn by_ring(
     Ok((bytes, queue.next().is_some()))
 }
 
+/// The source address of an answer: the `wanted` one, or the kernel's choice. None if the route to the
+/// peer leads out of another interface, or the address is not this interface's.
+fn source(
+    control: &Control,
+    peer: &RingPeer,
+    target: u128,
+    wanted: Option<u128>,
+    now_ms: u64,
+) -> Option<u128> {
+    if peer.checked_ms.load(Relaxed) + CHECK_MS < now_ms {
+        let chosen = kernel::keeping_errno(|| route(control, target));
+        peer.source.store(chosen.unwrap_or(0));
+        peer.checked_ms.store(now_ms, Relaxed);
+    }
+    let chosen = peer.source.load();
+    let source = wanted.unwrap_or(chosen);
+    let is_own = |address| address != 0 && control.has_address(address);
+    (is_own(chosen) && is_own(source)).then_some(source)
+}
+
 /// # Safety
-/// There are so many buffers as the message says.
+/// The message has the right number of buffers.
 unsafe fn parts(message: &msghdr) -> &[libc::iovec] {
     match message.msg_iovlen {
         0 => &[],

@@ -1,5 +1,6 @@
-//! What the launcher handed on, and the lock around it.
+//! The descriptors and memory of the launcher, and the lock around them.
 
+use crate::frame::{self, RingDatagram};
 use crate::kernel;
 use libc::c_int;
 use mpps_os::xdp::shared::{Control, SharedControl, SharedQueue};
@@ -16,11 +17,12 @@ const VARIABLE: &str = "MPPS_ACCELERATE";
 const HELD_MAX: u32 = 32;
 /// How long a launcher is waited for.
 const TELL_MS: u32 = 200;
-/// A program that sends later than this after it received does not send in bulk.
-const PAUSE_NS: u64 = 100_000;
+/// After the launcher had to send what was held, because the program does something between, these datagrams
+/// are not held.
+const SLOW_SENDS: u32 = 32;
 
 /// The launcher's memory and queues.
-pub(crate) struct Session {
+pub(crate) struct ProgramSession {
     control: SharedControl,
     queues: UnsafeCell<Vec<SharedQueue>>,
     pub(crate) queue_fds: Vec<c_int>,
@@ -28,19 +30,19 @@ pub(crate) struct Session {
 }
 
 // SAFETY: the queues are reached only under the lock, or by calls that need none.
-unsafe impl Sync for Session {}
+unsafe impl Sync for ProgramSession {}
 // SAFETY: as above.
-unsafe impl Send for Session {}
+unsafe impl Send for ProgramSession {}
 
-static SESSION: OnceLock<Option<Session>> = OnceLock::new();
+static SESSION: OnceLock<Option<ProgramSession>> = OnceLock::new();
 /// The number of this process.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// True while this thread has the lock: a signal's handler must not wait for it.
     static HAS_LOCK: Cell<bool> = const { Cell::new(false) };
-    /// When this thread last received a datagram, and the launcher's flushes at that time.
-    static RECEIVED: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+    /// The launcher's flushes when this thread last sent, and how many datagrams it holds no more.
+    static PACE: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
 #[used]
@@ -48,7 +50,7 @@ thread_local! {
 static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
-    kernel::keeping_errno(|| SESSION.get_or_init(Session::join));
+    kernel::keeping_errno(|| SESSION.get_or_init(ProgramSession::join));
 }
 
 extern "C" fn after_fork() {
@@ -57,11 +59,11 @@ extern "C" fn after_fork() {
 
 /// The session, in a program that a launcher started.
 #[inline]
-pub(crate) fn session() -> Option<&'static Session> {
+pub(crate) fn session() -> Option<&'static ProgramSession> {
     SESSION.get()?.as_ref()
 }
 
-impl Session {
+impl ProgramSession {
     fn join() -> Option<Self> {
         let text = std::env::var(VARIABLE).ok()?;
         let mut numbers = text.split(',').map(|number| number.parse::<c_int>().ok());
@@ -118,6 +120,13 @@ impl Session {
         Some(Locked { session: self })
     }
 
+    /// The length of a socket's next datagram in a ring, if there is one.
+    pub(crate) fn next_bytes(&self, place: usize) -> Option<usize> {
+        let mut locked = self.lock()?;
+        let found = locked.next(place)?;
+        Some(locked.datagram(found)?.payload.len())
+    }
+
     /// A socket of the port is here, is gone, or changed: the launcher looks at once. Waits until it
     /// did if `waits`.
     pub(crate) fn tell(&self, waits: bool) {
@@ -137,12 +146,6 @@ impl Session {
         kernel::keeping_errno(|| unsafe { kernel::call(libc::SYS_write, words) });
     }
 
-    /// Remembers that this thread has a datagram to answer.
-    #[inline]
-    pub(crate) fn received(&self) {
-        RECEIVED.set((kernel::now_ns(), self.control.flushes.load(Relaxed)));
-    }
-
     /// Sends what is held back.
     pub(crate) fn flush(&self) {
         if self.control.held.load(Relaxed) > 0 {
@@ -157,11 +160,12 @@ impl Session {
     /// Sends what was put into a ring, or holds it back while datagrams wait that may bring more.
     pub(crate) fn sent(&self, count: u32, is_more_waiting: bool) {
         let control = self.control();
-        let (received_ns, flushes) = RECEIVED.get();
-        let is_brisk = kernel::now_ns().saturating_sub(received_ns) < PAUSE_NS
-            && control.flushes.load(Relaxed) == flushes;
         let held = control.held.fetch_add(count, Relaxed);
-        if !is_more_waiting || !is_brisk || held + count >= HELD_MAX {
+        let flushes = control.flushes.load(Relaxed);
+        let (seen, slow) = PACE.get();
+        let slow = if seen == flushes { slow } else { SLOW_SENDS };
+        PACE.set((flushes, slow.saturating_sub(count)));
+        if !is_more_waiting || slow > 0 || held + count >= HELD_MAX {
             return self.flush();
         }
         if held == 0 {
@@ -182,7 +186,7 @@ fn is_gone(process: u32) -> bool {
 
 /// The lock, held.
 pub(crate) struct Locked<'a> {
-    session: &'a Session,
+    session: &'a ProgramSession,
 }
 
 /// A datagram that was found: its queue, and where it lies.
@@ -196,7 +200,7 @@ pub(crate) struct Found {
 
 impl Locked<'_> {
     pub(crate) fn queues(&mut self) -> &mut [SharedQueue] {
-        // SAFETY: whoever has the lock has all queues, and `&mut self` is the only way to it.
+        // SAFETY: the holder of the lock has all queues, and `&mut self` is the only way to it.
         unsafe { &mut *self.session.queues.get() }
     }
 
@@ -216,7 +220,7 @@ impl Locked<'_> {
             let at = (begin + ahead) % queues.len();
             let queue = &mut queues[at];
             while let Some((address, bytes)) = queue.next() {
-                let datagram = queue.bytes(address, bytes).and_then(crate::frame::parse);
+                let datagram = queue.bytes(address, bytes).and_then(frame::parse);
                 let sound = datagram.filter(|datagram| datagram.is_sound(unfinished));
                 let owner = sound.and_then(|datagram| control.owner(datagram.destination));
                 let is_bad = sound.is_none();
@@ -260,6 +264,11 @@ impl Locked<'_> {
         }
         // Those in the rings have no owner now.
         self.next(place);
+    }
+
+    /// A datagram that was found.
+    pub(crate) fn datagram(&mut self, found: Found) -> Option<RingDatagram<'_>> {
+        frame::parse(self.queues()[found.queue].bytes(found.address, found.bytes)?)
     }
 
     /// Ends with a datagram that was found.

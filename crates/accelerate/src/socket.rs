@@ -1,13 +1,13 @@
 //! Which descriptors are sockets of the port, and their options.
 
 use crate::kernel::{self, option};
-use crate::session::Session;
+use crate::session::ProgramSession;
 use libc::{c_int, sockaddr_storage, socklen_t};
-use mpps_os::xdp::shared::SharedSocket;
+use mpps_os::xdp::shared::PortSocket;
 use std::mem::zeroed;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// What is known of each descriptor: 0 nothing, 1 that it is another one, from 2 a place in
+/// Knowledge of each descriptor: 0 nothing, 1 that it is another one, from 2 a place in
 /// `Control::sockets`.
 static KNOWN: [AtomicU8; 65_536] = [const { AtomicU8::new(0) }; 65_536];
 const OTHER: u8 = 1;
@@ -124,7 +124,7 @@ pub(crate) fn known(fd: c_int) -> Option<usize> {
 
 /// The place of a socket of the port; none for all other descriptors.
 #[inline]
-pub(crate) fn place(session: &Session, fd: c_int) -> Option<usize> {
+pub(crate) fn place(session: &ProgramSession, fd: c_int) -> Option<usize> {
     let known = KNOWN.get(usize::try_from(fd).ok()?)?;
     match known.load(Relaxed) {
         OTHER => None,
@@ -141,9 +141,9 @@ pub(crate) fn place(session: &Session, fd: c_int) -> Option<usize> {
     }
 }
 
-/// What a descriptor is; none if that may still change.
+/// The kind of a descriptor; none if that may still change.
 #[cold]
-fn look(session: &Session, fd: c_int) -> Option<u8> {
+fn look(session: &ProgramSession, fd: c_int) -> Option<u8> {
     let number = |level, name| option::<c_int>(fd, level, name).map(|(value, _)| value);
     let family = match number(libc::SOL_SOCKET, libc::SO_DOMAIN) {
         Some(family @ (libc::AF_INET | libc::AF_INET6)) => family,
@@ -180,7 +180,7 @@ fn look(session: &Session, fd: c_int) -> Option<u8> {
         (_, address) if mpps_os::xdp::shared::is_v4(address) => 1,
         _ => 2,
     };
-    let is_former = |socket: &SharedSocket| {
+    let is_former = |socket: &PortSocket| {
         let of = socket.cookie.load(Relaxed);
         let same = (socket.address.load(), socket.families.load(Relaxed)) == (address, families);
         of != 0 && of != cookie && same
@@ -206,7 +206,7 @@ fn look(session: &Session, fd: c_int) -> Option<u8> {
 
 /// The options of a socket, read again after a change.
 #[inline]
-pub(crate) fn options_of(socket: &SharedSocket, fd: c_int) -> u64 {
+pub(crate) fn options_of(socket: &PortSocket, fd: c_int) -> u64 {
     match socket.options.load(Relaxed) {
         0 => kernel::keeping_errno(|| {
             let read = read(fd);
@@ -250,7 +250,7 @@ fn read(fd: c_int) -> u64 {
 }
 
 /// An option was set: it is read again, and a foreign one gives the datagrams back.
-pub(crate) fn option_set(session: &Session, fd: c_int, level: c_int, name: c_int) {
+pub(crate) fn option_set(session: &ProgramSession, fd: c_int, level: c_int, name: c_int) {
     let known = KNOWN
         .get(fd as usize)
         .map_or(0, |known| known.load(Relaxed));
@@ -268,7 +268,7 @@ pub(crate) fn option_set(session: &Session, fd: c_int, level: c_int, name: c_int
 
 /// The socket's datagrams are the kernel's again: the launcher switches nothing while a socket of the
 /// port is not registered.
-pub(crate) fn leave(session: &Session, fd: c_int) {
+pub(crate) fn leave(session: &ProgramSession, fd: c_int) {
     if let Some(place) = place(session, fd) {
         session.control().sockets[place].cookie.store(0, Relaxed);
         KNOWN[fd as usize].store(OTHER, Relaxed);
@@ -301,7 +301,7 @@ pub(crate) fn name(fd: c_int, call: libc::c_long) -> Option<(u128, u16)> {
 /// The address, port and scope of a socket address; none for other families.
 ///
 /// # Safety
-/// So many bytes can be read.
+/// That number of bytes can be read.
 pub(crate) unsafe fn address_of(
     at: *const libc::sockaddr,
     bytes: socklen_t,

@@ -33,15 +33,15 @@ use std::time::Duration;
 const UNREAD: &str = "no program reads it yet";
 const LIBRARY: &str = "libmpps_accelerate.so";
 /// How often frames that wait are looked at, and for how long after the last ones.
-const WATCH: Duration = Duration::from_micros(500);
+const WATCH: Duration = Duration::from_millis(1);
 const WATCH_AFTER_NS: u64 = 20_000_000;
 /// How often the end of the program is looked for, and how often sockets and rules.
 const LOOK: Duration = Duration::from_millis(50);
-const CHECK_NS: u64 = 250_000_000;
+const CHECK_NS: u64 = 1_000_000_000;
 /// How long the program may send by the rings after this process was last heard of.
 const ALIVE_MS: u64 = 2000;
 
-/// What `mpps accelerate` was asked for.
+/// The arguments of `mpps accelerate`.
 #[derive(Debug)]
 pub(crate) struct AcceleratePlan {
     pub(crate) interface: String,
@@ -98,13 +98,16 @@ fn library() -> Result<PathBuf> {
 }
 
 struct Launcher {
+    /// The port, once it is known. The program can write all shared memory, and must not get another
+    /// one.
+    port: Option<u16>,
     link: NetlinkLink,
     addresses: Vec<IpAddr>,
     control: SharedControl,
     queues: Vec<SharedQueue>,
     wake: Wake,
     steering: PortSteering,
-    /// What the program inherits.
+    /// The descriptors that the program inherits.
     handed: Vec<OwnedFd>,
     /// The last answer to the question why nothing is switched.
     why: Option<String>,
@@ -165,6 +168,7 @@ impl Launcher {
         }
         let (why, holds, held_at_ns, checked_ns) = (Some(UNREAD.to_owned()), 0, 0, 0);
         let launcher = Self {
+            port,
             link,
             addresses,
             control,
@@ -190,9 +194,9 @@ impl Launcher {
         let copies = self.queues[0].is_zero_copy()?;
         let copies = if copies { "zero-copy" } else { "copy" };
         let (name, queues) = (&self.link.name, self.queues.len());
-        let port = match self.control.port.load(Relaxed) {
-            0 => "the first UDP port that is read".to_owned(),
-            port => format!("UDP port {port}"),
+        let port = match self.port {
+            None => "the first UDP port that is read".to_owned(),
+            Some(port) => format!("UDP port {port}"),
         };
         say(&format!(
             "{port} at {name} by AF_XDP ({way}, {copies}, {queues} queues), past tcpdump, conntrack and traffic control"
@@ -211,8 +215,9 @@ impl Launcher {
             let is_watching = self.control.is_watching.load(Relaxed) != 0;
             let pause = if is_watching { WATCH } else { LOOK };
             // A signal ends the wait early.
-            let _ = waiter.poll(self.wake.as_fd(), pause);
-            self.wake.clear();
+            if waiter.poll(self.wake.as_fd(), pause).unwrap_or(false) {
+                self.wake.clear();
+            }
             let now_ns = monotonic_ns();
             self.control
                 .alive_until_ms
@@ -242,14 +247,13 @@ impl Launcher {
         Ok(status)
     }
 
-    /// Sends frames that wait since the last look.
+    /// Sends frames that wait. If they did at the last look, the program does something between.
     fn flush(&mut self, now_ns: u64) {
         let control = &*self.control;
         let holds = control.holds.load(Relaxed);
         let is_new = holds != self.holds;
-        if control.held.load(Relaxed) > 0 && !is_new {
-            control.flushes.fetch_add(1, Relaxed);
-            control.held.store(0, Relaxed);
+        if control.held.swap(0, Relaxed) > 0 {
+            control.flushes.fetch_add(u32::from(!is_new), Relaxed);
             let waiting = self.queues.iter().filter(|queue| queue.unsent() > 0);
             waiting.for_each(SharedQueue::kick);
         }
@@ -262,6 +266,10 @@ impl Launcher {
 
     /// Switches the addresses that may be switched now, and says why the others are not.
     fn reconsider(&mut self) -> Result<()> {
+        if self.port.is_none() {
+            let read = self.control.port.load(Relaxed);
+            self.port = u16::try_from(read).ok().filter(|port| *port != 0);
+        }
         let (wanted, why) = match self.obstacle()? {
             Some(why) => (Vec::new(), Some(why)),
             None => {
@@ -272,7 +280,7 @@ impl Launcher {
         self.switch(&wanted)?;
         if why != self.why {
             self.why.clone_from(&why);
-            let port = self.control.port.load(Relaxed);
+            let port = self.port.unwrap_or(0);
             match why {
                 Some(why) => say(&format!("port {port} stays with the kernel: {why}"))?,
                 None => say(&format!("port {port} goes to the rings"))?,
@@ -283,7 +291,6 @@ impl Launcher {
 
     /// Why the kernel has all datagrams.
     fn obstacle(&self) -> Result<Option<String>> {
-        let port = self.control.port.load(Relaxed);
         if self.control.asked.load(Relaxed) == 0 {
             return Ok(Some(UNREAD.to_owned()));
         }
@@ -299,7 +306,7 @@ impl Launcher {
         let sockets = sock_diag::udp()?;
         let sockets: Vec<_> = sockets
             .iter()
-            .filter(|socket| u32::from(socket.local.port()) == port)
+            .filter(|socket| Some(socket.local.port()) == self.port)
             .collect();
         // Places of closed sockets are free again.
         for place in &self.control.sockets {
@@ -337,10 +344,9 @@ impl Launcher {
             control.is_switching.store(1, Relaxed);
             control.switches.fetch_add(1, Relaxed);
         }
-        let port = control.port.load(Relaxed) as u16;
         for at in 0..self.addresses.len() {
             let is_wanted = wanted.get(at).is_some_and(|wanted| *wanted);
-            self.steering.switch(at, is_wanted.then_some(port))?;
+            self.steering.switch(at, self.port.filter(|_| is_wanted))?;
         }
         control.is_switching.store(0, Relaxed);
         if !is_on && was_on {
@@ -385,7 +391,7 @@ impl Launcher {
             true => String::new(),
             false => format!(" (by the kernel: {})", reasons.join(", ")),
         };
-        let port = self.control.port.load(Relaxed);
+        let port = self.port.unwrap_or(0);
         Ok(format!(
             "port {port} of {}: {} by rings = {} read + {} lost (ring full) + {} lost (socket) + {} bad check \
              sums + {} not read; UNACCOUNTED {unaccounted}; {} by the kernel's sockets; {} answers by \

@@ -94,16 +94,10 @@ pub fn has_policies() -> CallResult<bool> {
     let replies = socket.dump(RouteNetlinkMessage::GetRule(RuleMessage::default()))?;
     Ok(replies.iter().any(|reply| match reply {
         RouteNetlinkMessage::NewRule(rule) => {
-            let priorities = rule
-                .attributes
-                .iter()
-                .filter_map(|attribute| match attribute {
-                    RuleAttribute::Priority(priority) => Some(*priority),
-                    _ => None,
-                });
-            priorities
-                .last()
-                .is_some_and(|priority| !OWN_PRIORITIES.contains(&priority))
+            rule.attributes.iter().any(|attribute| match attribute {
+                RuleAttribute::Priority(priority) => !OWN_PRIORITIES.contains(priority),
+                _ => false,
+            })
         }
         _ => false,
     }))

@@ -2,8 +2,8 @@
 //! and send.
 //!
 //! All memory is one file without a name (`memfd_create(2)`): a [`Control`] page, and the frames of
-//! each queue. No process keeps state of a ring. Whoever holds the lock of the [`Control`] reads the
-//! indexes from the rings themselves, so that a process may die at any moment.
+//! each queue. No process keeps state of a ring. The holder of the [`Control`]'s lock reads the indexes
+//! from the rings themselves, so that a process may die at any moment.
 
 use super::SocketConfig;
 use super::memory::MappedRing;
@@ -75,7 +75,7 @@ pub fn is_v4(address: u128) -> bool {
 /// A UDP socket of the program that receives from the queues.
 #[derive(Debug)]
 #[repr(C)]
-pub struct SharedSocket {
+pub struct PortSocket {
     /// `SO_COOKIE`; 0 for a free place.
     pub cookie: AtomicU64,
     /// Where it is bound; 0 for all addresses.
@@ -97,7 +97,7 @@ pub struct SharedSocket {
 /// A host that sent something.
 #[derive(Debug)]
 #[repr(C)]
-pub struct SharedPeer {
+pub struct RingPeer {
     /// Its address.
     pub address: SharedAddress,
     /// The source address that the kernel would use towards it.
@@ -110,7 +110,7 @@ pub struct SharedPeer {
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// What became of the datagrams.
+        /// The fate of the datagrams.
         #[derive(Debug)]
         #[repr(C)]
         pub struct Counts { $($(#[$doc])* pub $name: AtomicU64),+ }
@@ -183,12 +183,12 @@ pub struct Control {
     pub identification: AtomicU32,
     /// Addresses of the interface; 0 behind the last.
     pub addresses: [SharedAddress; ADDRESSES_MAX],
-    /// What became of the datagrams.
+    /// The fate of the datagrams.
     pub counts: Counts,
     /// Sockets of the port.
-    pub sockets: [SharedSocket; SOCKETS_MAX],
+    pub sockets: [PortSocket; SOCKETS_MAX],
     /// Peers.
-    pub peers: [SharedPeer; PEERS],
+    pub peers: [RingPeer; PEERS],
     /// Send frames of each queue that were used at least once.
     pub fresh: [AtomicU32; 64],
 }
@@ -217,7 +217,7 @@ impl Control {
 
     /// The peer's place.
     #[inline]
-    pub fn peer(&self, address: u128) -> &SharedPeer {
+    pub fn peer(&self, address: u128) -> &RingPeer {
         let folded = (address >> 64) as u64 ^ address as u64;
         let hash = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
         &self.peers[hash as usize % PEERS]

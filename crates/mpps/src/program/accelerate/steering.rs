@@ -1,4 +1,4 @@
-//! The XDP program: which frames go to the rings. Everything else is the kernel's.
+//! The XDP program: which frames go to the rings. All others are the kernel's.
 
 use anyhow::Result;
 use mpps_io::Destination;
@@ -85,9 +85,9 @@ impl PortSteering {
 ///         __u8 first = data[26];          // of the source address
 ///         if (data[14] != 0x45 || first == 0 || first == 127 || first >= 224)
 ///                 return XDP_PASS;
-///         if (*(__be32 *)(data + 30) == ADDRESS) at = 0; else ...
+///         if (*(__be32 *)(data + 30) == ADDRESS) at = 0;          // and so on
 ///         port = *(__be16 *)(data + 36);
-/// } else { ... }                          // IPv6: not ff00::/8, not ::/32
+/// }                                       // IPv6 alike: not ff00::/8, not ::/32
 /// __u32 *wanted = bpf_map_lookup_elem(&ports, &at);
 /// if (!wanted || *wanted != port)
 ///         return XDP_PASS;
