@@ -76,7 +76,7 @@ cpu() {
     local all="$1" more="$1"
     while more=$(pgrep -P "$(echo $more | tr ' ' ,)"); do all="$all $more"; done
     for pid in $all $napi; do cat /proc/$pid/task/*/schedstat 2>/dev/null; done |
-        awk '{ sum += $1 } END { print sum }'
+        awk '{ sum += $1 } END { printf "%.0f\n", sum }'
 }
 
 # A run: nanoseconds of CPU for an answer, and answers a second.

@@ -5,7 +5,7 @@ use crate::kernel;
 use crate::receive::is_link_local;
 use crate::session::{ProgramSession, session};
 use crate::socket::{self, address_of, options, options_of};
-use libc::{c_int, msghdr, socklen_t};
+use libc::{c_int, msghdr};
 use mpps_os::xdp::shared::{Control, Counts, RingPeer, is_v4};
 use std::mem::{size_of, zeroed};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,7 +55,6 @@ unsafe fn by_ring(
     message: &msghdr,
     flags: c_int,
 ) -> Result<(usize, bool), Option<ByKernel>> {
-    const OPTIONS: Option<ByKernel> = Some(|counts| &counts.options);
     let control = session.control();
     let now_ms = mpps_os::clock::monotonic_coarse_ns() / 1_000_000;
     if !control.is_switched() || control.alive_until_ms.load(Relaxed) < now_ms {
@@ -63,23 +62,9 @@ unsafe fn by_ring(
     }
     let socket = &control.sockets[place];
     let asked = options_of(socket, fd);
-    let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
-    // SAFETY: the caller's name and control messages have those lengths.
-    let (name, info) = unsafe {
-        let name = address_of(message.msg_name.cast(), message.msg_namelen);
-        (name, packet_info(message, control).ok_or(OPTIONS)?)
-    };
-    let is_v6 = asked & options::IS_V6 != 0;
-    let has_family =
-        |bytes: socklen_t| is_v6 == (bytes as usize >= size_of::<libc::sockaddr_in6>());
-    let name = name.filter(|(target, port, scope)| {
-        let index = control.interface_index.load(Relaxed);
-        *target != 0 && *port != 0 && [0, index].contains(scope) && has_family(message.msg_namelen)
-    });
-    let (target, port, _) = name.ok_or(OPTIONS)?;
-    if asked & options::BY_KERNEL != 0 || flags & !known != 0 {
-        return Err(OPTIONS);
-    }
+    // SAFETY: by the contract of this function.
+    let addressed = unsafe { addressed(control, asked, message, flags) };
+    let (target, port, info) = addressed.ok_or(Some((|counts| &counts.options) as ByKernel))?;
     // SAFETY: the message has that number of buffers.
     let parts = unsafe { parts(message) };
     let bytes: usize = parts.iter().map(|part| part.iov_len).sum();
@@ -133,6 +118,34 @@ unsafe fn by_ring(
         }
     }
     Ok((bytes, queue.next().is_some()))
+}
+
+/// The target, its port, and the source that a control message asks for; none if only the kernel can
+/// send the datagram.
+///
+/// # Safety
+/// As for [`send`].
+unsafe fn addressed(
+    control: &Control,
+    asked: u64,
+    message: &msghdr,
+    flags: c_int,
+) -> Option<(u128, u16, Option<u128>)> {
+    let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
+    if asked & options::BY_KERNEL != 0 || flags & !known != 0 {
+        return None;
+    }
+    // SAFETY: the caller's name and control messages have those lengths.
+    let (name, info) = unsafe {
+        let name = address_of(message.msg_name.cast(), message.msg_namelen);
+        (name?, packet_info(message, control)?)
+    };
+    let (target, port, scope) = name;
+    let is_long = message.msg_namelen as usize >= size_of::<libc::sockaddr_in6>();
+    let is_v6 = asked & options::IS_V6 != 0;
+    let index = control.interface_index.load(Relaxed);
+    let is_known = target != 0 && port != 0 && [0, index].contains(&scope) && is_long == is_v6;
+    is_known.then_some((target, port, info))
 }
 
 /// The source address of an answer: the `wanted` one, or the kernel's choice. None if the route to the

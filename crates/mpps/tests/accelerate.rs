@@ -196,7 +196,9 @@ fn held_answers_leave_in_time() {
     let client = pair.client();
     asked(&client, b"warm");
     let began = Instant::now();
-    (0..4).for_each(|_| assert_eq!(client.send(b"compute").ok(), Some(7)));
+    for _ in 0..4 {
+        client.send(b"compute").expect("it can be sent");
+    }
     let mut answer = [0; 16];
     client.recv(&mut answer).expect("an answer comes");
     let took = began.elapsed();
