@@ -28,15 +28,19 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_killed_launcher_gives_all_back,
             held_answers_leave_in_time,
             a_flood_balances,
-            rules_give_the_port_back,
-            refused;
+            rules_give_the_port_back;
     ];
+    let refused = trials![waits(Need::Root): refused;].into_iter();
     let nsd = trials![waits(Need::Root): nsd_answers_alike;].into_iter();
     let nsd = nsd.map(rest(|| Need::Program("nsd", "nsd")));
+    let refused = refused.map(rest(|| {
+        Need::Program("python3 nft setcap", "nftables, libcap2-bin")
+    }));
     programs
         .into_iter()
         .map(move |trial| trial.needs(python()))
         .chain(nsd)
+        .chain(refused)
         .collect()
 }
 
@@ -272,6 +276,28 @@ fn refused() {
     refused("near", &static_program, "is a static program");
     refused("near", &setuid, "setuid or setgid");
     refused("near", Path::new("/no/such"), "No such file");
+    let capable = made(
+        "capable",
+        &fs::read("/bin/true").expect("it is there"),
+        0o755,
+    );
+    run(Command::new("setcap").args(["cap_net_raw+ep", capable.to_str().expect("plain names")]))
+        .fine();
+    refused("near", &capable, "has file capabilities");
+    let rules = |line: &str| {
+        pair.near
+            .within(|| run(Command::new("nft").args(common::words(line))))
+            .fine();
+    };
+    rules("add table inet filter");
+    rules("add chain inet filter in");
+    rules("add rule inet filter in udp dport 7777 drop");
+    refused(
+        "near",
+        Path::new("/bin/true"),
+        "1 nftables rules would see no datagram",
+    );
+    rules("flush ruleset");
     refused("lo", Path::new("/bin/true"), "no Ethernet card");
     let first = pair.echo(&[]);
     refused("near", Path::new("/bin/true"), "an XDP program is attached");

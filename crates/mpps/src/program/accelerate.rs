@@ -148,6 +148,10 @@ impl Launcher {
                 ..SocketConfig::new(name, link.index, queue)
             };
             let queue_socket = SharedQueue::open(&config, memory.as_fd())?;
+            // The program maps the rings of a bound socket, too.
+            let copy = inheritable(queue_socket.as_fd())?;
+            let mapped = SharedQueue::join(copy, memory.as_fd(), queue, frame_bytes);
+            mapped.context("this kernel shares no ring of a bound AF_XDP socket")?;
             steering.sockets.set(queue, queue_socket.as_fd())?;
             handed.push(inheritable(queue_socket.as_fd())?);
             queues.push(queue_socket);
