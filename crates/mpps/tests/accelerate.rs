@@ -298,6 +298,10 @@ fn refused() {
         "1 nftables rules would see no datagram",
     );
     rules("flush ruleset");
+    rules("add table inet filter");
+    rules("add chain inet filter in { type filter hook input priority 0 ; policy drop ; }");
+    refused("near", Path::new("/bin/true"), "1 nftables rules");
+    rules("flush ruleset");
     refused("lo", Path::new("/bin/true"), "no Ethernet card");
     let first = pair.echo(&[]);
     refused("near", Path::new("/bin/true"), "an XDP program is attached");

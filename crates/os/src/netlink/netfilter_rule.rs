@@ -17,6 +17,10 @@ use crate::native::half_word;
 /// (include/uapi/linux/netfilter/nf_tables.h).
 const GET_RULES: u16 = 10 << 8 | 7;
 const GET_GENERATION: u16 = 10 << 8 | 16;
+const GET_CHAINS: u16 = 10 << 8 | 4;
+/// `NFTA_CHAIN_POLICY`, `NF_DROP`.
+const POLICY: u16 = 5;
+const DROP: u32 = 0;
 /// `struct nfgenmsg`.
 const MESSAGE_LENGTH: usize = 4;
 /// `NFTA_RULE_EXPRESSIONS`, `NFTA_GEN_ID`.
@@ -75,14 +79,18 @@ pub fn list(goes_on: &dyn Fn() -> bool) -> CallResult<Vec<NetfilterRule>> {
         .collect())
 }
 
-/// How many rules there are, whatever they do.
+/// How many rules there are, whatever they do, and chains that drop what no rule accepts.
 ///
 /// # Errors
 ///
 /// As [`list`].
 pub fn count() -> CallResult<usize> {
-    let rules = ask(GET_RULES, NLM_F_DUMP, &|| true);
-    Ok(rules.on("nfnetlink NFT_MSG_GETRULE", "all rules")?.len())
+    let ask = |kind, call| ask(kind, NLM_F_DUMP, &|| true).on(call, "the rules");
+    let rules = ask(GET_RULES, "nfnetlink NFT_MSG_GETRULE")?;
+    let chains = ask(GET_CHAINS, "nfnetlink NFT_MSG_GETCHAIN")?;
+    let policy = |body: &Vec<u8>| number(&attributes(body.get(MESSAGE_LENGTH..)?), POLICY);
+    let dropping = chains.iter().filter(|body| policy(body) == Some(DROP));
+    Ok(rules.len() + dropping.count())
 }
 
 /// A number that is another one after each change of these rules.
