@@ -1,7 +1,7 @@
 #!/bin/bash
 # CPU time of a DNS server for an answer, with `mpps accelerate` and without it, in turn.
 #
-# bench/accelerate.sh nsd|unbound ROUNDS [SECONDS]
+# [RATE=QUERIES_A_SECOND] bench/accelerate.sh nsd|unbound ROUNDS [SECONDS]
 #
 # Two namespaces, a veth with threaded NAPI, dnsperf as the client. Counted: all tasks of the server and
 # of mpps, and the thread that receives for the server; the part of mpps is printed, too. Needs root,
@@ -90,7 +90,7 @@ measure() {
     done
     sleep 0.5
     before=$(cpu $server) own=$(awk '{ print $1 }' /proc/$server/schedstat)
-    taskset -c 0 ip netns exec $far dnsperf -s 10.77.0.1 -p 7753 -d "$dir/queries" -l "$seconds" -q 400 -c 4 \
+    taskset -c 0 ip netns exec $far dnsperf -s 10.77.0.1 -p 7753 -d "$dir/queries" -l "$seconds" -q 400 -c 4 ${RATE:+-Q "$RATE"} \
         > "$dir/dnsperf" 2>&1
     after=$(cpu $server) own=$(($(awk '{ print $1 }' /proc/$server/schedstat) - own))
     answers=$(awk '/Queries completed/ { print $3 }' "$dir/dnsperf")
