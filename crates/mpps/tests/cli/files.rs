@@ -445,6 +445,8 @@ pub(crate) fn a_full_disk_takes_no_result() {
         let left = left.unwrap_or_else(|| panic!("{line}: {ended:#?}"));
         let is_whole = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
         let is_kept = match kept {
+            // The first object of a busy host has no room at all.
+            "{" if left == "earlier\n" => true,
             "{" => left.ends_with("}\n") && left.lines().all(is_whole),
             kept => left == kept,
         };

@@ -35,10 +35,10 @@ const WAITING_MAX: usize = 8;
 static WAITING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// A call that failed, and why.
-type Refusal = (&'static str, io::Error);
+type LendRefusal = (&'static str, io::Error);
 
 /// Copies descriptors, each of a process and its number there, in order; those that are sockets.
-pub(super) fn lend(asked: &[(u32, i32)]) -> Vec<Result<OwnedFd, Refusal>> {
+pub(super) fn lend(asked: &[(u32, i32)]) -> Vec<Result<OwnedFd, LendRefusal>> {
     let refused = |error: io::Error| {
         let each = asked.iter().map(|_| {
             let error = io::Error::new(error.kind(), error.to_string());
@@ -60,7 +60,7 @@ pub(super) fn lend(asked: &[(u32, i32)]) -> Vec<Result<OwnedFd, Refusal>> {
         Ok((child, socket)) => {
             let answers: Vec<_> = asked.iter().map(|_| answer(&socket)).collect();
             // Another file than a socket is closed as the process ends.
-            let is_brief = |one: &Result<OwnedFd, Refusal>| match one {
+            let is_brief = |one: &Result<OwnedFd, LendRefusal>| match one {
                 Ok(_) => true,
                 Err((call, _)) => CALLS[..2].contains(call),
             };
@@ -145,7 +145,7 @@ fn send(
     Ok(())
 }
 
-fn answer(from: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn answer(from: &OwnedFd) -> Result<OwnedFd, LendRefusal> {
     let failed = |error: io::Error| ("recvmsg", error);
     let mut bytes = [0; 8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
