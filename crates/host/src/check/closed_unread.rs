@@ -36,8 +36,9 @@ fn run(seen: &Observed) -> Vec<Finding> {
         let found = found.of(count, seen).says(what, remedy);
         found.with(Confidence::Likely)
     });
-    // On a busy host those that come between two readings have been neither read nor lost.
-    let is_sure = unread(seen) > during_reads(seen);
+    // On a busy host those that come between two readings have been neither read nor lost. Raw sockets count
+    // none of what they take.
+    let is_sure = unread(seen) > during_reads(seen) && seen.after.raw_protocols.is_empty();
     found
         .into_iter()
         .filter(|found| is_sure && found.count > 0)

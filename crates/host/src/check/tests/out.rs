@@ -97,6 +97,10 @@ fn what_came_and_was_not_read_arrived() {
         let scene = ask(0).drops("NOT_SPECIFIED 300 unknown");
         scene.both(|facts| facts.read_ns = read_ns).finds(expected);
     }
+    // The same, and a router's raw socket took these.
+    let scene = ask(0).drops("NOT_SPECIFIED 300 unknown");
+    let scene = scene.now(|after| after.raw_protocols = [112].into());
+    assert!(!scene.found().iter().any(|one| one.check == "closed_unread"));
     ask(0).finds("");
     ask(300).finds("nothing_arrives 0");
 }
