@@ -94,7 +94,7 @@ const FAULTS: [Fault; 4] = [
         name: "on_a_shared_cpu",
         make: crowd,
         pause: Duration::ZERO,
-        lasts: Duration::from_secs(1),
+        lasts: Duration::from_secs(2),
         is_urgent: true,
         ends_within: false,
         check: "socket_buffer",
