@@ -67,7 +67,8 @@ unsafe fn by_ring(
     let (target, port, info) = addressed.ok_or(Some((|counts| &counts.options) as ByKernel))?;
     // SAFETY: the message has that number of buffers.
     let parts = unsafe { parts(message) };
-    let bytes: usize = parts.iter().map(|part| part.iov_len).sum();
+    let lengths = parts.iter().map(|part| part.iov_len);
+    let bytes = lengths.fold(0, usize::saturating_add);
     let longest = (control.mtu.load(Relaxed) as usize + ETHERNET_BYTES)
         .min(control.frame_bytes.load(Relaxed) as usize);
     if bytes > longest || frame::headers(target) + bytes > longest {

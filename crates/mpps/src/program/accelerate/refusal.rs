@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 const CAPABILITIES: &str = "security.capability";
 const ELF: &[u8] = b"\x7fELF\x02\x01";
 const PT_INTERP: u32 = 3;
+/// Scripts that run scripts, as the kernel limits them (`exec_binprm` in fs/exec.c).
+const INTERPRETERS_MAX: u32 = 5;
 /// The headroom in front of a packet (`XDP_PACKET_HEADROOM`), and the Ethernet header.
 const IN_FRONT_BYTES: u32 = 256 + 14;
 
@@ -78,11 +80,14 @@ pub(super) fn rules_in_the_way() -> Option<String> {
 
 /// Refuses a program that loads no library, and answers where it is.
 pub(super) fn check_program(name: &str) -> Result<PathBuf> {
+    check_at(name, INTERPRETERS_MAX)
+}
+
+fn check_at(name: &str, interpreters: u32) -> Result<PathBuf> {
     let path = found(name).with_context(|| format!("{name}: no such program"))?;
-    let mode = fs::metadata(&path)
-        .with_context(|| name.to_owned())?
-        .permissions()
-        .mode();
+    let metadata = fs::metadata(&path).with_context(|| name.to_owned())?;
+    ensure!(metadata.is_file(), "{name} is no file");
+    let mode = metadata.permissions().mode();
     ensure!(
         mode & 0o6000 == 0,
         "{name} is setuid or setgid: no library can be loaded into it"
@@ -101,7 +106,9 @@ pub(super) fn check_program(name: &str) -> Result<PathBuf> {
         let mut words = line.split_ascii_whitespace();
         let interpreter = words.next().unwrap_or_default();
         let is_env = interpreter.ends_with("/env");
-        check_program(words.next().filter(|_| is_env).unwrap_or(interpreter))?;
+        let next = words.next().filter(|_| is_env).unwrap_or(interpreter);
+        ensure!(interpreters > 0, "{name}: its interpreters do not end");
+        check_at(next, interpreters - 1)?;
         return Ok(path);
     }
     match interpreter(&bytes) {
