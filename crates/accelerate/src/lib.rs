@@ -1,7 +1,7 @@
 //! The library that `mpps accelerate` preloads into a program: its UDP socket receives and sends by
 //! AF_XDP, and stays a socket of the kernel.
 //!
-//! The library replaces calls of the C library ([`calls`]). A call about another descriptor goes to
+//! The library replaces calls of the C library (`calls`). A call about another descriptor goes to
 //! the kernel as it is. A datagram that is not in a ring is the kernel's, too: fragments, other
 //! interfaces, and all of them after the launcher ended.
 //!

@@ -278,7 +278,11 @@ fn refused() {
     refused("near", Path::new("/no/such"), "No such file");
     let endless = folder.path().join("endless");
     let line = format!("#!{}\n", endless.display());
-    refused("near", &made("endless", line.as_bytes(), 0o755), "do not end");
+    refused(
+        "near",
+        &made("endless", line.as_bytes(), 0o755),
+        "do not end",
+    );
     let pipe = folder.path().join("pipe");
     run(Command::new("mkfifo").arg(&pipe)).fine();
     refused("near", &pipe, "is no file");

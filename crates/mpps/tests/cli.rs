@@ -106,7 +106,9 @@ fn units_start_what_is_there() {
         let verified = run(verify.arg(directory.path().join(started))).fine();
         // Other units of this machine may have faults.
         assert!(!verified.err.contains("mpps"), "{verified:#?}");
-        let line = text.lines().find_map(|line| line.strip_prefix("ExecStart="));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
         let line = line.expect("it starts something").replace("%i", "53");
         let words = words(&line);
         run(Command::new(words[0]).args(&words[1..]).arg("--help")).fine();
