@@ -38,8 +38,10 @@ pub(crate) fn parse(frame: &[u8]) -> Option<RingDatagram<'_>> {
         true => (8, 24, header[0] << 4 | header[1] >> 4, header[7]),
         false => (12, 16, header[1], header[8]),
     };
+    // As the kernel (`ip6_rcv_core`): on the wire no host of IPv6 has a mapped address.
+    let source = Some(address(source)).filter(|source| is_v4(*source) != is_v6)?;
     Some(RingDatagram {
-        source: address(source),
+        source,
         destination: address(destination),
         port: half(udp, 0),
         traffic_class,
@@ -174,6 +176,24 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Of any bytes, whole or cut, the payload is a part, and no host of IPv6 seems one of IPv4.
+        #[test]
+        fn any_frame_is_read(mut frame: [u8; 80], is_v6: bool, is_mapped: bool, bytes in 0..80_usize) {
+            frame[12..14].copy_from_slice(if is_v6 { &[0x86, 0xdd] } else { &[8, 0] });
+            if is_mapped {
+                frame[22..34].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+            }
+            if let Some(datagram) = parse(&frame[..bytes]) {
+                datagram.is_sound(true);
+                prop_assert!(frame[..bytes].as_ptr_range().contains(&datagram.udp.as_ptr()));
+                prop_assert_eq!(datagram.payload.len() + UDP, datagram.udp.len());
+                prop_assert_eq!(is_v4(datagram.source), !is_v6);
+            }
+        }
+    }
 
     #[test]
     fn a_written_answer_is_read_again() {
