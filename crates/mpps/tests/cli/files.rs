@@ -433,8 +433,10 @@ pub(crate) fn a_full_disk_takes_no_result() {
         ),
     ] {
         let directory = directory();
+        // A host of its own has a first object that has room: that of a busy one is longer than a page.
+        let host = if kept == "{" { "--net" } else { "" };
         let script = format!(
-            "unshare --mount sh -c '{disk} none . && cd \"$PWD\" && echo earlier >old && mkdir ro &&
+            "unshare --mount {host} sh -c '{disk} none . && cd \"$PWD\" && echo earlier >old && mkdir ro &&
             mount -t tmpfs none ro && >ro/a && mount --bind old ro/a && mount -o remount,ro none ro &&
             ! cat /dev/zero 2>/dev/null >fill && timeout 60 $MPPS {line}; status=$?; cat old; ls -A; \
             exit $status'"
@@ -445,8 +447,6 @@ pub(crate) fn a_full_disk_takes_no_result() {
         let left = left.unwrap_or_else(|| panic!("{line}: {ended:#?}"));
         let is_whole = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
         let is_kept = match kept {
-            // The first object of a busy host has no room at all.
-            "{" if left == "earlier\n" => true,
             "{" => left.ends_with("}\n") && left.lines().all(is_whole),
             kept => left == kept,
         };
