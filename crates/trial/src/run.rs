@@ -19,7 +19,7 @@ const CHOSEN: &str = "MPPS_TRIALS";
 /// Trials at once for each CPU, at most and in any case: most of them wait. Between the two, a trial
 /// starts only while the machine has a CPU for it. Otherwise programs find no CPU for longer than a
 /// socket's buffer lasts.
-const LANES_MAX: usize = 6;
+const LANES_MAX: usize = 4;
 const LANES_MIN: usize = 1;
 /// The time between two looks at the machine.
 const LOOK: Duration = Duration::from_millis(20);
@@ -125,7 +125,7 @@ impl Lanes {
     fn enter(&self) -> Lane<'_> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.has_room() {
-            thread::sleep(LOOK / 4);
+            thread::sleep(LOOK);
         }
         self.taken.fetch_add(1, Ordering::AcqRel);
         Lane(&self.taken)
@@ -136,11 +136,13 @@ impl Lanes {
         taken < LANES_MIN * self.cpus || (taken < LANES_MAX * self.cpus && self.is_quiet())
     }
 
-    /// True if a CPU is free now that the last trial has started. Where that cannot be read, none may be.
+    /// True if a CPU was free at each of three looks. Where that cannot be read, none may be.
     fn is_quiet(&self) -> bool {
-        thread::sleep(LOOK);
-        // This thread runs as well.
-        running().is_some_and(|running| running <= self.cpus)
+        (0..3).all(|_| {
+            thread::sleep(LOOK / 2);
+            // This thread runs as well.
+            running().is_some_and(|running| running <= self.cpus)
+        })
     }
 }
 
