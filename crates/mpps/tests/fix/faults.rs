@@ -51,10 +51,13 @@ fn a_program_of_the_group_stays() {
     assert_eq!(fixed.code(), 1, "{fixed:?}");
     fixed.shows(&["left as it is: a program chooses the sockets of its group"]);
     assert!(!fixed.out.contains("at random"), "{fixed:?}");
-    // By the kernel's hash, five flows reach one socket once in 256 trials.
-    for _ in 0..5 {
-        assert_eq!(reached(&served), [0], "{fixed:?}");
-    }
+    // By the kernel's hash, five flows reach one socket once in 256 trials. Which one is the first is not known: inode
+    // numbers come in lots, one for each CPU.
+    let reached = [(); 5].map(|()| reached(&served));
+    assert!(
+        reached[0].len() == 1 && reached.iter().all(|one| *one == reached[0]),
+        "{reached:?} {fixed:?}"
+    );
 }
 
 /// A user does not see whether there is one.
