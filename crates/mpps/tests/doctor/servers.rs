@@ -104,10 +104,17 @@ const FAULTS: [Fault; 4] = [
     },
 ];
 
+/// Servers whose threads pass work on to each other. Beside busy loops each thread may seem to sleep: a limitation that
+/// docs/doctor.md names.
+const CHAINS: [&str; 2] = ["influxd", "syslog-ng"];
+
 pub(crate) fn trials() -> Vec<Trial> {
     let of = |server: &'static Server| {
         let named = move |what| name(module_path!(), &format!("{}_{what}", server.name));
-        let starved = FAULTS.iter().map(move |fault| {
+        let faults = FAULTS
+            .iter()
+            .filter(|fault| fault.name != "on_a_shared_cpu" || !CHAINS.contains(&server.name));
+        let starved = faults.map(move |fault| {
             let test = move || is_starved(server, fault);
             match fault.name {
                 "under_a_quota" => {
