@@ -34,7 +34,7 @@ fn of_pages() -> Vec<Trial> {
             pages_add_up,
             one_page_is_text,
             a_reader_that_goes_ends_it;
-        waits(Need::Root, PYTHON): frames_that_no_protocol_takes_are_no_drops;
+        measures(Need::Root, PYTHON): frames_that_no_protocol_takes_are_no_drops;
         waits(Need::Root): an_ordinary_user_is_told_what_is_hidden;
     ]
 }
