@@ -30,9 +30,9 @@ const EPERM: i32 = 1;
 const OWNERS_PAUSE: u32 = 50;
 /// Of sockets in question, this many are asked for an option.
 const ASKED_MAX: usize = 16;
-/// Queues are looked at again after this time, and also not before `OWNERS_PAUSE` times as long as that
-/// took.
-const QUEUES_PAUSE: Duration = Duration::from_millis(100);
+/// Queues are looked at again after these times in turn, and also not before `OWNERS_PAUSE` times as long as that
+/// took. After equal pauses each look would meet a burst of that period, and the queue would seem full all the time.
+const QUEUES_PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
 
 /// Looks at the calling thread's network namespace, and at its machine.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ pub struct Watch {
     has_owners: bool,
     /// When the queues of sockets are looked at again, and what they were.
     queues_due: Instant,
+    queues_pauses: [Duration; 2],
     queues: QueueCourses,
     /// The sockets of the port in question that came since the last look, by inode number.
     came: BTreeSet<u32>,
@@ -105,7 +106,8 @@ impl Watch {
             notes,
             owners_due: Instant::now(),
             has_owners: true,
-            queues_due: Instant::now() + QUEUES_PAUSE,
+            queues_due: Instant::now() + QUEUES_PAUSES[1],
+            queues_pauses: QUEUES_PAUSES,
             queues: QueueCourses::new(),
             came: BTreeSet::new(),
             first: WatchLook::default(),
@@ -200,7 +202,9 @@ impl Watch {
             QueueCourse::add(&mut self.queues, &sockets);
             self.add_new(&sockets);
         }
-        self.queues_due = Instant::now() + QUEUES_PAUSE.max(began.elapsed() * OWNERS_PAUSE);
+        self.queues_due =
+            Instant::now() + self.queues_pauses[0].max(began.elapsed() * OWNERS_PAUSE);
+        self.queues_pauses.reverse();
     }
 
     /// From now on counts the reads that cut a datagram. This costs each read of a UDP socket some time.
@@ -491,6 +495,27 @@ mod tests {
             }
         }
         facts
+    }
+
+    /// Callers ask each 20 ms. A queue that is full for the first fifth of a period is full in two looks in a row at
+    /// most; with equal pauses it would be in all.
+    #[test]
+    fn looks_do_not_follow_bursts() {
+        for period in [50, 100, 125, 150, 200, 250, 1000] {
+            for phase in 0..period {
+                let (mut at, mut pauses, mut in_a_row) = (phase, QUEUES_PAUSES, 0);
+                for _ in 0..100 {
+                    in_a_row = if at % period < period / 5 {
+                        in_a_row + 1
+                    } else {
+                        0
+                    };
+                    assert!(in_a_row < 3, "period {period}, phase {phase}");
+                    at += (pauses[0].as_millis() as u64).next_multiple_of(20);
+                    pauses.reverse();
+                }
+            }
+        }
     }
 
     #[test]
