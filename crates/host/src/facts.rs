@@ -57,8 +57,8 @@ use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology};
 use mpps_os::capability;
 use mpps_os::clock;
 use mpps_os::netlink::link::NetlinkLink;
-use mpps_os::netlink::neighbour;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
+use mpps_os::netlink::{neighbour, route};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -168,6 +168,8 @@ pub struct Observation {
     pub unused_addresses: Vec<String>,
     /// IPv4 networks that a route refuses, as `blackhole 10.0.0.0/8`: the first few; none at a first moment.
     pub refused_networks: Vec<String>,
+    /// Other rules than the kernel's own choose the routing table; false if this host dropped nothing that it sent.
+    pub has_policies: bool,
     /// Interfaces that take no router's advertisement because they forward; none if no packet of IPv6 lacked a route.
     pub deaf_to_routers: Vec<String>,
     /// The protocols over IP that raw sockets take; none at a first moment.
@@ -291,6 +293,10 @@ impl Observation {
         }
         if facts.snapshot.snmp.value("Ip6.OutNoRoutes") > Some(0) {
             facts.deaf_to_routers = delivery::deaf_to_routers(&root, &facts.links);
+        }
+        let discards = ["Ip.OutDiscards", "Ip6.OutDiscards"];
+        if discards.map(|name| facts.snapshot.snmp.value(name)) > [Some(0); 2] {
+            facts.has_policies = route::has_policies().unwrap_or(false);
         }
         facts.packet_filter = facts.read_packet_filter(&root, part, is_first);
         if facts.snapshot.snmp.value("Ip.InAddrErrors") > Some(0) {

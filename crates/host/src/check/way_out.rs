@@ -107,6 +107,10 @@ const TOLD: [Words; 14] = [
     ),
 ];
 
+/// The packet filter drops a packet whose mark has no route (`ip_route_me_harder`, net/ipv4/netfilter.c), for the reason of
+/// its rules.
+const MARKED: &str = ", or marks it, and a policy route refuses that mark (EACCES, ENETUNREACH)";
+
 /// The counter of `tc -s qdisc`, behind the name of an interface.
 const QDISC_DROPPED: &str = " qdisc dropped";
 
@@ -509,7 +513,10 @@ fn finding(seen: &Observed, loss: LossOut) -> Option<Finding> {
         _ => String::new(),
     };
     let (mut what, remedy, is_open) = words(seen, kind, &loss.evidence)?;
-    let confidence = if is_open { Likely } else { confidence };
+    let confidence = match (is_open, confidence) {
+        (true, Certain) => Likely,
+        _ => confidence,
+    };
     let found = Finding::lost(seen, &CHECK, kind.station, loss.evidence)?;
     if !named.is_empty() {
         what = format!("{what}: {named}");
@@ -552,6 +559,13 @@ fn words(
         return Some((fault.what, fault.remedy, !fault.is_seen));
     }
     let &(_, what, remedy) = TOLD.iter().find(|(of, ..)| *of == kind)?;
+    if kind == &FIREWALL_OUT && seen.after.has_policies {
+        return Some((
+            format!("{what}{MARKED}"),
+            format!("{remedy}; ip rule"),
+            true,
+        ));
+    }
     if kind != &NO_NEIGHBOUR {
         let is_named = evidence
             .iter()

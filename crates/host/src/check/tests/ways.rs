@@ -306,6 +306,23 @@ fn routes_that_refuse_are_told_where_nothing_else_leaves() {
 }
 
 #[test]
+fn a_mark_that_no_route_takes_may_be_the_firewalls_drop() {
+    for (has_policies, confidence) in [(false, Confidence::Certain), (true, Confidence::Likely)] {
+        let scene = host_with("Ip.OutDiscards 90", |facts| {
+            facts.has_policies = has_policies
+        });
+        let found = scene.drops("NETFILTER_DROP 90 sent").found();
+        let is_named = found[0].what.contains("a policy route refuses that mark");
+        assert_eq!(
+            (is_named, found[0].confidence),
+            (has_policies, confidence),
+            "{}",
+            found[0].what
+        );
+    }
+}
+
+#[test]
 fn a_refused_datagram_costs_a_connected_socket_the_next() {
     for (remotes, got, expected) in [
         (&[Some("10.0.0.7:8125")][..], 90, Some(false)),
