@@ -97,7 +97,23 @@ pub fn change(fix: &Fix) -> HostResult<SettingChange> {
     let kind = fix.kind.name();
     change.name = format!("{CLAIM}-{kind}");
     change.heading = format!("{} ({}), {kind}", fix.program, fix.pid);
+    change.user = user_of(fix.pid);
     Ok(change)
+}
+
+/// The effective user of a process. `/proc/PID` itself is root's if the process is not dumpable (proc(5)).
+fn user_of(pid: u32) -> Option<u32> {
+    let status = Root::machine().read_if_possible(&format!("proc/{pid}/status"))?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Adds to kept fixes whose they are.
+pub fn name_users(fixes: &mut [Fix]) {
+    for (one, process) in kept() {
+        let own = fixes.iter_mut().filter(|fix| fix.pid == process.pid);
+        own.for_each(|fix| fix.user = one.record.change.user);
+    }
 }
 
 /// A thread of a process and its start, if it lives.
@@ -211,7 +227,8 @@ fn missing_right(change: &SettingChange, pid: u32) -> Option<HostError> {
     })
 }
 
-/// The same fixes for the processes of their programs that have these sockets now.
+/// The same fixes for the processes of their programs that have these sockets now. Another user's process of the same name
+/// gets none; root's may become the user's yet.
 ///
 /// # Errors
 /// [`HostError::Kernel`](crate::HostError) if the sockets cannot be listed.
@@ -227,14 +244,14 @@ pub fn again(fixes: &[Fix], inodes: &BTreeSet<u32>) -> HostResult<Vec<Fix>> {
             .for_each(|sockets| sockets[is_listener].push(inode));
     }
     let name = |pid| root.read_if_possible(&format!("proc/{pid}/comm"));
-    own.retain(|pid, _| {
-        let name = name(*pid).unwrap_or_default();
-        fixes.iter().any(|fix| fix.program == name.trim_end())
-    });
+    let is_of = |fix: &Fix, pid| {
+        let is_named = name(pid).is_some_and(|name| fix.program == name.trim_end());
+        is_named && user_of(pid).is_some_and(|user| [Some(0), fix.user].contains(&Some(user)))
+    };
+    own.retain(|pid, _| fixes.iter().any(|fix| is_of(fix, *pid)));
     let mut all: Vec<Fix> = Vec::new();
     for (pid, [datagrams, listeners]) in &own {
-        let program = name(*pid).unwrap_or_default();
-        let fixes = fixes.iter().filter(|fix| fix.program == program.trim_end());
+        let fixes = fixes.iter().filter(|fix| is_of(fix, *pid));
         let mut group: Vec<u32> = own.values().flat_map(|one| &one[0]).copied().collect();
         group.sort_unstable();
         for fix in fixes.filter_map(|fix| fix.again(*pid, datagrams, listeners, &group)) {
@@ -351,6 +368,7 @@ fn kept_fix(one: &Leftover) -> Option<Fix> {
     (kind.name() == stage).then_some(Fix {
         pid: process.pid,
         program: heading.strip_suffix(&end)?.to_owned(),
+        user: one.record.change.user,
         kind,
         why: String::new(),
         permanent: None,

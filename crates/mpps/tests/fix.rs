@@ -14,7 +14,7 @@ use served::{SERVER, Served, bursts, fix, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -527,9 +527,18 @@ fn a_program_that_comes_back_is_fixed_again() {
         while !served.sockets().is_empty() {
             thread::sleep(Duration::from_millis(5));
         }
+        // Another user's program of the same name, at another address.
+        let elsewhere = SERVER.replace("127.0.0.1", "127.0.0.2");
+        let stranger = Served::program(&served.host, &elsewhere, &BURSTS, 65_534);
         served.server = Served::program(&served.host, SERVER, &BURSTS, 0);
         watch.line("again: receive buffer 212992 -> ");
-        assert!(served.buffers()[0] > before[0]);
+        let sockets = served.sockets().into_iter();
+        let (own, others): (Vec<_>, Vec<_>) =
+            sockets.partition(|one| one.local.ip() == Ipv4Addr::LOCALHOST);
+        assert!(own[0].buffer_bytes > before[0]);
+        assert_eq!(others[0].buffer_bytes, before[0]);
+        stranger.signal("KILL");
+        stranger.end();
         watch.signal("INT");
         watch.end().fine();
     });

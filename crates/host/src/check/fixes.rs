@@ -27,6 +27,8 @@ pub struct Fix {
     pub pid: u32,
     /// Its name.
     pub program: String,
+    /// Its user, once the change is kept: a later process of that name may be another user's.
+    pub user: Option<u32>,
     /// The change.
     pub kind: FixKind,
     /// Why.
@@ -218,6 +220,7 @@ fn of(seen: &Observed, overrun: &Overrun) -> Vec<Fix> {
     let fix = |pid, kind, why: &str, permanent| Fix {
         pid,
         program: owner.name.clone(),
+        user: None,
         kind,
         why: format!("{at}: {why}"),
         permanent,
@@ -303,6 +306,7 @@ fn on_the_way(seen: &Observed) -> Vec<Fix> {
     let fix = stages.map(|(stage, interface, why)| Fix {
         pid: 0,
         program: interface.to_owned(),
+        user: None,
         kind: FixKind::Tune(stage, interface.to_owned()),
         why: why.to_owned(),
         permanent: None,
@@ -327,6 +331,7 @@ fn send_buffers(seen: &Observed) -> Vec<Fix> {
         Some(Fix {
             pid,
             program: process.name.clone(),
+            user: None,
             kind: FixKind::Size(SocketSize::SendBuffer, vec![one.entry.inode], wanted),
             why: format!("{}: a program found its send buffer full", one.entry.local),
             permanent: None,
@@ -348,6 +353,7 @@ fn accept_queues(seen: &Observed) -> Vec<Fix> {
         (accepts && one.waiting_max < limit).then(|| Fix {
             pid: owner.pid,
             program: owner.name.clone(),
+            user: None,
             kind: FixKind::Size(SocketSize::AcceptQueue, vec![one.inode], limit),
             why: format!(
                 "{}: its accept queue is full, and net.core.somaxconn allows more",
@@ -409,6 +415,7 @@ fn others_moved(seen: &Observed, socket: &SeenSocket) -> Vec<Fix> {
     let others = others.map(|(pid, program)| Fix {
         pid,
         program: program.to_owned(),
+        user: None,
         kind: FixKind::Others(CpuList(rest.clone())),
         why: format!(
             "{}: it is busy on CPU {cpu}, and {} (pid {}) may use only {allowed}",

@@ -18,6 +18,9 @@ pub struct SettingChange {
     /// Its number that no other of this boot has, which the first is not (`SO_NETNS_COOKIE`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_cookie: Option<u64>,
+    /// The user of the process that it is of (effective, user_namespaces(7)); none of another place, and in old journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<u32>,
     /// How `mpps undo` names it.
     pub heading: String,
     /// The edits in order; what is already so needs none.
@@ -37,6 +40,7 @@ impl SettingChange {
             place,
             namespace: host.namespace()?,
             namespace_cookie: host.namespace_cookie(),
+            user: None,
             heading,
             edits,
         })

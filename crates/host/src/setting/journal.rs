@@ -372,6 +372,7 @@ mod tests {
             place: interface("eth9", index),
             namespace: 7,
             namespace_cookie: None,
+            user: None,
             heading: "eth9, queue 1".to_owned(),
             edits: Vec::new(),
         };

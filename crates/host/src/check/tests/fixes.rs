@@ -247,6 +247,7 @@ fn a_fix_is_made_again_for_the_new_process_of_a_program() {
     let fix = |kind| Fix {
         pid: 812,
         program: "unbound".to_owned(),
+        user: None,
         kind,
         why: String::new(),
         permanent: None,

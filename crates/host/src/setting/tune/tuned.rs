@@ -271,6 +271,7 @@ mod tests {
                 place: eth9(),
                 namespace: 7,
                 namespace_cookie: None,
+                user: None,
                 heading: "eth9".to_owned(),
                 edits: Vec::new(),
             };

@@ -29,6 +29,7 @@ pub(super) fn keep(
     LINES.say(&format!(
         "kept until Ctrl-C: a program that comes back to port {port} is changed again"
     ))?;
+    fixing::name_users(&mut fixes);
     let mut new = BTreeSet::new();
     while wait(PAUSE, interrupt).is_ok() {
         let now = sockets(port)?;
