@@ -28,6 +28,7 @@ use schemars::JsonSchema;
 use screen::{Screen, TopView};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGINT;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::iter;
@@ -118,7 +119,7 @@ impl TopArgs {
             pace: &self.pace,
             interrupt,
         };
-        match listener.or(file.map(ExporterOutput::File)) {
+        match listener.or(file.map(|file| ExporterOutput::File(file, Cell::default()))) {
             Some(output) => top.export(&output, self.all_netns),
             None if on_screen => top.on_screen(),
             None => top.as_lines(self.once, lines),

@@ -22,7 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             clients_get_their_answers,
             a_file_has_the_metrics,
             slow_clients_keep_no_other_from_its_answer;
-        waits(Need::Root): namespaces_have_their_series_while_they_exist;
+        waits(Need::Root):
+            namespaces_have_their_series_while_they_exist,
+            files_that_are_no_namespaces_hide_none,
+            a_full_disk_ends_no_exporter;
         waits(Need::Root, Need::Program("setpriv", "util-linux")): the_rights_of_the_unit_suffice;
         waits(Need::Root, PROMETHEUS): prometheus_has_it, alerts_are_raised;
     ]
@@ -51,6 +54,17 @@ fn limited(scenario: &Scenario, limit: &str) -> (Running, SocketAddr) {
     let mut running = Running::start(&mut shell);
     let line = running.line("answering at http://");
     let address = line.trim_start_matches("answering at http://");
+    let address = address.split('/').next().expect("an address");
+    (running, address.parse().expect("an address"))
+}
+
+/// One of all namespaces, for other programs of this host.
+fn exporter_of_all() -> (Running, SocketAddr) {
+    let arguments = ["top", "--listen", "0", "--interval", "100ms", "--all-netns"];
+    let mut running = Running::start(&mut mpps(&arguments));
+    let line = running.line("answering at http://");
+    let address = line.trim_start_matches("answering at http://");
+    assert!(address.starts_with("127.0.0.1:"), "{line}");
     let address = address.split('/').next().expect("an address");
     (running, address.parse().expect("an address"))
 }
@@ -148,6 +162,72 @@ fn a_file_has_the_metrics() {
     assert_eq!(files.count(), 1, "no half file is left");
 }
 
+/// They were first in each look, and no more than four new ones begin with one.
+fn files_that_are_no_namespaces_hide_none() {
+    let scenario = Scenario::new();
+    fs::create_dir_all("/run/netns").expect("the trial has its own /run");
+    for at in 0..8 {
+        fs::write(format!("/run/netns/stale{at}"), "").expect("a file");
+    }
+    let hostile = "/run/netns/we\u{1b}[2Jb";
+    fs::write(hostile, "").expect("a file");
+    run(Command::new("mount").args(["--bind", &scenario.receiver(), hostile])).fine();
+    let (mut running, address) = exporter_of_all();
+    running.line("namespace /run/netns/stale7 is not looked at: it cannot be entered");
+    let mut all = metrics(address);
+    for _ in 0..ASKED_MAX {
+        if all.contains_key("mpps_offered_packets_total{container=\"we\u{fffd}[2Jb\"}") {
+            break;
+        }
+        thread::sleep(MOMENT);
+        all = metrics(address);
+    }
+    let names: String = all.keys().cloned().collect();
+    assert!(
+        names.contains("we\u{fffd}[2Jb") && !names.contains('\u{1b}'),
+        "{all:#?}"
+    );
+    assert_eq!(all["mpps_visible{what=\"namespaces\"}"], 0);
+    let ended = running.interrupt().fine();
+    assert_eq!(
+        ended.err.matches("stale3 is not looked at").count(),
+        1,
+        "{ended:?}"
+    );
+}
+
+/// It goes on once there is room, and its counts with it.
+fn a_full_disk_ends_no_exporter() {
+    let scenario = Scenario::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("a plain name");
+    let small = ["-t", "tmpfs", "-o", "size=64k", "none", path];
+    run(Command::new("mount").args(small)).fine();
+    let file = format!("{path}/mpps.prom");
+    let mut command = mpps(&["top", "--interval", "100ms", "--textfile", &file]);
+    let mut running = Running::start(command.args(["--netns", &scenario.receiver()]));
+    running.line("writing ");
+    let offered =
+        || fs::read_to_string(&file).map(|text| series(&text)["mpps_offered_packets_total"]);
+    while offered().is_err() {
+        thread::sleep(MOMENT);
+    }
+    let fill = format!("{path}/fill");
+    assert!(fs::write(&fill, [0; 1 << 17]).is_err());
+    running.line("it is tried again");
+    scenario.send(SENT);
+    fs::remove_file(&fill).expect("it is this trial's");
+    for _ in 0..ASKED_MAX {
+        if offered().is_ok_and(|count| count == SENT) {
+            break;
+        }
+        thread::sleep(MOMENT);
+    }
+    assert_eq!(offered().ok(), Some(SENT));
+    running.interrupt().fine();
+    run(Command::new("umount").arg(path)).fine();
+}
+
 /// Series of the namespace of a container have its name, and end with it.
 fn namespaces_have_their_series_while_they_exist() {
     let scenario = Scenario::new();
@@ -155,13 +235,7 @@ fn namespaces_have_their_series_while_they_exist() {
     fs::create_dir_all("/run/netns").expect("the trial has its own /run");
     fs::write("/run/netns/web", "").expect("a file");
     mount(&["mount", "--bind", &scenario.receiver(), "/run/netns/web"]);
-    let arguments = ["top", "--listen", "0", "--interval", "100ms", "--all-netns"];
-    let mut running = Running::start(&mut mpps(&arguments));
-    let line = running.line("answering at http://");
-    let address = line.trim_start_matches("answering at http://");
-    assert!(address.starts_with("127.0.0.1:"), "{line}");
-    let address = address.split('/').next().expect("an address");
-    let address = address.parse().expect("an address");
+    let (running, address) = exporter_of_all();
     let web = || {
         metrics(address)
             .get("mpps_offered_packets_total{container=\"web\"}")

@@ -12,8 +12,11 @@ use mpps_host::ledger::loss::{self, BUFFER_FULL, LossKind};
 use mpps_host::{Ledger, Observed, Station};
 use mpps_os::On;
 use mpps_os::text::ShellWord;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::fmt::Write as _;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -28,8 +31,8 @@ const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) enum ExporterOutput {
     /// To clients.
     Http(TcpListener, Arc<Mutex<String>>),
-    /// To a file, for the textfile collector of node_exporter.
-    File(OutputFile),
+    /// To a file, for the textfile collector of node_exporter; and whether its disk was full at last.
+    File(OutputFile, Cell<bool>),
 }
 
 /// Counts of a network namespace since the exporter began. Each only grows.
@@ -70,7 +73,7 @@ impl ExporterOutput {
     /// If the kernel refuses a thread or a descriptor.
     pub(super) fn begin(&self) -> Result<()> {
         let said = match self {
-            Self::File(file) => format!("writing {}; Ctrl-C ends it", file.path().display()),
+            Self::File(file, _) => format!("writing {}; Ctrl-C ends it", file.path().display()),
             Self::Http(listener, text) => {
                 let text = Arc::clone(text);
                 let clients = Clients::new(listener.try_clone()?, move |request: &[u8]| {
@@ -93,14 +96,31 @@ impl ExporterOutput {
     /// Replaces the metrics.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written. A full disk may have room at the next time.
     pub(super) fn put(&self, new: String) -> Result<()> {
         match self {
-            Self::File(file) => return file.write(new.as_bytes()),
+            Self::File(file, was_full) => match file.write(new.as_bytes()) {
+                Err(error) if is_full(&error) => {
+                    if !was_full.replace(true) {
+                        let text = format!("mpps: {error:#}; it is tried again");
+                        output::line(OutputStream::Err, &text)?;
+                    }
+                }
+                result => {
+                    was_full.set(false);
+                    result?;
+                }
+            },
             Self::Http(_, text) => *text.lock().unwrap_or_else(PoisonError::into_inner) = new,
         }
         Ok(())
     }
+}
+
+fn is_full(error: &anyhow::Error) -> bool {
+    let causes = error.chain().filter_map(<dyn Error>::downcast_ref);
+    let mut kinds = causes.map(io::Error::kind);
+    kinds.any(|kind| [ErrorKind::StorageFull, ErrorKind::QuotaExceeded].contains(&kind))
 }
 
 impl ExporterTotals {

@@ -1,12 +1,14 @@
 //! The network namespaces of containers and of `ip netns`, each with its own totals, as long as they exist.
 
 use super::ExporterTotals;
+use crate::output::{self, OutputStream};
 use crate::program::container::{names_by_id, namespaces};
 use anyhow::Result;
 use mpps_host::facts::namespace_name;
 use mpps_host::{DoctorRequest, HostResult, Watch};
 use mpps_os::namespace::NetNamespace;
-use std::collections::BTreeMap;
+use mpps_os::text::Foreign;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Containers {
     own: NetNamespace,
     all: BTreeMap<u64, WatchedContainer>,
+    /// Those that the last look could not begin with.
+    left: BTreeSet<PathBuf>,
     due: Instant,
 }
 
@@ -40,6 +44,7 @@ impl Containers {
         Ok(Self {
             own: NetNamespace::current()?,
             all: BTreeMap::new(),
+            left: BTreeSet::new(),
             due: Instant::now(),
         })
     }
@@ -52,7 +57,7 @@ impl Containers {
     /// Looks at each once more. Answers whether each could be looked at.
     ///
     /// # Errors
-    /// If the namespace of this thread cannot be entered again.
+    /// If the namespace of this thread cannot be entered again, or standard error takes no line.
     pub(crate) fn look(&mut self, goes_on: &dyn Fn() -> bool) -> Result<bool> {
         let (mut is_whole, before) = (true, self.all.len());
         self.all.retain(|&inode, one| {
@@ -60,16 +65,14 @@ impl Containers {
             looked || !goes_on()
         });
         if self.all.len() < before || self.due <= Instant::now() {
-            is_whole = self.find(goes_on);
-            let pause = if is_whole { PAUSE } else { Duration::ZERO };
-            self.due = Instant::now() + pause;
+            is_whole = self.find(goes_on)?;
         }
         self.own.enter()?;
-        Ok(is_whole)
+        Ok(is_whole && self.left.is_empty())
     }
 
-    /// Begins to look at new ones. Answers whether that is possible for all.
-    fn find(&mut self, goes_on: &dyn Fn() -> bool) -> bool {
+    /// Begins to look at new ones, and says once which it cannot. Answers whether it has seen all.
+    fn find(&mut self, goes_on: &dyn Fn() -> bool) -> Result<bool> {
         let root = Path::new("/");
         let mut found = namespaces(root);
         found.remove(&self.own.inode().into());
@@ -79,22 +82,39 @@ impl Containers {
             true => BTreeMap::new(),
             false => names_by_id(root),
         };
-        let mut is_whole = found.len() <= NEW_MAX;
-        for (inode, (path, id)) in found.into_iter().take(NEW_MAX) {
+        let (mut begun, mut left) = (0, BTreeSet::new());
+        self.due = Instant::now() + PAUSE;
+        for (inode, (path, id)) in found {
+            if begun == NEW_MAX || !goes_on() {
+                self.due = Instant::now();
+                return Ok(false);
+            }
             let name = id.map(|id| names.get(&id).unwrap_or(&id).clone());
             let number = u32::try_from(inode).unwrap_or_default();
-            let mut container = name.unwrap_or_else(|| namespace_name(number));
+            let container = name.unwrap_or_else(|| namespace_name(number));
+            let mut container = Foreign(container).to_string();
             // A series must not come twice.
             if self.totals().any(|one| one.container == container) {
                 container = format!("{container}-{inode}");
             }
-            let is_room = self.all.len() < CONTAINERS_MAX && goes_on();
+            let is_room = self.all.len() < CONTAINERS_MAX;
             let entered = is_room.then(|| enter(&path, inode)).flatten();
             let watch = entered.map(|()| Watch::begin(None, DoctorRequest::default()));
             let Some(Ok(mut watch)) = watch else {
-                is_whole = false;
+                if !self.left.contains(&path) {
+                    let shown = Foreign(path.display());
+                    let why = match is_room {
+                        true => "it cannot be entered".to_owned(),
+                        false => format!("{CONTAINERS_MAX} others are"),
+                    };
+                    let text =
+                        format!("mpps: the network namespace {shown} is not looked at: {why}");
+                    output::line(OutputStream::Err, &text)?;
+                }
+                left.insert(path);
                 continue;
             };
+            begun += 1;
             watch.leave_out_owners();
             let totals = ExporterTotals {
                 container,
@@ -107,7 +127,8 @@ impl Containers {
             };
             self.all.insert(inode, one);
         }
-        is_whole
+        self.left = left;
+        Ok(true)
     }
 }
 
