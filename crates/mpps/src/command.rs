@@ -175,6 +175,12 @@ fn unparsed(error: &clap::Error) -> Result<CommandEnding> {
     };
     // If standard error is closed as well, the error cannot be shown.
     let _ = told;
+    if std::env::args_os().any(|word| word == "--line") {
+        let text = usage(error);
+        let first = text.lines().next().unwrap_or_default();
+        let first = first.trim_start_matches("mpps: ");
+        output::line(OutputStream::Out, &format!("UNKNOWN: {first}"))?;
+    }
     Ok(CommandEnding::Status(2))
 }
 

@@ -101,6 +101,12 @@ impl EndSignal {
         i32::try_from(number).ok().filter(|number| *number > 0)
     }
 
+    /// The last signal that came since the last time that this was asked.
+    pub(crate) fn take(&self) -> Option<i32> {
+        let number = self.signal.swap(0, Ordering::Relaxed);
+        i32::try_from(number).ok().filter(|number| *number > 0)
+    }
+
     /// Waits for so long, or until a signal asks to end; false then.
     pub(crate) fn is_quiet_for(&self, time: Duration) -> bool {
         let end = Instant::now() + time;

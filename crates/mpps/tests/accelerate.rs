@@ -28,7 +28,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_killed_launcher_gives_all_back,
             held_answers_leave_in_time,
             a_flood_balances,
-            rules_give_the_port_back;
+            rules_give_the_port_back,
+            signals_are_handed_on;
     ];
     let refused = trials![waits(Need::Root): refused;].into_iter();
     let nsd = trials![waits(Need::Root): nsd_answers_alike;].into_iter();
@@ -318,6 +319,37 @@ fn refused() {
     let client = pair.client();
     client.send(b"end").expect("it can be sent");
     first.end().fine();
+}
+
+/// A program gets each signal, and so does a daemon whose first process has ended.
+fn signals_are_handed_on() {
+    let pair = Pair::new();
+    let hears = "import signal, time\n\
+        signal.signal(2, lambda *_: print('heard', flush=True))\n\
+        print('ready', flush=True)\nwhile True: time.sleep(1)";
+    let daemon = "import os, time\nfirst = os.getpid()\nif os.fork(): os._exit(7)\n\
+        while os.getppid() == first: pass\nprint('ready', flush=True)\nwhile True: time.sleep(1)";
+    for (code, hears_first, status) in [(hears, true, 143), (daemon, false, 7)] {
+        let mut running = pair.accelerate(&["python3", "-c", code]);
+        running.line("ready");
+        if hears_first {
+            running.signal("INT");
+            running.line("heard");
+        }
+        running.signal("TERM");
+        let ended = running.end();
+        assert_eq!(ended.code(), status, "{ended:?}");
+        balances(&ended);
+    }
+    // The words of env(1) before the program.
+    let folder = common::directory();
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/usr/bin/env -S A=b python3 -u\nprint('ran')\n").expect("a file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the mode can be set");
+    let ended = pair
+        .accelerate(&[script.to_str().expect("plain names")])
+        .end();
+    assert_eq!((ended.code(), &*ended.out), (0, "ran\n"), "{ended:?}");
 }
 
 fn nsd_answers_alike() {

@@ -100,6 +100,7 @@ fn a_line_is_for_monitoring_systems() {
             "| offered=0 delivered=0 lost=0",
         ),
         ("nothere", 2, "UNKNOWN: ", ""),
+        ("--port abc", 2, "UNKNOWN: invalid value 'abc'", ""),
     ] {
         let mut command = mpps(&["doctor", "--line", "--seconds", "1"]);
         let command = command.args(common::words(more));

@@ -2,6 +2,7 @@
 
 mod init;
 
+use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -179,6 +180,20 @@ pub fn reap() -> CallResult<Reaped> {
         Err(rustix::io::Errno::CHILD) => Ok(Reaped::NoChildren),
         Err(errno) => Err(errno).on("waitpid", "any child"),
     }
+}
+
+/// The children of this process, also ones that have ended and were not looked for. None on a kernel without
+/// `CONFIG_PROC_CHILDREN` (`/proc/PID/task/TID/children`, proc(5)).
+pub fn children() -> Vec<u32> {
+    let threads = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    words.filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Sends a signal to a process (kill(2)); a process that is gone is no error.

@@ -24,6 +24,7 @@ use mpps_os::xdp::shared::{ADDRESSES_MAX, SharedControl, SharedQueue, inheritabl
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -77,6 +78,14 @@ impl AcceleratePlan {
     }
 }
 
+/// Sends a signal to the program, or to what it left if it has ended; false if that cannot be seen. Numbers are good until
+/// they are reaped here.
+fn hand_on(signal: i32, program: Option<u32>) -> bool {
+    let all = program.map_or_else(process::children, |program| vec![program]);
+    all.iter().for_each(|pid| process::signal(*pid, signal));
+    !all.is_empty()
+}
+
 /// A count in groups of three digits.
 fn grouped(count: u64) -> String {
     mpps_report::grouped(count.into())
@@ -94,7 +103,18 @@ fn library() -> Result<PathBuf> {
         .into_iter()
         .filter_map(beside)
         .find(|path| path.is_file());
-    found.with_context(|| format!("{LIBRARY} is not beside {}: copy it there", own.display()))
+    let found = found
+        .with_context(|| format!("{LIBRARY} is not beside {}: copy it there", own.display()))?;
+    ensure!(
+        !found
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .any(|byte| b" :".contains(byte)),
+        "LD_PRELOAD takes no blank and no colon, as in {}: install mpps elsewhere",
+        found.display()
+    );
+    Ok(found)
 }
 
 struct Launcher {
@@ -214,7 +234,8 @@ impl Launcher {
 
     /// Serves the program until it and all that it started have ended; answers its exit code.
     fn serve(&mut self, child: u32, end: &EndSignal) -> Result<u8> {
-        let (mut status, mut waiter, mut has_ended) = (0, Waiter::new(), false);
+        let (mut status, mut waiter) = (0, Waiter::new());
+        let (mut first, mut has_ended, mut signal) = (Some(child), false, None);
         loop {
             let is_watching = self.control.is_watching.load(Relaxed) != 0;
             let pause = if is_watching { WATCH } else { LOOK };
@@ -234,15 +255,15 @@ impl Launcher {
                 self.reconsider()?;
                 let _ = self.control.asked.compare_exchange(3, 1, Relaxed, Relaxed);
             }
-            if let Some(signal) = end.signal().filter(|_| !has_ended) {
-                has_ended = true;
-                process::signal(child, signal);
-            }
+            signal = end.take().or(signal);
+            has_ended |= signal.is_some();
             if !is_watching || has_ended {
                 match process::reap()? {
-                    Reaped::Nothing => {}
-                    Reaped::Ended(ended, code) if ended == child => status = code,
-                    Reaped::Ended(..) => {}
+                    Reaped::Nothing if signal.take().is_some_and(|one| !hand_on(one, first)) => {
+                        break;
+                    }
+                    Reaped::Ended(ended, code) if ended == child => (status, first) = (code, None),
+                    Reaped::Nothing | Reaped::Ended(..) => {}
                     Reaped::NoChildren => break,
                 }
             }

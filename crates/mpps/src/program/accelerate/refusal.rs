@@ -3,7 +3,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::{netfilter_rule, route};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +15,10 @@ const ELF: &[u8] = b"\x7fELF\x02\x01";
 const PT_INTERP: u32 = 3;
 /// Scripts that run scripts, as the kernel limits them (`exec_binprm` in fs/exec.c).
 const INTERPRETERS_MAX: u32 = 5;
+/// The first line of a script, with room for a long one (`BINPRM_BUF_SIZE` is 256).
+const LINE_BYTES_MAX: u64 = 4096;
+/// `PATH_MAX` of limits.h.
+const PATH_BYTES_MAX: usize = 4096;
 /// The headroom in front of a packet (`XDP_PACKET_HEADROOM`), and the Ethernet header.
 const IN_FRONT_BYTES: u32 = 256 + 14;
 
@@ -96,22 +102,25 @@ fn check_at(name: &str, interpreters: u32) -> Result<PathBuf> {
         !mpps_os::file::has_attribute(&path, CAPABILITIES),
         "{name} has file capabilities: no library can be loaded into it; `setcap -r` and start it as root"
     );
-    let bytes = fs::read(&path).with_context(|| name.to_owned())?;
-    if let Some(script) = bytes.strip_prefix(b"#!") {
-        let line = script
-            .split(|byte| *byte == b'\n')
-            .next()
-            .unwrap_or_default();
-        let line = String::from_utf8_lossy(line).into_owned();
+    let file = File::open(&path).with_context(|| name.to_owned())?;
+    let mut line = Vec::new();
+    let mut beginning = BufReader::new(&file).take(LINE_BYTES_MAX);
+    beginning
+        .read_until(b'\n', &mut line)
+        .with_context(|| name.to_owned())?;
+    if let Some(script) = line.strip_prefix(b"#!") {
+        let line = String::from_utf8_lossy(script).into_owned();
         let mut words = line.split_ascii_whitespace();
         let interpreter = words.next().unwrap_or_default();
         let is_env = interpreter.ends_with("/env");
+        // Options and variables come before env's program.
+        let mut words = words.filter(|word| !word.starts_with('-') && !word.contains('='));
         let next = words.next().filter(|_| is_env).unwrap_or(interpreter);
         ensure!(interpreters > 0, "{name}: its interpreters do not end");
         check_at(next, interpreters - 1)?;
         return Ok(path);
     }
-    match interpreter(&bytes) {
+    match interpreter(&file) {
         None => bail!("{name} is a static program: no library can be loaded into it"),
         Some(loader) if loader.contains("musl") => {
             bail!("{name} is for musl: the library is for the GNU C library")
@@ -130,27 +139,26 @@ fn found(name: &str) -> Option<PathBuf> {
 }
 
 /// The loader that an ELF file of 64 bits asks for (elf(5)).
-fn interpreter(bytes: &[u8]) -> Option<String> {
-    let number = |at: usize, size: usize| {
-        let field = bytes.get(at..at.checked_add(size)?)?;
-        Some(
-            field
-                .iter()
-                .rev()
-                .fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
-        )
+fn interpreter(file: &File) -> Option<String> {
+    let bytes = |at: u64, size: usize| {
+        let mut field = vec![0; size];
+        file.read_exact_at(&mut field, at).ok().map(|()| field)
     };
-    if !bytes.starts_with(ELF) {
+    let number = |at: u64, size: usize| {
+        let field = bytes(at, size)?;
+        let digits = field.iter().rev();
+        Some(digits.fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    };
+    if bytes(0, ELF.len())? != ELF {
         return None;
     }
     let (first, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
     (0..count).find_map(|at| {
         let header = first.checked_add(at * size)?;
-        let is_interpreter = number(header, 4)? == PT_INTERP as usize;
-        let (from, length) = (number(header + 8, 8)?, number(header + 32, 8)?);
-        let text = bytes
-            .get(from..from.checked_add(length)?)
-            .filter(|_| is_interpreter)?;
-        Some(String::from_utf8_lossy(text).into_owned())
+        let is_interpreter = number(header, 4)? == u64::from(PT_INTERP);
+        let from = header.checked_add(8).filter(|_| is_interpreter)?;
+        let length = usize::try_from(number(from.checked_add(24)?, 8)?).ok()?;
+        let text = bytes(number(from, 8)?, length.min(PATH_BYTES_MAX))?;
+        Some(String::from_utf8_lossy(&text).into_owned())
     })
 }
