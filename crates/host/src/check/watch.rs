@@ -4,7 +4,7 @@ use crate::HostResult;
 use crate::check::reader::named;
 use crate::check::{DoctorRequest, Observed, refused_sends};
 use crate::counters::drop_probe::{DropCount, DropFilter, DropProbe, DropProbeError, DropSums};
-use crate::counters::read_probe::ReadProbe;
+use crate::counters::read_probe::{ReadProbe, has_rights};
 use crate::facts::elsewhere::{UdpHolder, family, holders_elsewhere, holders_of};
 use crate::facts::{
     HostPart, Moment, Observation, OwnerSearch, QueueCourse, QueueCourses, ask, namespace_name,
@@ -213,6 +213,10 @@ impl Watch {
         let probe = ReadProbe::attach(self.namespace, self.asked.port);
         let probe = probe.inspect_err(|error| {
             let remedy = match error.errno() {
+                Some(EPERM) if has_rights() => {
+                    "this kernel takes other BPF programs, and refuses those at its functions: no right helps"
+                        .to_owned()
+                }
                 Some(EPERM) => Rights::own().remedy(&[CAP_BPF, CAP_PERFMON]),
                 _ => "use Linux 5.12 or newer with CONFIG_DEBUG_INFO_BTF and CONFIG_DYNAMIC_FTRACE"
                     .to_owned(),

@@ -11,7 +11,7 @@ use mpps_os::bpf::asm::{
     Size,
 };
 use mpps_os::bpf::btf::{Btf, BtfError};
-use mpps_os::bpf::{BpfLink, Instruction, PerCpuMap, PerCpuMapKind, Program};
+use mpps_os::bpf::{BpfLink, Instruction, PerCpuMap, PerCpuMapKind, Program, ProgramKind};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
@@ -113,6 +113,17 @@ impl ReadProbe {
         }
         Ok(counts)
     }
+}
+
+/// True if the kernel takes a program with the same rights that looks at no function. Then neither a right
+/// is missing, nor does a seccomp filter refuse: that cannot tell the kinds apart.
+pub(crate) fn has_rights() -> bool {
+    let mut program = Assembler::new();
+    program.set(R0, 0).exit();
+    let program = program.finish().map_err(Into::into);
+    program
+        .and_then(|program| Program::load(ProgramKind::RawTracepoint, "mpps_rights", &program))
+        .is_ok()
 }
 
 impl ReadCount {
