@@ -149,7 +149,7 @@ fn a_buffer_for_bursts() {
     let object: Value = serde_json::from_str(&text).expect("it is JSON");
     assert_eq!(object["steps"][0]["measured"]["kept"], true, "{object:#}");
     assert!(
-        fixed.out.contains("receive buffer 212992 -> "),
+        fixed.out.contains("receive buffer 212992 bytes -> "),
         "{}",
         fixed.out
     );
@@ -337,7 +337,10 @@ fn a_larger_send_buffer() {
     let buffer = || host.within(sock_diag::udp).expect("it can be asked")[0].send_buffer_bytes;
     let before = buffer();
     let fixed = host.within(|| run(&mut fix("3"))).without_error();
-    assert!(fixed.out.contains("send buffer 212992 -> "), "{fixed:?}");
+    assert!(
+        fixed.out.contains("send buffer 212992 bytes -> "),
+        "{fixed:?}"
+    );
     assert!(fixed.out.contains(": kept"), "{fixed:?}");
     assert!(buffer() > before);
     host.within(|| run(&mut mpps(&["undo"]))).fine();
@@ -531,7 +534,7 @@ fn a_program_that_comes_back_is_fixed_again() {
         let elsewhere = SERVER.replace("127.0.0.1", "127.0.0.2");
         let stranger = Served::program(&served.host, &elsewhere, &BURSTS, 65_534);
         served.server = Served::program(&served.host, SERVER, &BURSTS, 0);
-        watch.line("again: receive buffer 212992 -> ");
+        watch.line("again: receive buffer 212992 bytes -> ");
         let sockets = served.sockets().into_iter();
         let (own, others): (Vec<_>, Vec<_>) =
             sockets.partition(|one| one.local.ip() == Ipv4Addr::LOCALHOST);
@@ -572,7 +575,7 @@ fn a_second_fix_says_that_there_is_one() {
         run(&mut fix("3"))
     });
     assert_eq!(second.code(), 1, "{second:?}");
-    let said = "buffer: fixed already: receive buffer 212992 -> ";
+    let said = "buffer: fixed already: receive buffer 212992 bytes -> ";
     assert!(second.out.contains(said), "{}", second.out);
     // A value that another program has set stays.
     let undone = served.host.within(|| run(&mut mpps(&["undo"])));

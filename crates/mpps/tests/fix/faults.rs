@@ -163,7 +163,7 @@ fn a_value_that_the_program_changed_ends_the_fix() {
     assert_eq!(served.buffers(), [100_000]);
     undo(&served).fine().shows(&["nothing to undo"]);
     let fixed = served.under(40, || run(&mut fix("3"))).without_error();
-    fixed.shows(&["receive buffer 100000 -> ", ": kept"]);
+    fixed.shows(&["receive buffer 100000 bytes -> ", ": kept"]);
     undo(&served).fine();
     assert_eq!(served.buffers(), [100_000]);
 }
@@ -189,7 +189,7 @@ fn a_dry_run_keeps_journals() {
     words.retain(|word| *word != "--yes");
     words.push("--dry-run");
     let shown = served.under(40, || run(&mut mpps(&words)));
-    shown.shows(&["receive buffer 100000 -> "]);
+    shown.shows(&["receive buffer 100000 bytes -> "]);
     assert_eq!(journals(), kept, "{shown:?}");
     assert_eq!(served.buffers(), [100_000]);
 }
@@ -244,7 +244,7 @@ fn a_watch_goes_on_after_its_restart() {
         assert_eq!(served.buffers(), before);
         let mut watch = watching(served);
         watch.line(&kept);
-        watch.line("again: receive buffer 212992 -> ");
+        watch.line("again: receive buffer 212992 bytes -> ");
         assert_eq!(served.buffers(), fixed);
         watch.signal("INT");
         watch.end().fine();

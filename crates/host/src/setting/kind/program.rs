@@ -226,7 +226,15 @@ pub(super) fn size(size: SocketSize, socket: &ProgramSocket) -> SettingRow<'_> {
             None => Ok(()),
         },
     );
-    SettingRow { needs, ..row }
+    let shown: fn(Form, &Value) -> String = match size {
+        SocketSize::AcceptQueue => Form::text,
+        _ => |form, bytes| format!("{} bytes", form.text(bytes)),
+    };
+    SettingRow {
+        needs,
+        shown,
+        ..row
+    }
 }
 
 pub(crate) fn way_of(word: &str) -> Option<SpreadWay> {
