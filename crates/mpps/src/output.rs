@@ -68,6 +68,17 @@ pub(crate) fn line(stream: OutputStream, text: &str) -> io::Result<()> {
     bytes(stream, (printable(text) + "\n").as_bytes())
 }
 
+/// Writes a line for people, broken between words where a terminal is too narrow for it.
+pub(crate) fn sentence(text: &str) -> io::Result<()> {
+    match columns() {
+        Some(columns) => rendered(
+            OutputStream::People,
+            &Terminal::new(columns, false).line(text),
+        ),
+        None => line(OutputStream::People, text),
+    }
+}
+
 /// Writes several lines, such as Markdown and JSON.
 pub(crate) fn text(stream: OutputStream, text: &str) -> io::Result<()> {
     bytes(stream, (printable_lines(text) + "\n").as_bytes())
@@ -216,13 +227,15 @@ pub(crate) fn is_closed(error: &io::Error) -> bool {
 
 /// The width of the terminal in columns, or 100 where there is none.
 pub(crate) fn width() -> usize {
+    columns().unwrap_or(100)
+}
+
+fn columns() -> Option<usize> {
     let columns = std::env::var("COLUMNS")
         .ok()
         .and_then(|text| text.parse().ok());
-    columns
-        .or_else(|| mpps_os::terminal::columns(io::stdout()).map(usize::from))
-        .unwrap_or(100)
-        .clamp(20, 400)
+    let columns = columns.or_else(|| mpps_os::terminal::columns(io::stdout()).map(usize::from));
+    columns.map(|columns: usize| columns.clamp(20, 400))
 }
 
 /// True if colour helps on standard output.

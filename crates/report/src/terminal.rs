@@ -40,6 +40,14 @@ impl Terminal {
         self.blocks(&document.blocks)
     }
 
+    /// A line of a program's own layout: where it is too long, further ones are indented more.
+    pub fn line(&self, text: &str) -> String {
+        let words = text.trim_start_matches(' ');
+        let first = text.len() - words.len();
+        let others = first.min(self.width / 2) + HANGING;
+        self.paragraph(&words.into(), Style::Plain, first, others)
+    }
+
     /// Pieces of a report. An empty line stands below each table.
     pub fn blocks(&self, blocks: &[Block]) -> String {
         let mut text = String::new();

@@ -68,7 +68,7 @@ impl OutputLines {
 
     /// A line for people.
     pub(crate) fn say(self, text: &str) -> Result<()> {
-        Ok(output::line(OutputStream::People, text)?)
+        Ok(output::sentence(text)?)
     }
 
     /// A piece of a report for people.

@@ -188,8 +188,14 @@ fn a_dry_run_keeps_journals() {
     let mut words = words("3");
     words.retain(|word| *word != "--yes");
     words.push("--dry-run");
-    let shown = served.under(40, || run(&mut mpps(&words)));
-    shown.shows(&["receive buffer 100000 bytes -> "]);
+    let shown = served.under(40, || run(mpps(&words).env("COLUMNS", "40")));
+    let text: Vec<&str> = shown.out.split_whitespace().collect();
+    assert!(
+        text.join(" ").contains("receive buffer 100000 bytes -> "),
+        "{shown:?}"
+    );
+    let mut lines = shown.out.lines();
+    assert!(lines.all(|line| line.chars().count() <= 40), "{shown:?}");
     assert_eq!(journals(), kept, "{shown:?}");
     assert_eq!(served.buffers(), [100_000]);
 }
