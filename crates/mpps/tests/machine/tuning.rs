@@ -50,12 +50,17 @@ pub(super) fn last() -> Trial {
     trial(name, None, tunes_every_stage)
 }
 
-/// In the machine's first network namespace, every stage with a change applies it and restores it.
-/// That includes settings of queues that went. Other programs confirm it.
-fn tunes_every_stage() {
+/// Moves the card to the machine's first network namespace.
+pub(super) fn to_first() {
     ip(&["netns", "attach", FIRST, "1"]);
     ip(&["-n", "b", "link", "set", "eth1", "netns", FIRST]);
     ip(&["link", "set", "eth1", "up"]);
+}
+
+/// In the machine's first network namespace, every stage with a change applies it and restores it.
+/// That includes settings of queues that went. Other programs confirm it.
+fn tunes_every_stage() {
+    to_first();
     run(at(FIRST, "sh").args(["-c", ODD]));
     let odd = state(FIRST);
     let tune = |words: &[&str]| run(at(FIRST, "mpps").arg("tune").args(words)).fine().out;
