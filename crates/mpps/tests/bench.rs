@@ -17,7 +17,6 @@ use tempfile::TempDir;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        measures(Need::Root): every_path_is_measured_or_says_why_not;
         waits:
             a_path_that_is_none_is_refused,
             spread_is_of_early_drops,
@@ -28,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         waits(Need::probe(common::lab)):
             the_paths_are_listed_with_their_obstacles;
         waits(Need::Root):
+            every_path_is_measured_or_says_why_not,
             a_short_run_is_written_and_adds_up,
             work_limits_the_rate_of_each_receiver,
             a_row_that_fails_is_skipped_and_the_others_go_on,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        measures(Need::Root, PYTHON): a_program_of_the_group_stays,
+        compares(Need::Root, PYTHON): a_program_of_the_group_stays,
             a_user_hears_of_a_program_that_may_be_lost,
             a_stopped_helper_is_not_to_blame, a_stopped_reader_beside_a_helper_is,
             a_value_that_the_program_changed_ends_the_fix, a_dry_run_keeps_journals,

@@ -384,7 +384,7 @@ fn prometheus_has_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let rules = packaging("prometheus-rules.yml");
     let config = format!(
-        "global: {{scrape_interval: 1s}}\nrule_files: ['{}']\n\
+        "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: ['{}']\n\
          scrape_configs: [{{job_name: mpps, static_configs: [{{targets: ['{exporter}']}}]}}]\n",
         rules.display()
     );
