@@ -1,7 +1,7 @@
 //! `mpps fix` and `mpps undo` in the hands of programs, users and signals that do as they like.
 
 use super::served::{SERVER, Served, bursts, fix, words};
-use super::{BURSTS, CROWDED, PYTHON, TOOLS, as_user, busy, on_one_cpu, threads};
+use super::{BURSTS, CROWDED, PYTHON, TOOLS, as_user, busy, on_one_cpu, threads, urgent};
 use crate::common::{Ended, Entered, Running, copy_for_all, directory, kill, mpps, run};
 use mpps_trial::{Need, Trial, trials};
 use serde_json::Value;
@@ -315,7 +315,7 @@ fn cpus(of: &Running) -> String {
 fn programs_that_were_moved_come_back() {
     let (served, moved) = crowded();
     let before = threads(&served.pid());
-    let fixed = served.under(20 * CROWDED, || run(&mut fix("3")));
+    let fixed = served.under(20 * CROWDED, || run(&mut urgent(&words("3"))));
     fixed.without_error().shows(&["1 -> 0"]);
     undo(&served).fine();
     assert_eq!(cpus(&moved), "1");
@@ -326,7 +326,7 @@ fn a_killed_fix_brings_them_back() {
     let (served, moved) = crowded();
     let before = threads(&served.pid());
     let undone = served.under(20 * CROWDED, || {
-        let mut running = Running::start(&mut fix("3"));
+        let mut running = Running::start(&mut urgent(&words("3")));
         running.line("CPUs of thread");
         while cpus(&moved) == "1" && !running.has_said("lost nothing") {
             thread::sleep(Duration::from_millis(1));
