@@ -86,6 +86,9 @@ fn accounted_for(result: &BenchResult) {
     }
 }
 
+/// Half of a quick run.
+const SHORT: [&str; 4] = ["--seconds", "100ms", "--repeat", "1"];
+
 fn names(rows: &[BenchRow]) -> Vec<&str> {
     rows.iter().map(|row| row.path.as_str()).collect()
 }
@@ -115,7 +118,7 @@ fn work_limits_the_rate_of_each_receiver() {
     let only = "recvmmsg/gro,af_xdp/spin,xdp_drop/packet-untouched";
     let ended = bench(
         &directory,
-        &["--quick", "--flows=1", "--work=100us", "--only", only],
+        &[&SHORT[..], &["--flows=1", "--work=100us", "--only", only]].concat(),
     );
     assert!(ended.fine().out.contains("100us of work per datagram"));
     let result = result(&directory);
@@ -173,8 +176,7 @@ fn a_short_run_is_written_and_adds_up() {
 fn every_path_is_measured_or_says_why_not() {
     let directory = directory();
     // Of a quick run is `a_short_run_is_written_and_adds_up`.
-    let short = ["--seconds", "100ms", "--repeat", "1", "--flows", "1"];
-    bench(&directory, &short).fine();
+    bench(&directory, &[&SHORT[..], &["--flows", "1"]].concat()).fine();
     let result = result(&directory);
     accounted_for(&result);
     for path in ["recv", "recvmmsg", "packet_mmap", "af_xdp", "xdp_drop"] {
@@ -293,16 +295,8 @@ fn a_path_to_which_nothing_comes_is_skipped() {
 
 fn a_curve_is_written_and_adds_up() {
     let directory = directory();
-    let ended = bench(
-        &directory,
-        &[
-            "--quick",
-            "--overload",
-            "--only",
-            "recv,af_xdp/poll,af_xdp/busy-poll",
-        ],
-    )
-    .fine();
+    let only = ["--overload", "--only", "recv,af_xdp/poll,af_xdp/busy-poll"];
+    let ended = bench(&directory, &[&SHORT[..], &only].concat()).fine();
     let result = result(&directory);
     accounted_for(&result);
     assert!(result.overload.len() >= 2, "{ended:#?}");
@@ -412,8 +406,8 @@ fn interrupted_it_keeps_what_it_has() {
 
 fn a_row_is_searched_for_its_rate_without_loss() {
     let directory = directory();
-    let arguments = ["--quick", "--flows", "2", "--loss-free", "--only", "recv"];
-    let ended = bench(&directory, &arguments).fine();
+    let only = ["--flows", "2", "--loss-free", "--only", "recv"];
+    let ended = bench(&directory, &[&SHORT[..], &only].concat()).fine();
     let result = result(&directory);
     accounted_for(&result);
     assert!(ended.out.contains("loss-free"), "{ended:#?}");
