@@ -97,7 +97,7 @@ unsafe impl Sync for Batch<'_> {}
 pub struct Packet<'a> {
     /// Its bytes: the UDP payload from a socket backend, the frame from a ring backend.
     pub data: &'a [u8],
-    /// Bytes that it had on arrival; more than `data.len()` if it was cut.
+    /// Bytes that it had on arrival, of `data`'s layer; more than `data.len()` if it was cut.
     pub wire_bytes: usize,
     /// Bytes of each datagram but the last, of a train ([`Batch::trains`]); 0 of one datagram.
     pub segment_bytes: u16,
@@ -108,7 +108,8 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// The UDP payload, by every backend. None if the bytes are a frame and no
-    /// whole datagram is in it ([`wire::datagram`]).
+    /// whole datagram is in it ([`wire::datagram`]). It ends early if it was longer than its
+    /// buffer: count by [`Packet::payload_bytes`].
     #[inline]
     pub fn payload(&self) -> Option<&'a [u8]> {
         match self.layer {
@@ -117,7 +118,16 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The sender, if [`crate::WantedDetails::source`] was asked for.
+    /// Bytes of the UDP payload on arrival, by every backend.
+    #[inline]
+    pub fn payload_bytes(&self) -> Option<usize> {
+        match self.layer {
+            Layer::Payload => Some(self.wire_bytes),
+            Layer::Frame => self.payload().map(<[u8]>::len),
+        }
+    }
+
+    /// The sender, if [`crate::WantedDetails::source`] was asked for; otherwise none.
     pub fn source(&self) -> Option<SocketAddr> {
         self.details?.source
     }
@@ -167,6 +177,10 @@ impl<'a> Batch<'a> {
         self
     }
 
+    pub(crate) fn details(&self) -> &'a [DatagramDetails] {
+        self.details
+    }
+
     /// Of frames, and not of payloads.
     #[must_use]
     pub(crate) fn of_frames(mut self) -> Self {
@@ -209,7 +223,7 @@ impl<'a> Batch<'a> {
             .sum()
     }
 
-    /// How many bytes came, those that did not fit included.
+    /// How many bytes came, those that did not fit included: of payloads by sockets, of frames by rings.
     #[inline]
     pub fn wire_bytes(&self) -> u64 {
         self.descriptors

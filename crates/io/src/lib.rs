@@ -1,29 +1,28 @@
 //! Packets in and out: one receive and one transmit interface over every Linux packet path.
 //!
-//! A [`Backend`] is one way to move packets; [`BACKENDS`] names them all. [`Rx`] receives in
-//! batches that *lend* their packets, so that a packet cannot be touched after its buffer went
-//! back; [`Tx`] lends the frames to write and passes them on in one call.
+//! A [`Backend`] is one way to move packets; [`BACKENDS`] names them all. [`Rx`] lends received
+//! packets until its next call; [`Tx`] lends the frames to write, and sends them in one call. Bytes of each sender, printed each second:
 //!
-//! ```
-//! use mpps_io::{RxConfig, TxConfig, Wait, backend};
+//! ```no_run
+//! use mpps_io::{RxConfig, Wait, backend};
+//! use std::{collections::HashMap, time::Duration, time::Instant};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let memory = backend::find("memory")?;
-//! let mut rx = memory.open_rx(&RxConfig::new("127.0.0.1:4321".parse()?))?;
-//! let mut tx = memory.open_tx(&TxConfig::new(rx.caps().local_address))?;
-//!
-//! for payload in tx.frames(3) {
-//!     payload.fill(7);
+//! let mut config = RxConfig::new("0.0.0.0:4321".parse()?);
+//! config.details.source = true;
+//! let mut rx = backend::find("best")?.open_rx(&config)?;
+//! let mut bytes = HashMap::new();
+//! let mut flush = Instant::now() + Duration::from_secs(1);
+//! loop {
+//!     let rest = flush.saturating_duration_since(Instant::now());
+//!     for packet in &rx.recv(Wait::Auto(rest))? {
+//!         *bytes.entry(packet.source()).or_insert(0) += packet.payload_bytes().unwrap_or(0);
+//!     }
+//!     if Instant::now() >= flush {
+//!         println!("{:?} {:?}", std::mem::take(&mut bytes), rx.drops());
+//!         flush += Duration::from_secs(1);
+//!     }
 //! }
-//! assert_eq!(tx.send(0, 3)?.accepted, 3);
-//!
-//! let batch = rx.recv(Wait::Poll)?;
-//! assert_eq!(batch.datagrams(), 3);
-//! for packet in batch.packets() {
-//!     assert_eq!(packet.data, [7; 32]);
-//! }
-//! # Ok(())
-//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 #[cfg(feature = "tokio")]

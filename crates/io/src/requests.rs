@@ -5,8 +5,9 @@
     reason = "packets are changed in memory that the kernel also writes"
 )]
 
-use crate::{Layer, PacketDescriptor, wire};
+use crate::{DatagramDetails, Layer, PacketDescriptor, wire};
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::slice;
 
@@ -69,6 +70,7 @@ pub struct Requests<'a> {
     memory_bytes: usize,
     layer: Layer,
     slots: slice::IterMut<'a, PacketSlot>,
+    details: slice::Iter<'a, DatagramDetails>,
     lent: PhantomData<&'a mut [u8]>,
 }
 
@@ -115,6 +117,7 @@ pub struct Request<'a> {
     /// Bytes that an answer may have.
     room: usize,
     layer: Layer,
+    details: Option<&'a DatagramDetails>,
     may_forward: bool,
     answer: &'a mut Option<u32>,
     forward: &'a mut bool,
@@ -155,8 +158,16 @@ impl<'a> Requests<'a> {
             memory_bytes,
             layer,
             slots: slots.iter_mut(),
+            details: [].iter(),
             lent: PhantomData,
         }
+    }
+
+    /// Adds the details of payloads, one for each; frames have theirs in their headers.
+    #[must_use]
+    pub(crate) fn with_details(mut self, details: &'a [DatagramDetails]) -> Self {
+        self.details = details.iter();
+        self
     }
 }
 
@@ -178,6 +189,7 @@ impl<'a> Iterator for Requests<'a> {
             room: slot.room as usize,
             buffer,
             layer: self.layer,
+            details: self.details.next(),
             may_forward: slot.may_forward,
             answer: &mut slot.answer,
             forward: &mut slot.forward,
@@ -200,6 +212,21 @@ impl Request<'_> {
             Layer::Payload => packet,
             Layer::Frame => wire::datagram(packet).map_or(&[], |datagram| datagram.payload),
         }
+    }
+
+    /// Details of the packet: the sender, and by sockets those that
+    /// [`RxConfig::details`](crate::RxConfig::details) asks for, by rings those of the headers.
+    pub fn details(&self) -> DatagramDetails {
+        let details = match self.layer {
+            Layer::Payload => self.details.copied(),
+            Layer::Frame => wire::details(&self.buffer[..self.bytes]),
+        };
+        details.unwrap_or_default()
+    }
+
+    /// The sender; none if the frame has no datagram.
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.details().source
     }
 
     /// Bytes that the packet had on arrival; more than were kept if it was cut.

@@ -129,7 +129,8 @@ impl AnswerCopies {
         }
         if !self.slots.is_empty() {
             let (arena, stride) = (&mut self.arena, self.stride);
-            answer(Requests::new(arena, stride, layer, &mut self.slots));
+            let requests = Requests::new(arena, stride, layer, &mut self.slots);
+            answer(requests.with_details(batch.details()));
         }
     }
 

@@ -207,12 +207,8 @@ impl Rx for SocketRx {
         self.slots.extend(slots);
         if !self.slots.is_empty() {
             let memory = self.messages.arena_mut();
-            answer(Requests::new(
-                memory,
-                stride,
-                Layer::Payload,
-                &mut self.slots,
-            ));
+            let requests = Requests::new(memory, stride, Layer::Payload, &mut self.slots);
+            answer(requests.with_details(&self.details));
         }
         let answers = self.answers.as_mut().ok_or_else(not_opened_to_answer)?;
         self.descriptors.clear();

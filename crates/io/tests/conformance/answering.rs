@@ -76,7 +76,9 @@ fn every_question_is_answered_in_place(pair: &Pair) {
     let rx = open(pair);
     let client = client(pair, rx.caps().local_address);
     let questions = u64::from(ROUNDS * WINDOW);
-    let serving = serve(rx, questions, |request| {
+    let asker = client.local_addr().ok();
+    let serving = serve(rx, questions, move |request| {
+        assert_eq!(request.source(), asker);
         request.reply_in_place(|room, bytes| {
             room[..bytes].iter_mut().for_each(|byte| *byte ^= 0xff);
             Some(bytes)
@@ -241,7 +243,9 @@ fn an_answer_leaves_from_the_address_that_was_asked(pair: &Pair) {
     };
     let rx = pair.open_rx(&config);
     let port = rx.caps().local_address.port();
-    let serving = serve(rx, others.len() as u64, |request| {
+    let mut asked = others.clone().into_iter();
+    let serving = serve(rx, others.len() as u64, move |request| {
+        assert_eq!(request.details().local, asked.next());
         request.reply_in_place(|_, bytes| Some(bytes));
     });
     for address in &others {

@@ -237,19 +237,19 @@ pub(crate) fn datagrams<'a>(
     batch.into_iter().map(move |packet| {
         let data = packet.payload().expect("a datagram");
         let details = packet.details.copied();
-        let (wire_bytes, source) = match layer {
-            Layer::Payload => (packet.wire_bytes, packet.source()),
+        let source = match layer {
+            Layer::Payload => packet.source(),
             Layer::Frame => {
                 assert!(!packet.is_truncated(), "a cut frame");
                 let (source, payload) = frame::datagram(packet.data);
                 assert_eq!(data, payload);
                 assert!(packet.source().is_none_or(|told| told == source));
-                (payload.len(), Some(source))
+                Some(source)
             }
         };
         Came {
             data,
-            wire_bytes,
+            wire_bytes: packet.payload_bytes().expect("a datagram"),
             source,
             details,
         }

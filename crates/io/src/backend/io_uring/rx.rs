@@ -183,7 +183,7 @@ impl Rx for UringRx {
         let requests =
             unsafe { Requests::from_raw(memory, memory_bytes, Layer::Payload, &mut self.slots) };
         if requests.len() > 0 {
-            answer(requests);
+            answer(requests.with_details(&self.details));
         }
         // SAFETY: as in `recv`; the requests have ended.
         self.counters
