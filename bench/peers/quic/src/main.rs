@@ -86,17 +86,20 @@ async fn answer(connection: Connection) -> Answer<u64> {
     Ok(all)
 }
 
-async fn connect(address: SocketAddr, certificate: &[u8]) -> Answer<(Endpoint, Connection)> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from(certificate.to_vec()))?;
+/// A client's endpoint for servers of the address's family.
+fn client(address: SocketAddr) -> Answer<Endpoint> {
     let any = match address {
         SocketAddr::V4(_) => "0.0.0.0:0",
         SocketAddr::V6(_) => "[::]:0",
     };
-    let endpoint = Endpoint::client(any.parse()?)?;
+    Ok(Endpoint::client(any.parse()?)?)
+}
+
+async fn connect(client: &Endpoint, address: SocketAddr, certificate: &[u8]) -> Answer<Connection> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(certificate.to_vec()))?;
     let config = ClientConfig::with_root_certificates(Arc::new(roots))?;
-    let connection = endpoint.connect_with(config, address, "peer")?.await?;
-    Ok((endpoint, connection))
+    Ok(client.connect_with(config, address, "peer")?.await?)
 }
 
 /// Sends N bytes in a stream of its own, and answers how many the server says have come.
@@ -115,7 +118,8 @@ async fn send(connection: &Connection, bytes: u64) -> Answer<u64> {
 }
 
 async fn transfer(address: SocketAddr, certificate: &[u8], bytes: u64) -> Answer<()> {
-    let (endpoint, connection) = connect(address, certificate).await?;
+    let endpoint = client(address)?;
+    let connection = connect(&endpoint, address, certificate).await?;
     let began = Instant::now();
     let told = send(&connection, bytes).await?;
     let rate = bytes as f64 / began.elapsed().as_secs_f64() / 1e6;
@@ -145,16 +149,21 @@ fn cpu_time() -> Answer<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mpps_io::backend::{self, Support};
+    use mpps_lab::{Lab, LabConfig};
+    use tokio::runtime::Handle;
 
     /// quinn's own client over its own socket, and a server of quinn over ours.
-    async fn is_served(socket: &str, address: &str) -> Answer<()> {
-        let (endpoint, certificate) = endpoint(socket, address.parse()?)?;
+    async fn is_served(
+        (endpoint, certificate): (Endpoint, CertificateDer<'static>),
+        client: Endpoint,
+    ) -> Answer<()> {
         let address = endpoint.local_addr()?;
         let serving = tokio::spawn(async move {
             let incoming = endpoint.accept().await.ok_or("closed")?;
             answer(incoming.await?).await
         });
-        let (client, connection) = connect(address, &certificate).await?;
+        let connection = connect(&client, address, &certificate).await?;
         let mut all = 0;
         for bytes in [0, 1, 1_200, 65_536, 5_000_000] {
             assert_eq!(send(&connection, bytes).await?, bytes);
@@ -173,10 +182,44 @@ mod tests {
     async fn a_client_of_quinn_is_served() -> Answer<()> {
         for socket in ["quinn-udp", "recv", "recvmmsg", "io_uring"] {
             for address in ["127.0.0.1:0", "[::1]:0"] {
-                is_served(socket, address)
-                    .await
-                    .map_err(|error| format!("{socket}: {error}"))?;
+                let address = address.parse()?;
+                let served = is_served(endpoint(socket, address)?, client(address)?);
+                served.await.map_err(|error| format!("{socket}: {error}"))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Over a link, past the kernel's stack of the server.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_client_of_quinn_is_served_by_frames() -> Answer<()> {
+        if let Support::No { why, .. } = (backend::find("af_xdp")?.probe)() {
+            assert!(std::env::var_os("MPPS_REQUIRE_LAB").is_none(), "{why}");
+            return Ok(());
+        }
+        let config = LabConfig {
+            queues: 1,
+            ..LabConfig::default()
+        };
+        let runtime = Handle::current();
+        for (socket, is_v4) in [("af_xdp", true), ("af_xdp", false), ("packet_mmap", true)] {
+            let lab = Lab::new(&config)?;
+            let host = lab.receiver();
+            let ip = match is_v4 {
+                true => host.v4()[0].into(),
+                false => host.v6()[0].into(),
+            };
+            let address = SocketAddr::new(ip, 4433);
+            let server = host.run(|| {
+                let _entered = runtime.enter();
+                endpoint(socket, address)
+            })??;
+            let client = lab.sender().run(|| {
+                let _entered = runtime.enter();
+                client(address)
+            })??;
+            let served = is_served(server, client).await;
+            served.map_err(|error| format!("{socket} at {ip}: {error}"))?;
         }
         Ok(())
     }

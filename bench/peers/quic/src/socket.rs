@@ -1,6 +1,6 @@
 //! The socket: receives trains, and sends them from where they lie.
 
-use mpps_io::{Rx, RxConfig, Wait, backend};
+use mpps_io::{Layer, Rx, RxConfig, Wait, backend};
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use std::fmt;
@@ -22,9 +22,9 @@ const SEGMENTS: usize = 64;
 
 /// A UDP socket of `mpps-io`, for [`quinn::Endpoint::new_with_abstract_socket`].
 pub struct QuicSocket {
-    receiving: Mutex<Box<dyn Rx>>,
-    /// On the same socket, so that neither waits for the other.
-    sending: Mutex<Box<dyn Rx>>,
+    receiving: Arc<Mutex<Box<dyn Rx>>>,
+    /// Another one on the same socket, so that neither waits for the other; of a ring the same one.
+    sending: Arc<Mutex<Box<dyn Rx>>>,
     readiness: AsyncFd<OwnedFd>,
     address: SocketAddr,
 }
@@ -39,23 +39,32 @@ impl QuicSocket {
         reason = "the descriptor is owned; what replaces it is unsafe for others"
     )]
     pub fn bind(backend: &str, address: SocketAddr) -> io::Result<Arc<Self>> {
-        let mut config = RxConfig::new(address).with_gro();
+        let backend = backend::find(backend).map_err(io::Error::other)?;
+        let mut config = match backend.layer {
+            Layer::Payload => RxConfig::new(address).with_gro(),
+            Layer::Frame => RxConfig::new(address),
+        };
+        // Of a ring, to send past the kernel's stack.
+        config.answers = backend.layer == Layer::Frame;
         config.batch = BATCH;
         config.details.source = true;
         config.details.local = true;
         config.details.traffic_class = true;
-        let receiving = backend::find(backend)
-            .and_then(|backend| backend.open_rx(&config))
-            .map_err(io::Error::other)?;
-        let sending = receiving.share().map_err(io::Error::other)?;
+        let receiving = backend.open_rx(&config).map_err(io::Error::other)?;
         let descriptor = receiving.readiness().ok_or(io::ErrorKind::Unsupported)?;
         let both = Interest::READABLE | Interest::WRITABLE;
         let readiness = AsyncFd::with_interest(descriptor.try_clone_to_owned()?, both)?;
+        let address = receiving.caps().local_address;
+        let other = match backend.layer {
+            Layer::Payload => Some(receiving.share().map_err(io::Error::other)?),
+            Layer::Frame => None,
+        };
+        let receiving = Arc::new(Mutex::new(receiving));
         Ok(Arc::new(Self {
-            address: receiving.caps().local_address,
-            receiving: Mutex::new(receiving),
-            sending: Mutex::new(sending),
+            sending: other.map_or(Arc::clone(&receiving), |rx| Arc::new(Mutex::new(rx))),
+            receiving,
             readiness,
+            address,
         }))
     }
 }
@@ -64,21 +73,25 @@ fn lock(rx: &Mutex<Box<dyn Rx>>) -> MutexGuard<'_, Box<dyn Rx>> {
     rx.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes what is there into quinn's buffers; how many trains that were.
+/// Takes what is there into quinn's buffers; how many trains that were. None if nothing was there.
 fn take(
     rx: &mut dyn Rx,
     buffers: &mut [IoSliceMut<'_>],
     meta: &mut [RecvMeta],
-) -> io::Result<usize> {
+) -> io::Result<Option<usize>> {
     let mut taken = 0;
     let batch = rx.recv(Wait::Block(Duration::ZERO))?;
-    for ((packet, buffer), meta) in batch.trains().zip(buffers).zip(meta) {
+    let mut rooms = buffers.iter_mut().zip(meta);
+    for packet in batch.trains().filter(|packet| !packet.is_truncated()) {
         let details = packet.details.copied().unwrap_or_default();
-        let (Some(address), false) = (details.source, packet.is_truncated()) else {
+        let (Some(address), Some(payload)) = (details.source, packet.payload()) else {
             continue;
         };
-        let bytes = packet.data.len().min(buffer.len());
-        buffer[..bytes].copy_from_slice(&packet.data[..bytes]);
+        let Some((buffer, meta)) = rooms.next() else {
+            break;
+        };
+        let bytes = payload.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&payload[..bytes]);
         let mut came = RecvMeta::default();
         came.addr = address;
         came.len = bytes;
@@ -91,7 +104,7 @@ fn take(
         *meta = came;
         taken += 1;
     }
-    Ok(taken)
+    Ok((!batch.is_empty()).then_some(taken))
 }
 
 impl AsyncUdpSocket for QuicSocket {
@@ -127,8 +140,9 @@ impl AsyncUdpSocket for QuicSocket {
         loop {
             let mut ready = ready!(self.readiness.poll_read_ready(context))?;
             match take(&mut **lock(&self.receiving), buffers, meta)? {
-                0 => ready.clear_ready(),
-                taken => return Poll::Ready(Ok(taken)),
+                None => ready.clear_ready(),
+                Some(0) => {}
+                Some(taken) => return Poll::Ready(Ok(taken)),
             }
         }
     }
