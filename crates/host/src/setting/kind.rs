@@ -53,9 +53,13 @@ pub enum Setting {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queue: Option<u32>,
     },
-    /// For how long the interrupts of its queues stay off after epoll_wait(2) has found packets: the
-    /// nanoseconds of each NAPI context, in the order of their numbers.
-    IrqSuspend,
+    /// A number of the NAPI context of a receive queue.
+    Napi {
+        /// The kernel's name for it: `irq-suspend-timeout`.
+        name: String,
+        /// The queue.
+        queue: u32,
+    },
     /// Whether rules steer packets to queues: `on` or `off`.
     Filters,
     /// The queue of each entry of the RSS table.
@@ -145,7 +149,7 @@ impl Setting {
             Self::SkbDefer => files::skb_defer(),
             Self::Affinity { interrupt } => files::affinity(*interrupt),
             Self::Coalescing { queue } => coalescing::row(*queue),
-            Self::IrqSuspend => card::interrupt_suspension(),
+            Self::Napi { name, queue } => card::napi(name, *queue),
             Self::Channels => card::channels(),
             Self::RxRing => card::rx_ring(),
             Self::Feature { name } => card::feature(name),

@@ -28,7 +28,7 @@ const DEFERRED_POLLS: u32 = 2;
 /// The same, and nanoseconds between the kernel's own polls, of a queue whose interrupts a receiver
 /// suspends: the figures of the kernel's selftest (tools/testing/selftests/net/busy_poll_test.sh).
 const SUSPENDED_POLLS: u32 = 100;
-const SUSPENDED_POLL_NS: u64 = 50_000;
+const SUSPENDED_POLL_NS: u32 = 50_000;
 
 /// The side that waits: the card or the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,47 +88,64 @@ impl Moderation {
     }
 }
 
-/// Finds out what must be changed so that the interrupts of `interface` stay off for so long after
-/// epoll_wait(2) has found packets. Changes nothing.
+/// Finds out what must be changed so that the interrupts of these receive queues of `interface` stay off for
+/// so long after epoll_wait(2) has found packets; without queues, those of all. Changes nothing. The settings
+/// are those of each queue's NAPI context (`napi-set`), and never of the whole interface.
 ///
 /// # Errors
 /// [`HostError::Impossible`] where the interface has no queue that the kernel polls, the kernel has no
 /// such setting, or cannot hold the time; [`HostError::Kernel`].
-pub fn irq_suspension(interface: &str, time: Duration) -> HostResult<SettingChange> {
-    irq_suspension_on(&LiveKernel::default(), interface, time)
+pub fn irq_suspension(
+    interface: &str,
+    queues: &[u32],
+    time: Duration,
+) -> HostResult<SettingChange> {
+    irq_suspension_on(&LiveKernel::default(), interface, queues, time)
 }
 
 fn irq_suspension_on(
     host: &dyn SettingHost,
     interface: &str,
+    queues: &[u32],
     time: Duration,
 ) -> HostResult<SettingChange> {
     let place = host.interface(interface)?;
-    let old = match host.read(&Setting::IrqSuspend, &place) {
-        Err(error) if error.is_shortage() => return Err(error.into()),
-        old => old,
-    };
-    let Ok(Some(Value::Numbers(times))) = old else {
-        return Err(HostError::impossible(
-            interface,
-            "the kernel does not suspend the interrupts of its queues (Linux 6.13 does)",
-            "busy polling does without it",
-        ));
-    };
-    if times.is_empty() {
+    let polled = host.polled_queues(&place);
+    if polled == Some(0) {
         return Err(no_queue(interface));
     }
     let Ok(time_ns) = u32::try_from(time.as_nanos()) else {
         let why = "it would suspend interrupts for more than 4 seconds";
         return Err(HostError::impossible(interface, why, "name a shorter time"));
     };
-    // Without these the interrupts are on again after each poll. Values that are set already stay.
-    let mut edits = deferral(host, &place, SUSPENDED_POLL_NS, SUSPENDED_POLLS)?;
-    edits.retain(|edit| edit.old == Value::Number(0));
-    let new = Value::Numbers(vec![time_ns; times.len()]);
-    let old = Value::Numbers(times);
-    if old != new {
-        edits.push(Edit::new(Setting::IrqSuspend, old, new));
+    let all: Vec<u32> = (0..polled.unwrap_or(1) as u32).collect();
+    let queues = if queues.is_empty() { &all } else { queues };
+    let mut edits = Vec::new();
+    for queue in queues {
+        // Without the first two the interrupts are on again after each poll. Values that are set already
+        // stay.
+        for (name, new, stays) in [
+            ("gro-flush-timeout", SUSPENDED_POLL_NS, true),
+            ("defer-hard-irqs", SUSPENDED_POLLS, true),
+            ("irq-suspend-timeout", time_ns, false),
+        ] {
+            let (name, queue) = (name.to_owned(), *queue);
+            let (setting, new) = (Setting::Napi { name, queue }, Value::Number(new.into()));
+            let old = match host.read(&setting, &place) {
+                Err(error) if error.is_shortage() => return Err(error.into()),
+                Ok(Some(old)) => old,
+                _ => {
+                    return Err(HostError::impossible(
+                        interface,
+                        "the kernel does not suspend the interrupts of its queues (Linux 6.13 does)",
+                        "busy polling does without it",
+                    ));
+                }
+            };
+            if old != new && !(stays && old != Value::Number(0)) {
+                edits.push(Edit::new(setting, old, new));
+            }
+        }
     }
     Ok(change(host, place, "irq-suspension", edits)?)
 }

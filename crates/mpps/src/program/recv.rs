@@ -101,13 +101,15 @@ impl RecvPlan {
         self.pin.get(thread.checked_rem(self.pin.len())?).copied()
     }
 
-    /// Suspends the interrupts of the interface, if that was asked for.
-    fn change(&self) -> Result<Option<Made>> {
+    /// Suspends the interrupts of the receivers' queues, if that was asked for.
+    fn change(&self, receivers: &[Box<dyn Rx>]) -> Result<Option<Made>> {
         let Some(time) = self.asked.suspend_irqs else {
             return Ok(None);
         };
         let option = "--suspend-irqs";
-        let change = irq_suspension(&self.interface()?, time).context(option)?;
+        let queues = receivers.iter().filter_map(|rx| rx.caps().queue.as_ref());
+        let queues: Vec<u32> = queues.map(|queue| queue.number).collect();
+        let change = irq_suspension(&self.interface()?, &queues, time).context(option)?;
         let applied = Applied::new(&change).context(option)?;
         Ok(Some(Made {
             option,
@@ -264,7 +266,7 @@ impl<'a> RecvWorkers<'a> {
         let attaching_set = later.map(|(later, earlier)| later.since(&earlier));
         // An open receiver has passed every check, so that a refused option changes nothing. An XDP
         // program may also make the queues anew, without what was set before.
-        changes.extend(plan.change()?);
+        changes.extend(plan.change(&receivers)?);
         let carved = queue.map(|queue| plan.carve_out(queue)).transpose()?;
         let carved = carved.map(|(carved, made)| {
             changes.push(made);

@@ -2,20 +2,21 @@
 
 use super::{PORT, address, exchange, on, receiver, threaded};
 use crate::common::{Entered, kill, mpps, run, words};
-use mpps_host::Delta;
+use mpps_host::{Applied, Delta, irq_suspension};
 use mpps_lab::{Lab, LabConfig, LabHost};
-use mpps_os::netlink::napi;
+use mpps_os::netlink::napi::{self, NapiSetting};
 use mpps_os::sched;
-use mpps_os::sysfs::Sysfs;
 use mpps_trial::{Need, Trial, trials};
 use std::process::{self, Command};
+use std::time::Duration;
 
 pub(super) fn trials() -> Vec<Trial> {
     trials![
         measures(Need::Root, Need::Cpus(2), Need::probe(obstacle), Need::Program("chrt", "util-linux")):
             interrupts_are_suspended_and_put_back;
         waits(Need::Root, Need::probe(obstacle)):
-            suspension_of_a_killed_receiver_is_undone;
+            suspension_of_a_killed_receiver_is_undone,
+            only_the_queue_of_a_receiver_is_suspended;
     ]
 }
 
@@ -23,26 +24,24 @@ const WAYS: &str = "recvmmsg --wait epoll --busy-poll 50 --suspend-irqs 20ms";
 
 /// Why this kernel has no such setting.
 fn obstacle() -> Result<(), String> {
-    let (_, times) = settings(threaded().receiver());
-    match times.iter().any(Option::is_none) {
+    let settings = settings(threaded().receiver());
+    match settings.is_empty() || settings.as_flattened().contains(&None) {
         true => Err("this kernel suspends no interrupts (Linux 6.13 does)".to_owned()),
         false => Ok(()),
     }
 }
 
-/// How the kernel polls the receiver's interface, and for how long interrupts stay off.
-fn settings(host: &LabHost) -> ([String; 2], Vec<Option<u64>>) {
-    let read = || {
-        let sysfs = Sysfs::mount()?;
-        let file = |name| sysfs.read(&format!("class/net/{}/{name}", host.interface()));
-        let files = [file("gro_flush_timeout")?, file("napi_defer_hard_irqs")?];
-        // Linux before 6.8 lists no contexts.
-        let contexts = napi::list(host.interface_index()).unwrap_or_default();
-        let times = contexts.iter().map(|one| one.irq_suspend_timeout_ns);
-        Ok::<_, mpps_os::CallError>((files, times.collect()))
-    };
-    host.within(read).expect("the settings can be read")
+/// How the kernel polls each queue of the receiver's interface, and for how long interrupts stay off.
+fn settings(host: &LabHost) -> Vec<[Option<u64>; 3]> {
+    // Linux before 6.8 lists no contexts.
+    let contexts = || napi::list(host.interface_index()).unwrap_or_default();
+    let contexts = host.within(contexts).into_iter();
+    let settings = contexts.map(|one| NapiSetting::ALL.map(|setting| one.setting(setting)));
+    settings.collect()
 }
+
+/// Those of a queue whose interrupts are suspended.
+const SUSPENDED: [Option<u64>; 3] = [Some(100), Some(50_000), Some(20_000_000)];
 
 /// The packets that receivers took from the queues themselves, by the kernel's count.
 fn polled(host: &Option<Delta>) -> u64 {
@@ -69,9 +68,7 @@ fn interrupts_are_suspended_and_put_back() {
     let before = settings(lab.receiver());
     let send = format!("send {listen} --json --stamp --count 20000 --rate 50k --pin {other}");
     let running = receiver(&lab, &listen, &format!("{WAYS} --pin {cpu}"));
-    let (files, times) = settings(lab.receiver());
-    assert_eq!(files, ["50000", "100"]);
-    assert!(!times.is_empty() && times.iter().all(|time| *time == Some(20_000_000)));
+    assert_eq!(settings(lab.receiver()), [SUSPENDED]);
     let told = exchange(&lab, running, &send);
     told.balances();
     told.stamps_agree();
@@ -120,4 +117,23 @@ fn suspension_of_a_killed_receiver_is_undone() {
     // Without a call that polls nothing would be suspended.
     let refused = run(&mut mpps(&words("recv --suspend-irqs 20ms")));
     refused.fails(&["--wait epoll"]);
+}
+
+/// By the library: AF_XDP does not poll in epoll_wait(2) on a veth.
+fn only_the_queue_of_a_receiver_is_suspended() {
+    let lab = threaded();
+    let host = lab.receiver();
+    let before = settings(host);
+    let time = Duration::from_millis(20);
+    let during = host.within(|| {
+        let change = irq_suspension(host.interface(), &[1], time).expect("a plan");
+        let applied = Applied::new(&change).expect("root may change it");
+        let during = settings(host);
+        applied.undo();
+        during
+    });
+    let mut expected = before.clone();
+    expected[1] = SUSPENDED;
+    assert_eq!(during, expected);
+    assert_eq!(settings(host), before);
 }

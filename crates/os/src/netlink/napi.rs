@@ -12,13 +12,43 @@ const INTERFACE: u16 = 1;
 const ID: u16 = 2;
 const INTERRUPT: u16 = 3;
 const THREAD: u16 = 4;
-const IRQ_SUSPEND_TIMEOUT: u16 = 7;
 const QUEUE: u16 = 1;
 const QUEUE_INTERFACE: u16 = 2;
 const QUEUE_TYPE: u16 = 3;
 const QUEUE_NAPI: u16 = 4;
 /// `NETDEV_QUEUE_TYPE_RX`.
 const RECEIVE: u32 = 0;
+
+/// A number of a NAPI context that can be set (Linux 6.13, Documentation/networking/napi.rst), by its
+/// attribute of include/uapi/linux/netdev.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NapiSetting {
+    /// Empty polls before its interrupts are on again.
+    DeferHardIrqs = 5,
+    /// Nanoseconds until the kernel polls by itself while they are off.
+    GroFlushTimeout = 6,
+    /// Nanoseconds that its interrupts stay off after epoll_wait(2) that prefers to poll it has found
+    /// packets ("IRQ suspension").
+    IrqSuspendTimeout = 7,
+}
+
+impl NapiSetting {
+    /// All of them.
+    pub const ALL: [Self; 3] = [
+        Self::DeferHardIrqs,
+        Self::GroFlushTimeout,
+        Self::IrqSuspendTimeout,
+    ];
+
+    /// Its name in Documentation/netlink/specs/netdev.yaml.
+    pub fn name(self) -> &'static str {
+        [
+            "defer-hard-irqs",
+            "gro-flush-timeout",
+            "irq-suspend-timeout",
+        ][self as usize - 5]
+    }
+}
 
 /// One NAPI context of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,9 +60,14 @@ pub struct Napi {
     /// The kernel thread that polls it, in threaded mode; none if this PID namespace does not hold
     /// it. Older kernels number it as the initial PID namespace does: check its name.
     pub thread: Option<u32>,
-    /// For how long its interrupts stay off, in nanoseconds, after epoll_wait(2) that prefers to
-    /// poll it has found packets (Linux 6.13, Documentation/networking/napi.rst, "IRQ suspension").
-    pub irq_suspend_timeout_ns: Option<u64>,
+    settings: [Option<u64>; 3],
+}
+
+impl Napi {
+    /// The present value; none before Linux 6.13.
+    pub fn setting(&self, setting: NapiSetting) -> Option<u64> {
+        self.settings[setting as usize - 5]
+    }
 }
 
 /// The NAPI contexts of the interface with this number, ascending by their own (the generic
@@ -51,7 +86,7 @@ pub fn list(index: u32) -> CallResult<Vec<Napi>> {
                 interrupt: u32_of(attributes, INTERRUPT),
                 // 0 is a thread outside this PID namespace (task_pid_nr_ns, kernel/pid.c).
                 thread: u32_of(attributes, THREAD).filter(|pid| *pid != 0),
-                irq_suspend_timeout_ns: u64_of(attributes, IRQ_SUSPEND_TIMEOUT),
+                settings: NapiSetting::ALL.map(|setting| u64_of(attributes, setting as u16)),
             })
         })
         .collect();
@@ -69,6 +104,34 @@ pub fn queue_interrupts(index: u32) -> CallResult<BTreeMap<u32, usize>> {
     let call = "netlink NETDEV_CMD_QUEUE_GET";
     let queues = ask(call, QUEUE_GET, QUEUE_INTERFACE, index)?;
     Ok(interrupts_of(&queues, &list(index)?))
+}
+
+/// The context that polls a receive queue of the interface with this number; none where there is none. A
+/// driver that does not say which (veth) makes one for each queue, in their order.
+///
+/// # Errors
+///
+/// As for [`list`].
+pub fn of_queue(index: u32, queue: u32) -> CallResult<Option<Napi>> {
+    let call = "netlink NETDEV_CMD_QUEUE_GET";
+    let queues = ask(call, QUEUE_GET, QUEUE_INTERFACE, index)?;
+    Ok(context_of(&queues, &list(index)?, queue))
+}
+
+fn context_of(queues: &[Attributes], contexts: &[Napi], number: u32) -> Option<Napi> {
+    let receive = queues.iter();
+    let receive = receive.filter(|queue| u32_of(queue, QUEUE_TYPE) == Some(RECEIVE));
+    let (own, others): (Vec<_>, Vec<_>) =
+        receive.partition(|queue| u32_of(queue, QUEUE) == Some(number));
+    let id = |queue: &&Attributes| u32_of(queue, QUEUE_NAPI);
+    let said = own.iter().chain(&others).any(|queue| id(queue).is_some());
+    match said || contexts.len() != own.len() + others.len() {
+        true => {
+            let own = own.first().and_then(id);
+            contexts.iter().find(|one| Some(one.id) == own).copied()
+        }
+        false => contexts.get(number as usize).copied(),
+    }
 }
 
 fn interrupts_of(queues: &[Attributes], contexts: &[Napi]) -> BTreeMap<u32, usize> {
@@ -98,16 +161,16 @@ fn ask(call: &'static str, command: u8, attribute: u16, index: u32) -> CallResul
     question.dump()
 }
 
-/// Sets [`Napi::irq_suspend_timeout_ns`] of the context with this number; 0 suspends nothing.
+/// Sets a number of the context with this id; 0 is off.
 ///
 /// # Errors
 ///
 /// `EPERM` without `CAP_NET_ADMIN`, `ENOENT` if there is no such context, `EOPNOTSUPP` before Linux
 /// 6.13.
-pub fn suspend_irqs(id: u32, time_ns: u32) -> CallResult<()> {
+pub fn set(id: u32, setting: NapiSetting, value: u32) -> CallResult<()> {
     let attributes = [
         (ID, id.to_ne_bytes().to_vec()),
-        (IRQ_SUSPEND_TIMEOUT, time_ns.to_ne_bytes().to_vec()),
+        (setting as u16, value.to_ne_bytes().to_vec()),
     ];
     Question {
         call: "netlink NETDEV_CMD_NAPI_SET",
@@ -129,7 +192,7 @@ mod tests {
             id,
             interrupt,
             thread: None,
-            irq_suspend_timeout_ns: None,
+            settings: [None; 3],
         };
         let queue = |number: u32, kind: u32, napi: Option<u32>| {
             let word = |value: u32| value.to_ne_bytes().to_vec();
@@ -153,5 +216,20 @@ mod tests {
         ];
         let expected = [(40, 0), (41, 1)].into();
         assert_eq!(interrupts_of(&queues, &contexts), expected);
+        let ids = |queues: &[Attributes], contexts: &[Napi]| {
+            [0, 1, 4, 9].map(|number| Some(context_of(queues, contexts, number)?.id))
+        };
+        assert_eq!(ids(&queues, &contexts), [Some(257), Some(258), None, None]);
+        // Where the driver does not say, their order does, if there are as many.
+        let silent = [
+            queue(0, RECEIVE, None),
+            queue(1, RECEIVE, None),
+            queue(0, 1, None),
+        ];
+        assert_eq!(ids(&silent, &contexts), [None; 4]);
+        assert_eq!(
+            ids(&silent, &contexts[..2]),
+            [Some(257), Some(258), None, None]
+        );
     }
 }

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 
 use mpps_os::CallResult;
 use mpps_os::ethtool::{self, Feature, QUEUES_MAX, hash_fields, rss};
-use mpps_os::netlink::{link, napi};
+use mpps_os::netlink::link;
+use mpps_os::netlink::napi::{self, NapiSetting};
 
 use super::super::value::{Form, Value};
 use super::row::{ROOT, Risk, SettingRow, known, unfit};
@@ -230,37 +231,28 @@ pub(super) fn rule(destination: SocketAddr, queue: u32) -> SettingRow<'static> {
     }
 }
 
-/// For how long interrupts stay off after epoll_wait(2) has found packets.
-pub(super) fn interrupt_suspension() -> SettingRow<'static> {
+/// A number of the NAPI context of a receive queue. Where that is gone there is nothing to set.
+pub(super) fn napi(name: &str, queue: u32) -> SettingRow<'_> {
+    let mut all = NapiSetting::ALL.into_iter();
+    let setting = all.find(|one| one.name() == name);
+    let context = move |place: &Place| napi::of_queue(link::index(place.name())?, queue);
     let row = SettingRow::new(
-        "irq-suspend-timeout",
-        Form::Numbers(|_| true),
-        |_, place| {
-            let contexts = napi::list(link::index(place.name())?)?;
-            let times = contexts.iter().map(|one| one.irq_suspend_timeout_ns);
-            let times = times.map(|time| u32::try_from(time?).ok());
-            Ok(times.collect::<Option<_>>().map(Value::Numbers))
+        format!("{name} of queue {queue}"),
+        setting.map(|_| Form::Number),
+        move |_, place| {
+            let number = context(place)?.and_then(|context| context.setting(setting?));
+            Ok(number.and_then(|number| Some(Value::Number(number.try_into().ok()?))))
         },
-        |_, place, value| {
-            let contexts = napi::list(link::index(place.name())?)?;
-            // With other queues than it was planned for there is nothing that fits.
-            if contexts.len() != value.numbers().len() {
-                return Err(unfit(place));
-            }
-            let mut pairs = contexts.iter().zip(value.numbers());
-            pairs.try_for_each(|(context, time)| napi::suspend_irqs(context.id, *time))
+        move |_, place, value| match (context(place)?, setting, value.count()) {
+            (Some(context), Some(setting), Some(number)) => napi::set(context.id, setting, number),
+            _ => Err(unfit(place)),
         },
     );
-    let most = |times: &Value| times.numbers().iter().max().copied().unwrap_or(0);
     SettingRow {
-        command: "ynl --family netdev --do napi-set --json '{\"id\": ID, \"irq-suspend-timeout\": VALUE}'"
-            .into(),
-        argument: Box::new(move |_, times| most(times).to_string()),
-        shown: |_, times| {
-            let most = times.numbers().iter().max();
-            format!("{} µs", most.map_or(0, |ns| ns / 1000))
-        },
-        is_in_parts: true,
+        command: format!(
+            "ynl --family netdev --do napi-set --json '{{\"id\": ID, \"{name}\": VALUE}}'"
+        )
+        .into(),
         ..row
     }
 }

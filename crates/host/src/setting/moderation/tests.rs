@@ -314,44 +314,57 @@ fn queues_that_do_not_differ_wait_together() {
 
 const SUSPENDED: Duration = Duration::from_millis(20);
 
-fn suspended(fake: &Fake) -> HostResult<SettingChange> {
-    irq_suspension_on(fake, "eth9", SUSPENDED)
+fn napi(name: &str, queue: u32) -> Setting {
+    let name = name.to_owned();
+    Setting::Napi { name, queue }
+}
+
+/// A card of two queues, each with its own settings.
+fn two_queues() -> FakeMachine {
+    let mut machine = plain();
+    for queue in [0, 1] {
+        for name in [
+            "gro-flush-timeout",
+            "defer-hard-irqs",
+            "irq-suspend-timeout",
+        ] {
+            machine = machine.with(napi(name, queue), Value::Number(0));
+        }
+    }
+    machine.with(napi("gro-flush-timeout", 1), Value::Number(200_000))
+}
+
+fn suspended(fake: &Fake, queues: &[u32]) -> HostResult<SettingChange> {
+    irq_suspension_on(fake, "eth9", queues, SUSPENDED)
 }
 
 #[test]
-fn interrupts_are_suspended_and_what_was_deferred_before_stays() {
-    let machine = plain().with(Setting::IrqSuspend, Value::Numbers(vec![0, 5000]));
-    let fake = Fake::new(machine.clone());
-    let change = suspended(&fake).expect("it can");
-    assert_eq!(
-        change.steps(),
-        [
-            "gro_flush_timeout 0 -> 50000",
-            "napi_defer_hard_irqs 0 -> 100",
-            "irq-suspend-timeout 5 µs -> 20000 µs"
-        ]
-    );
+fn interrupts_of_a_queue_are_suspended_and_what_was_deferred_before_stays() {
+    let fake = Fake::new(two_queues());
+    let [first, second] = [
+        "gro-flush-timeout of queue 0 0 -> 50000,defer-hard-irqs of queue 0 0 -> 100,\
+         irq-suspend-timeout of queue 0 0 -> 20000000",
+        "defer-hard-irqs of queue 1 0 -> 100,irq-suspend-timeout of queue 1 0 -> 20000000",
+    ];
+    let steps = |queues| suspended(&fake, queues).expect("it can").steps().join(",");
+    assert_eq!([steps(&[0]), steps(&[1])], [first, second]);
+    assert_eq!(steps(&[]), [first, second].join(","));
+    let change = suspended(&fake, &[1]).expect("it can");
     let applied = fake.apply(&change).expect("applied");
-    let new = Value::Numbers(vec![20_000_000; 2]);
-    assert_eq!(fake.machine().values[&Setting::IrqSuspend], new);
-    assert_eq!(results(applied.undo()), [const { Undone::Restored }; 3]);
-    assert_eq!(fake.machine(), machine);
-
-    let deferred = machine.with(flush(), Value::Number(200_000));
-    let change = suspended(&Fake::new(deferred)).expect("it can");
-    assert!(change.steps().iter().all(|step| !step.starts_with("gro")));
+    for (queue, time) in [(0, 0), (1, 20_000_000)] {
+        let now = &fake.machine().values[&napi("irq-suspend-timeout", queue)];
+        assert_eq!(*now, Value::Number(time));
+    }
+    assert_eq!(results(applied.undo()), [const { Undone::Restored }; 2]);
+    assert_eq!(fake.machine(), two_queues());
 }
 
 #[test]
 fn what_cannot_be_suspended_says_why() {
-    for (machine, why) in [
-        (plain(), "Linux 6.13"),
-        (
-            plain().with(Setting::IrqSuspend, Value::Numbers(Vec::new())),
-            "no queue",
-        ),
-    ] {
-        let error = suspended(&Fake::new(machine)).expect_err("refused");
+    let mut none = plain();
+    none.polled = Some(0);
+    for (machine, why) in [(plain(), "Linux 6.13"), (none, "no queue")] {
+        let error = suspended(&Fake::new(machine), &[]).expect_err("refused");
         assert!(error.to_string().contains(why), "{error}");
     }
 }

@@ -56,9 +56,9 @@ pub(crate) struct RecvArgs {
     /// Poll the device queue for MICROSECONDS while waiting (SO_BUSY_POLL)
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) busy_poll: Option<u32>,
-    /// Keep the interface's interrupts off while epoll_wait(2) finds packets, for at most TIME after each
-    /// call. Start with 20ms; a plain number means microseconds. Needs --wait epoll, --busy-poll, Linux 6.13
-    /// and an ADDR of one interface. Restored at the end; `mpps undo` restores it after kill -9
+    /// Keep interrupts off while epoll_wait(2) finds packets, for at most TIME after each call: those of its
+    /// queues for af_xdp, otherwise all of the interface's. Start with 20ms; a plain number means
+    /// microseconds. Needs --wait epoll, --busy-poll, Linux 6.13 and an ADDR of one interface. Restored at the end; `mpps undo` restores it after kill -9
     #[arg(long, value_name = "TIME", value_parser = value::moderation)]
     pub(crate) suspend_irqs: Option<Duration>,
     /// Receive several datagrams of a flow in one buffer (UDP_GRO); every datagram is counted
