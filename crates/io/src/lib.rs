@@ -33,19 +33,19 @@ mod carrier;
 mod config;
 mod error;
 mod filter;
-mod flow;
 mod frames;
 mod link_path;
 mod mode;
-mod pace;
 mod requests;
 mod ring_config;
 mod rx;
 mod socket_map;
+#[cfg_attr(not(feature = "workers"), allow(dead_code, reason = "workers use it"))]
 mod stamp;
 mod tx;
 mod waiting;
 pub mod wire;
+#[cfg(feature = "workers")]
 mod worker;
 mod xdp_switch;
 
@@ -64,8 +64,6 @@ pub use config::{MulticastGroup, RxConfig, TxConfig};
 pub use error::Error;
 /// Which frames of an interface are a receiver's.
 pub use filter::Destination;
-/// Loss, duplicates, order and delay by sequence number.
-pub use flow::{FlowDecision, FlowKey, FlowReport, FlowTable};
 /// Frames to write payloads into, lent by the sender.
 pub use frames::Frames;
 /// The layer of packets, and how a receiver or sender works, as far as it was granted.
@@ -84,10 +82,11 @@ pub use socket_map::SocketMap;
 pub use stamp::{STAMP_BYTES, Stamp, StampKind};
 /// The transmit interface.
 pub use tx::{Refusals, Sent, Tx, TxCaps, TxCounters};
-/// Threads that receive and send.
+/// Threads that receive and send; loss, duplicates, order and delay by sequence number.
+#[cfg(feature = "workers")]
 pub use worker::{
-    FinishedWorker, Inspect, RxProgress, RxReport, RxTask, RxWorker, Stop, TxProgress, TxReport,
-    TxTask, TxWorker, Work,
+    FinishedWorker, FlowDecision, FlowKey, FlowReport, FlowTable, Inspect, RxProgress, RxReport,
+    RxTask, RxWorker, Stop, TxProgress, TxReport, TxTask, TxWorker, Work,
 };
 
 /// Parts of backends that the tests of these crates try by themselves. They change without notice.

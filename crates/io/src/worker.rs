@@ -3,10 +3,13 @@
 //! A worker owns its [`Rx`](crate::Rx) or [`Tx`](crate::Tx); its hot loop touches nothing shared but a stop flag and its
 //! own line of live counters, which it stores and never adds to.
 
+mod flow;
+mod pace;
 mod receive;
 mod send;
 mod work;
 
+pub use flow::{FlowDecision, FlowKey, FlowReport, FlowTable};
 pub use receive::{Inspect, RxProgress, RxReport, RxTask, RxWorker};
 pub use send::{TxProgress, TxReport, TxTask, TxWorker};
 pub use work::Work;

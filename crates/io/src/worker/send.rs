@@ -1,7 +1,7 @@
 //! The sending worker.
 
+use super::pace::Pacer;
 use super::{Published, Stop, Worker, WorkerThread, scheduled, spawn_all};
-use crate::pace::Pacer;
 use crate::stamp::{GROUP_BIT, RUN_MASK, RUN_MIN};
 use crate::{Refusals, Stamp, StampKind, Tx, TxCaps};
 use mpps_os::clock;
