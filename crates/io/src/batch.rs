@@ -165,11 +165,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// An empty batch: nothing came in time.
-    pub fn empty() -> Self {
-        Self::new(&[], &[])
-    }
-
     /// Adds the details, one per descriptor, or none.
     #[must_use]
     pub(crate) fn with_details(mut self, details: &'a [DatagramDetails]) -> Self {

@@ -121,6 +121,7 @@ impl RxConfig {
     }
 
     /// The fields that are not at their default.
+    #[doc(hidden)]
     pub fn asked(&self) -> Vec<&'static str> {
         let buffer_bytes = if self.gro {
             TRAIN_BUFFER_BYTES
@@ -232,6 +233,7 @@ impl TxConfig {
     }
 
     /// The fields that are not at their default.
+    #[doc(hidden)]
     pub fn asked(&self) -> Vec<&'static str> {
         let asked = [
             (self.gso_segments > 1, "gso_segments"),

@@ -56,8 +56,6 @@ pub use async_rx::AsyncRx;
 pub use backend::{BACKENDS, Backend};
 /// A batch of received packets, lent by the receiver.
 pub use batch::{Batch, Packet, PacketDescriptor, Packets};
-/// Waits until an interface can send and receive.
-pub use carrier::await_carrier;
 /// The configuration of receivers and senders.
 pub use config::{MulticastGroup, RxConfig, TxConfig};
 /// Refusals by mpps.
@@ -89,9 +87,10 @@ pub use worker::{
     RxTask, RxWorker, Stop, TxProgress, TxReport, TxTask, TxWorker, Work,
 };
 
-/// Parts of backends that the tests of these crates try by themselves. They change without notice.
+/// Parts that only the command and the tests of these crates use. They change without notice.
 #[doc(hidden)]
 pub mod parts {
+    pub use crate::carrier::await_carrier;
     pub use crate::filter::{FlowCounters, FlowCounts, FlowFilter, FlowProgram};
     pub use crate::link_path::LinkPath;
     pub use crate::xdp_switch::XdpSwitch;

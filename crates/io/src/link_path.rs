@@ -1,7 +1,8 @@
 //! The way to a target for senders that write whole frames: interface, hardware addresses, source.
 
+use crate::carrier::await_carrier;
 use crate::wire::Template;
-use crate::{Error, RingConfig, await_carrier};
+use crate::{Error, RingConfig};
 use mpps_os::netlink::link::{self, NetlinkLink};
 use mpps_os::netlink::neighbour;
 use mpps_os::netlink::route::{self, Route, RouteKind};

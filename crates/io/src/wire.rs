@@ -87,6 +87,7 @@ pub(crate) fn details(frame: &[u8]) -> Option<DatagramDetails> {
 
 /// The source and the target of the TCP segment in a frame; none where [`datagram`] would also find
 /// none.
+#[doc(hidden)]
 pub fn tcp_ends(frame: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let (source, destination, segment) = segment(frame, TCP)?;
     let ports = segment.first_chunk::<4>()?;

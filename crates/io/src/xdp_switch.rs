@@ -1,6 +1,7 @@
 //! Switches on a driver's transmission by XDP.
 
-use crate::{Error, await_carrier};
+use crate::Error;
+use crate::carrier::await_carrier;
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{BpfLink, Program, ProgramKind, XDP_HAS_FRAGMENTS, XdpAttach};
 use mpps_os::namespace::NetNamespace;

@@ -7,8 +7,8 @@ use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use mpps_io::parts::{LinkPath, XdpSwitch};
 use mpps_io::{
-    Inspect, RingConfig, RxConfig, RxTask, RxWorker, Stop, TxConfig, Wait, Work, await_carrier,
-    backend,
+    Inspect, RingConfig, RxConfig, RxTask, RxWorker, Stop, TxConfig, Wait, Work, backend,
+    parts::await_carrier,
 };
 use mpps_os::bpf::asm::{Assembler, R0};
 use mpps_os::bpf::{BpfLink, Program, ProgramKind, XdpAttach};

@@ -99,7 +99,7 @@ impl Rx for ScriptedRx {
     fn recv(&mut self, _wait: Wait) -> io::Result<Batch<'_>> {
         self.asked.fetch_add(1, Ordering::Release);
         match self.script.pop_front().unwrap_or(self.then) {
-            Answer::Nothing => Ok(Batch::empty()),
+            Answer::Nothing => Ok(Batch::new(&[], &[])),
             Answer::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
             Answer::Datagrams(count) => {
                 self.counters.datagrams += count;

@@ -157,7 +157,7 @@ impl RecvPlan {
         }
         let index = link::index(&self.interface()?)?;
         let context = || format!("cannot receive at {}", self.config.address);
-        mpps_io::await_carrier(index).with_context(context)
+        mpps_io::parts::await_carrier(index).with_context(context)
     }
 
     /// Opens what the threads receive with: a socket each, one for all, or a queue each.

@@ -8,8 +8,8 @@ use crate::signal::{EndSignal, Interrupted};
 use anyhow::{Context, Result, bail};
 use mpps_host::{Delta, Ledger, PacketRoute, Snapshot};
 use mpps_io::{
-    Inspect, Rx, RxCaps, RxConfig, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait, Work,
-    await_carrier, backend,
+    Inspect, Rx, RxCaps, RxConfig, RxDrop, RxReport, RxTask, RxWorker, Stop, Wait, Work, backend,
+    parts::await_carrier,
 };
 use mpps_os::clock::monotonic_ns;
 use mpps_os::netlink::{address, link};

@@ -8,7 +8,7 @@ use crate::udp::run::UdpRun;
 use anyhow::{Context, Result, bail, ensure};
 use mpps_host::setting::tune::TuneGoal;
 use mpps_host::{Account, Delta, Ledger, Loss, PacketRoute, ProcStat, Snapshot, Station};
-use mpps_io::await_carrier;
+use mpps_io::parts::await_carrier;
 use mpps_os::netlink::{address, link, sock_diag};
 use mpps_os::text::ShellWord;
 use std::fmt;

@@ -91,7 +91,7 @@ impl FarTraffic<'_> {
 
     fn await_carrier(&self) -> Result<()> {
         if let Some(index) = address::interface_of(self.address.ip())? {
-            mpps_io::await_carrier(index)?;
+            mpps_io::parts::await_carrier(index)?;
         }
         Ok(())
     }
