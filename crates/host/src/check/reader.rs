@@ -74,10 +74,11 @@ impl Late {
         let mut holders = socket.holders.iter();
         let stopped = holders.find(|(process, _)| process.is_halted());
         let is_full = socket.is_full();
-        let never = socket.busy.is_some_and(|busy| never_slept(&busy));
-        let waited = socket.busy.map_or(0.0, |busy| busy.waited);
-        let sleeps = stays && slept_beside_full(socket) > waited;
-        match (stopped, socket.busy) {
+        let busy = socket.busy.map(|busy| chain(seen, busy));
+        let never = busy.is_some_and(|busy| never_slept(&busy));
+        let slept = slept_beside_full(socket, busy);
+        let sleeps = stays && slept > busy.map_or(0.0, |busy| busy.waited);
+        match (stopped, busy) {
             (Some((process, _)), _) if socket.owner.is_some_and(Process::is_halted) => {
                 Self::Stopped(process.pid)
             }
@@ -100,16 +101,12 @@ impl Late {
                 Self::NotRead
             }
             (_, Some(busy))
-                if lacks_cpu(&busy)
-                    && slept_beside_full(socket) <= busy.waited
-                    && !pauses(seen, socket, &busy) =>
+                if lacks_cpu(&busy) && slept <= busy.waited && !pauses(seen, socket, &busy) =>
             {
                 Self::NoCpu
             }
             (_, Some(_)) if stays && !empties => Self::Rate,
-            (_, Some(_)) if stays || slept_beside_full(socket) >= LONG && loses_long(socket) => {
-                Self::Waits
-            }
+            (_, Some(_)) if stays || slept >= LONG && loses_long(socket) => Self::Waits,
             (_, Some(_)) => Self::Bursts,
         }
     }
@@ -165,12 +162,27 @@ fn loses_long(socket: &SeenSocket) -> bool {
 }
 
 /// The share of the time that the queue was full and the reader slept, at least.
-fn slept_beside_full(socket: &SeenSocket) -> f64 {
+fn slept_beside_full(socket: &SeenSocket, busy: Option<Busy>) -> f64 {
     let full = match socket.course.filter(|course| course.looks >= LOOKS_MIN) {
         Some(course) => f64::from(course.full) / f64::from(course.looks),
         None => f64::from(u8::from(socket.was_full && socket.is_full())),
     };
-    full - socket.busy.map_or(1.0, |busy| busy.ready())
+    full - busy.map_or(1.0, |busy| busy.ready())
+}
+
+/// The activity that its sleep is judged by: that of all threads on a CPU which others hold. Where one passes work on
+/// to the next, each of them seems to sleep.
+fn chain(seen: &Observed, busy: Busy) -> Busy {
+    let (ran, waited) = busy.together;
+    let cpu = seen.cpus.iter().find(|one| Some(one.cpu) == busy.cpu);
+    match cpu.is_some_and(|cpu| cpu.busy - ran >= IDLE_CPU) {
+        true => Busy {
+            ran,
+            waited,
+            ..busy
+        },
+        false => busy,
+    }
 }
 
 /// True if a thread waited for a CPU a good part of the time that it had work, and not only for moments, as each time
@@ -322,12 +334,15 @@ pub(super) fn own_cpu(
     busy: &Busy,
     taken: &[usize],
 ) -> String {
-    let thread = busy.runner;
+    let (option, thread) = match socket.owner {
+        Some(owner) if busy.together.1 > busy.waited => ("-apc", owner.pid),
+        _ => ("-pc", busy.runner),
+    };
     let all: Vec<usize> = seen.cpus.iter().map(|one| one.cpu).collect();
     let least = least_busy(seen, taken);
     let pinned = pinned(seen, socket, busy).map(|list| {
         format!(
-            "a CPU of its own: taskset -pc {} {thread} lets it use the other CPUs (it may use only {list}); a cpuset of its cgroup \
+            "a CPU of its own: taskset {option} {} {thread} lets it use the other CPUs (it may use only {list}); a cpuset of its cgroup \
              (AllowedCPUs= of systemd, --cpuset-cpus of Docker) goes before that",
             CpuList(all)
         )
@@ -338,7 +353,7 @@ pub(super) fn own_cpu(
         .map(|idle| {
             let share = idle.busy * 100.0;
             format!(
-                "a CPU of its own: taskset -pc {} {thread} (CPU {0} was {share:.0} % busy)",
+                "a CPU of its own: taskset {option} {} {thread} (CPU {0} was {share:.0} % busy)",
                 idle.cpu
             )
         });

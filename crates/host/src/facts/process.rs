@@ -96,6 +96,9 @@ pub struct Busy {
     pub wait_ms: f64,
     /// How many threads ran a fifth of the time or more.
     pub threads: usize,
+    /// The shares that its threads ran and waited, added up, if all of them ran on one CPU; otherwise those of the
+    /// busiest thread.
+    pub together: (f64, f64),
     /// How often its threads began to run.
     pub turns: u64,
 }
@@ -381,6 +384,7 @@ impl Process {
     pub fn busy_since(&self, earlier: &Self) -> Option<Busy> {
         let time_ns = self.read_ns.saturating_sub(earlier.read_ns).max(1);
         let mut busy = Busy::default();
+        let (mut together, mut cpus) = ((0.0, 0.0), BTreeSet::new());
         for (&tid, now) in &self.threads {
             let before = earlier.threads.get(&tid).copied().unwrap_or_default();
             let share =
@@ -390,6 +394,8 @@ impl Process {
             let waited = share(now.wait_ns, before.wait_ns);
             let turns = now.turns.saturating_sub(before.turns);
             busy.turns = busy.turns.saturating_add(turns);
+            together = (together.0 + ran, together.1 + waited);
+            cpus.extend((ran + waited > 0.0).then_some(now.cpu));
             if ran + waited >= busy.ran + busy.waited {
                 let wait_ns = now.wait_ns.saturating_sub(before.wait_ns);
                 busy = Busy {
@@ -403,6 +409,10 @@ impl Process {
                 };
             }
         }
+        busy.together = match cpus.len() {
+            1 => together,
+            _ => (busy.ran, busy.waited),
+        };
         // A kernel without CONFIG_SCHED_INFO writes zeros.
         let is_known = self.threads.values().any(|time| time.run_ns > 0);
         is_known.then_some(busy)

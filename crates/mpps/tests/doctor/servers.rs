@@ -104,9 +104,9 @@ const FAULTS: [Fault; 4] = [
     },
 ];
 
-/// Servers that also share their CPU with busy loops: one thread, a few of many threads, and several processes of one
-/// socket. Where threads pass work on to each other, each may seem to sleep: a limitation that docs/doctor.md names.
-const SHARING: [&str; 3] = ["dnsmasq", "knotd", "nsd"];
+/// Servers that also share their CPU with busy loops: one thread, a few of many threads, several processes of one socket,
+/// and threads that pass work on to each other.
+const SHARING: [&str; 5] = ["dnsmasq", "influxd", "knotd", "nsd", "syslog-ng"];
 
 pub(crate) fn trials() -> Vec<Trial> {
     let of = |server: &'static Server| {

@@ -2,9 +2,9 @@
 
 use super::scene::{Scene, mentions, tells};
 use super::{SECOND, asked, findings, has, host, later, owner, reader, socket};
-use crate::ProcStat;
 use crate::check::{DoctorRequest, Finding, Observed};
 use crate::facts::{Observation, Process, ProcessLoad, QueueCourse, Quota};
+use crate::{CpuList, ProcStat};
 use mpps_os::netlink::sock_diag::UdpEntry;
 
 /// A buffer of the usual size.
@@ -453,6 +453,40 @@ fn a_queue_that_stays_full_is_no_burst() {
     scene.tells("socket_buffer: stayed full | as root, mpps doctor shows how long");
     scene.after.sees_owners = true;
     assert!(!first(&scene).remedy.contains("as root"));
+}
+
+/// Each thread of a chain seems to sleep while the next one waits for the CPU that others hold. A slow reader beside a
+/// pool of threads does sleep.
+#[test]
+fn a_chain_of_threads_lacks_a_cpu_together() {
+    let (lacks, sleeps) = (
+        "lacked a CPU | taskset -apc 1,3 812",
+        "sleeps or waits | !lacked a CPU",
+    );
+    let chain = [(60, 300, 3), (20, 120, 3), (30, 250, 3)];
+    for (threads, taken, expected) in [
+        (chain, 100, lacks),
+        // None holds its CPU; its pool holds that; its pool has it, and another CPU.
+        (chain, 40, sleeps),
+        ([(200, 250, 3), (200, 200, 3), (200, 200, 3)], 100, sleeps),
+        ([(60, 300, 3), (20, 120, 1), (30, 250, 3)], 100, sleeps),
+        // The CPU is shared, and serves the pool at once.
+        ([(100, 10, 3), (10, 5, 3), (100, 10, 3)], 100, sleeps),
+    ] {
+        let mut scene = always_full(0, 0).counting("Udp.InDatagrams 125");
+        for (tid, (run_ms, wait_ms, cpu)) in (812..).zip(threads) {
+            let mut time = owner(run_ms * 1_000_000, wait_ms * 1_000_000).threads[&812];
+            time.cpu = Some(cpu);
+            reader(&mut scene.after).threads.insert(tid, time);
+        }
+        reader(&mut scene.after).allowed = [(812, CpuList(vec![3]))].into();
+        let stat = |busy: u64, all: u64| {
+            let line = format!("cpu1 0 0 0 {all}\ncpu3 {busy} 0 0 {}\n", all - busy);
+            ProcStat::parse(&line).expect("as proc_stat(5)")
+        };
+        (scene.before.cpus, scene.after.cpus) = (stat(0, 0), stat(taken, 100));
+        scene.tells(&format!("socket_buffer: {expected}"));
+    }
 }
 
 /// Several looks in between count more than two looks.
