@@ -32,7 +32,7 @@ const fn server(
     }
 }
 
-pub(crate) const SERVERS: [Server; 12] = [
+pub(crate) const SERVERS: [Server; 13] = [
     // Two threads have a socket each, with the smallest buffer.
     server(
         ["unbound", "unbound", "unbound"],
@@ -98,6 +98,13 @@ pub(crate) const SERVERS: [Server; 12] = [
         INFLUX,
         (b"load,host=a value=1", false),
     ),
+    // One thread reads, two work.
+    server(
+        ["freeradius", "freeradius", "root"],
+        "-f -l stdout -d {DIR} -n server",
+        FREERADIUS,
+        RADIUS,
+    ),
     server(
         ["node", "nodejs", "nobody"],
         "{DIR}/server.conf",
@@ -128,6 +135,13 @@ const NTP: (&[u8], bool) = (
         request[0] = 0x23;
         request
     },
+    true,
+);
+
+/// Status-Server (RFC 5997) with the secret `x`.
+const RADIUS: (&[u8], bool) = (
+    b"\x0c\x01\0\x26mpps mpps mpps m\x50\x12\
+      \x16\x55\x39\x4b\x27\x2a\x50\x27\xdc\x7b\x15\x20\x21\x43\x96\xed",
     true,
 );
 
@@ -196,6 +210,30 @@ bind-address = "127.0.0.1:8088"
  enabled = true
  bind-address = "192.168.254.1:{PORT}"
 "#;
+
+const FREERADIUS: &str = "prefix = /usr
+logdir = {DIR}
+run_dir = {DIR}
+db_dir = {DIR}
+libdir = /usr/lib/freeradius
+pidfile = {DIR}/pid
+log { destination = stdout }
+client lan { ipaddr = 192.168.254.0/24
+ secret = x }
+thread pool { start_servers = 2
+ max_servers = 2 }
+modules { always ok { rcode = ok } }
+server default {
+ listen { type = status
+  ipaddr = 192.168.254.1
+  port = {PORT} }
+ authorize {
+  Autz-Type Status-Server {
+   ok
+  }
+ }
+}
+";
 
 const NODE: &str = "const socket = require('dgram').createSocket('udp4')
 socket.on('message', (message, from) => socket.send(message, from.port, from.address))

@@ -321,10 +321,11 @@ impl<'a> Service<'a> {
     fn look(&self) -> Found {
         self.scenario.lab.settle().expect("it comes to rest");
         self.scenario.doctor(Some(PORT), || {
-            let [socket] = self.sockets();
             let patience = Some(Duration::from_secs(60));
-            socket.set_read_timeout(patience).expect("an option");
             for _ in 0..QUESTIONS {
+                // FreeRADIUS drops a question that equals one under way, of the same source port.
+                let [socket] = self.sockets();
+                socket.set_read_timeout(patience).expect("an option");
                 assert!(self.asked(&socket), "no answer");
             }
             self.group.await_read();
