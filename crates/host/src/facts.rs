@@ -54,6 +54,7 @@ pub use quota::Quota;
 use crate::counters::read_probe::ReadCounts;
 use crate::root::Root;
 use crate::{CpuList, HostResult, ProcStat, Snapshot, Topology};
+use mpps_os::bpf::cgroup::{program_name, socket_lookup_programs};
 use mpps_os::capability;
 use mpps_os::clock;
 use mpps_os::netlink::link::NetlinkLink;
@@ -176,6 +177,8 @@ pub struct Observation {
     pub raw_protocols: BTreeSet<u8>,
     /// The XDP program of each interface that has one; none at a first moment.
     pub xdp_programs: Vec<String>,
+    /// The programs that choose sockets (`sk_lookup`); none at a first moment, or if this user may not ask.
+    pub lookup_programs: Vec<String>,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -309,6 +312,8 @@ impl Observation {
             (facts.addresses, facts.refused_networks) = delivery::addresses(&root);
             facts.unused_addresses = delivery::unused_addresses(&root);
             facts.xdp_programs = xdp_programs(&facts.links);
+            let programs = socket_lookup_programs().unwrap_or_default();
+            facts.lookup_programs = programs.into_iter().map(named_program).collect();
         }
         let links = &facts.links;
         let every = || links.iter().map(|link| &*link.name).collect();
@@ -535,19 +540,20 @@ fn packet_sockets(text: &str) -> Vec<CaptureSocket> {
 /// The attached XDP programs, as `ddos_filter (id 12) at eth0, generic mode`.
 fn xdp_programs(links: &[NetlinkLink]) -> Vec<String> {
     let programs = links.iter().filter_map(|link| {
-        let id = link.xdp_program?;
-        let name = mpps_os::bpf::cgroup::program_name(id).unwrap_or_default();
+        let program = named_program(link.xdp_program?);
         let mode = match link.native_xdp {
             Some(false) => ", generic mode",
             _ => "",
         };
-        Some(
-            format!("{name} (id {id}) at {}{mode}", link.name)
-                .trim()
-                .to_owned(),
-        )
+        Some(format!("{program} at {}{mode}", link.name))
     });
     programs.collect()
+}
+
+/// `ddos_filter (id 12)`.
+fn named_program(id: u32) -> String {
+    let name = program_name(id).unwrap_or_default();
+    format!("{name} (id {id})").trim().to_owned()
 }
 
 fn settings(root: &Root) -> BTreeMap<&'static str, u64> {

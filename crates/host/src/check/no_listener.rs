@@ -307,14 +307,26 @@ pub(super) fn finding(seen: &Observed, check: &Check) -> Option<Finding> {
         return Some(found.says(what, start).with(Confidence::Likely));
     }
     let takers = places(seen, seen.sockets.iter().map(|socket| socket.entry)).join(", ");
-    let Some((vrf, remedy)) = vrf(seen) else {
+    let Some((why, remedy)) = vrf(seen).or_else(|| lookup(seen)) else {
         let what = format!("{came} took them; {takers} was there, and the cause is not known");
-        let remedy = "a BPF program may choose sockets (sk_lookup, SO_ATTACH_REUSEPORT_EBPF): bpftool link; \
+        let remedy = "a BPF program may choose sockets (SO_ATTACH_REUSEPORT_EBPF, or sk_lookup): bpftool link; \
                       or the socket was bound, connected or closed meanwhile: ss -ulpn";
         return Some(found.says(what, remedy).with(Confidence::Possible));
     };
-    let what = format!("{came} took them; {takers} was there{vrf}");
+    let what = format!("{came} took them; {takers} was there{why}");
     Some(found.says(what, remedy).with(Confidence::Likely))
+}
+
+/// The programs that may have refused the datagrams a socket, as a half sentence; the remedy.
+fn lookup(seen: &Observed) -> Option<(String, String)> {
+    let programs = &seen.after.lookup_programs;
+    let why = format!(
+        ", and a BPF program chooses sockets in this namespace (sk_lookup): {}",
+        programs.join(", ")
+    );
+    let remedy = "bpftool link list shows what holds it, and bpftool map dump its sockets: end that program, or update its \
+                  map; bpftool link detach id LINK takes it away";
+    (!programs.is_empty()).then(|| (why, remedy.to_owned()))
 }
 
 /// Why datagrams do not reach a program in another namespace, as a half sentence; its remedy.

@@ -1,6 +1,8 @@
-//! The programs that decide what the sockets of a cgroup receive.
+//! The programs that decide what the sockets of a cgroup receive, and which socket of a namespace does.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::{Command, call, object_info, owned};
 use crate::CallResult;
@@ -9,7 +11,7 @@ use crate::error::On;
 /// The `BPF_PROG_QUERY` part of `union bpf_attr`.
 #[repr(C)]
 struct QueryAttributes {
-    directory: u32,
+    target: u32,
     attach_type: u32,
     flags: u32,
     attach_flags: u32,
@@ -28,6 +30,10 @@ struct ByIdAttributes {
 
 /// `BPF_CGROUP_INET_INGRESS` of `enum bpf_attach_type`.
 const INET_INGRESS: u32 = 0;
+/// `BPF_SK_LOOKUP` of `enum bpf_attach_type`.
+const SOCKET_LOOKUP: u32 = 36;
+/// The namespace of the calling thread.
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// `BPF_F_QUERY_EFFECTIVE`: also those of the groups above.
 const EFFECTIVE: u32 = 1;
 /// `BPF_CGROUP_MAX_PROGS` of `kernel/bpf/cgroup.c`.
@@ -44,11 +50,26 @@ const NAME: std::ops::Range<usize> = 64..80;
 ///
 /// `EPERM` without `CAP_NET_ADMIN`, `EBADF` for a directory of cgroups of version 1.
 pub fn ingress_programs(directory: impl AsFd, effective: bool) -> CallResult<Vec<u32>> {
+    let flags = if effective { EFFECTIVE } else { 0 };
+    attached(directory.as_fd(), INET_INGRESS, flags).on("bpf BPF_PROG_QUERY", "cgroup ingress")
+}
+
+/// The numbers of the programs that choose sockets in the calling thread's network namespace (`sk_lookup`, Linux 5.9).
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_NET_ADMIN`, `EINVAL` in an older kernel.
+pub fn socket_lookup_programs() -> CallResult<Vec<u32>> {
+    let namespace = File::open(NAMESPACE).on("open", NAMESPACE)?;
+    attached(namespace.as_fd(), SOCKET_LOOKUP, 0).on("bpf BPF_PROG_QUERY", "sk_lookup")
+}
+
+fn attached(target: BorrowedFd<'_>, attach_type: u32, flags: u32) -> io::Result<Vec<u32>> {
     let mut programs = [0_u32; PROGRAMS_MAX];
     let mut attributes = QueryAttributes {
-        directory: directory.as_fd().as_raw_fd() as u32,
-        attach_type: INET_INGRESS,
-        flags: if effective { EFFECTIVE } else { 0 },
+        target: target.as_raw_fd() as u32,
+        attach_type,
+        flags,
         attach_flags: 0,
         programs: programs.as_mut_ptr() as u64,
         count: PROGRAMS_MAX as u32,
@@ -56,8 +77,7 @@ pub fn ingress_programs(directory: impl AsFd, effective: bool) -> CallResult<Vec
     };
     // SAFETY: the layout is `query` of `union bpf_attr`; the kernel writes at most `count` numbers to
     // `programs`, which outlives the call.
-    unsafe { call(Command::ProgramQuery, &mut attributes) }
-        .on("bpf BPF_PROG_QUERY", "cgroup ingress")?;
+    unsafe { call(Command::ProgramQuery, &mut attributes) }?;
     let count = programs.len().min(attributes.count as usize);
     Ok(programs.into_iter().take(count).collect())
 }

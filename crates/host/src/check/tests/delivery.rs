@@ -366,6 +366,13 @@ fn a_vrf_is_named_where_its_packets_find_no_socket() {
 }
 
 #[test]
+fn a_program_that_chooses_sockets_is_named() {
+    let scene = look(40, "Udp.NoPorts 40", "NO_SOCKET 40").with_socket("0.0.0.0:53");
+    let scene = scene.now(|after| after.lookup_programs = vec!["tubular (id 7)".to_owned()]);
+    scene.tells("no_listener likely: (sk_lookup): tubular (id 7) | bpftool | !not known");
+}
+
+#[test]
 fn joined_groups_are_told_with_interface_and_source() {
     let joined = "joined here: 239.1.1.1 at eth1 (only from 10.9.0.77), ff02::fb at eth1";
     let look = |packets, grown: &str, drops: &str| {
