@@ -179,6 +179,8 @@ pub struct Observation {
     pub xdp_programs: Vec<String>,
     /// The programs that choose sockets (`sk_lookup`); none at a first moment, or if this user may not ask.
     pub lookup_programs: Vec<String>,
+    /// The number of the process or thread that began last.
+    pub last_pid: u64,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -285,6 +287,12 @@ impl Observation {
         }
         facts.count(&root, part, is_first)?;
         facts.cpus = ProcStat::read()?;
+        let loads = root.read_if_possible("proc/loadavg").unwrap_or_default();
+        let last = loads
+            .rsplit(' ')
+            .next()
+            .and_then(|pid| pid.trim().parse().ok());
+        facts.last_pid = last.unwrap_or(0);
         facts.reassembling = reassembling(&root);
         facts.unanswered = unanswered(&facts.links);
         let is_filtered = facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0);

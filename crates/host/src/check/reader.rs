@@ -33,6 +33,8 @@ const AWAY_LOOKS: u32 = 3;
 const AWAY_WAIT_MS: f64 = 1.0;
 /// From this many turns a second on a program does something.
 const WAKES: f64 = 5.0;
+/// From this many a second on, processes that begin slow a reader down.
+const STARTS: f64 = 100.0;
 /// How many of a list are named.
 const NAMED: usize = 4;
 /// The size that most drivers book in a buffer for a datagram of one packet, in bytes: half a page and
@@ -224,6 +226,19 @@ pub(super) fn is_unread(seen: &Observed, socket: &SeenSocket) -> bool {
     let is_idle = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]) == 0
         || socket.busy.is_some_and(|busy| busy.ran < IDLE);
     looks >= UNREAD_LOOKS && is_idle
+}
+
+/// That about as many processes began as datagrams were read here; empty if not, or if they are few.
+pub(super) fn starts(seen: &Observed) -> String {
+    let began = seen.after.last_pid.saturating_sub(seen.before.last_pid) as f64 / seen.seconds();
+    let read = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]) as f64 / seen.seconds();
+    match read >= STARTS && (0.8..=2.5).contains(&(began / read)) {
+        true => format!(
+            "{began:.0}/s processes or threads began meanwhile: it seems to start one for each datagram (fork), which \
+             takes far longer than to read it"
+        ),
+        false => String::new(),
+    }
 }
 
 /// How much of its time the reader ran, waited and slept; empty if that is not seen.

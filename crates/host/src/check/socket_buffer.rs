@@ -4,7 +4,7 @@ use super::overrun::{Cause, Overrun, overruns};
 use super::program_settings::threads;
 use super::reader::{
     FULL, Late, ask_for, away_ms, cpu_holders, holders, is_unread, larger_buffer, obstacle,
-    own_cpu, pinned, rank, rates, said, waits,
+    own_cpu, pinned, rank, rates, said, starts, waits,
 };
 use super::{Check, Confidence, Evidence, Finding, Observed, SeenSocket};
 use crate::Station;
@@ -152,7 +152,11 @@ fn finding(seen: &Observed, overrun: &Overrun) -> Option<Finding> {
     let pid = socket.owner.map_or(0, |owner| owner.pid);
     let others = cpu.map_or_else(String::new, |cpu| cpu_holders(seen, cpu, pid));
     let waits = if late { waits(socket) } else { String::new() };
-    let why = [said(socket), waits, others, holders(socket), mates];
+    let starts = match overrun.late {
+        Late::Stopped(_) | Late::NotRead => String::new(),
+        _ => starts(seen),
+    };
+    let why = [said(socket), waits, starts, others, holders(socket), mates];
     let threads = socket.owner.map_or(0, |owner| owner.threads.len());
     let all_stopped = socket.owner.is_some_and(Process::is_halted);
     let confidence = match (overrun.is_sure, overrun.late) {

@@ -445,6 +445,11 @@ fn a_queue_that_stays_full_is_no_burst() {
     }
     let mut scene = always_full(30, 0).counting("Udp.InDatagrams 125");
     scene.tells("socket_buffer: only delays the loss | !SO_RCVBUF");
+    // It starts a process for each datagram, or a few begin.
+    for (began, parts) in [(130, "130/s processes | (fork)"), (20, "!(fork)")] {
+        scene.after.last_pid = began;
+        scene.tells(&format!("socket_buffer: {parts}"));
+    }
     // Another socket reads, too.
     scene.after.sockets.push(socket("0.0.0.0:67", 9, 0));
     scene.tells("socket_buffer: reads less than comes");
