@@ -59,7 +59,7 @@ use mpps_os::capability;
 use mpps_os::clock;
 use mpps_os::netlink::link::NetlinkLink;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
-use mpps_os::netlink::{neighbour, route};
+use mpps_os::netlink::{neighbour, netfilter_rule, route};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -409,6 +409,16 @@ impl Observation {
         let has_rules = !is_first && is_missing && self.conntrack.is_some();
         if has_rules || filter.queues.is_some() {
             filter.read_rules(part.last_filter, part.goes_on);
+        }
+        let dropped = |facts: &Self| {
+            let rows = facts.snapshot.softnet.rows.iter();
+            rows.map(|row| u64::from(row.dropped)).sum::<u64>()
+        };
+        if part
+            .first
+            .is_some_and(|first| dropped(first) != dropped(self))
+        {
+            filter.rule_count = netfilter_rule::count().unwrap_or(0);
         }
         filter
     }

@@ -11,6 +11,9 @@ pub(super) const CHECK: Check = Check {
     run,
 };
 
+/// From this many on, rules that a packet passes take longer than all the rest.
+const MANY_RULES: usize = 1000;
+
 fn losses(seen: &Observed) -> Vec<Evidence> {
     let rows = seen.after.snapshot.softnet.rows.iter();
     let both = rows.filter_map(|now| {
@@ -51,7 +54,14 @@ fn run(seen: &Observed) -> Vec<Finding> {
              queues: mpps backends IF",
             seen.raise("net.core.netdev_max_backlog", 10_000)
         );
-        found.of(lost, seen).says(what, remedy)
+        let rules = match seen.after.packet_filter.rule_count {
+            count if count >= MANY_RULES => format!(
+                "the packet filter has {count} rules, and each packet may pass all of them before it comes to a socket: \
+                 a set or a verdict map (nft), or ipset, is one rule for all addresses"
+            ),
+            _ => String::new(),
+        };
+        found.of(lost, seen).says(what, remedy).because(&[rules])
     });
     found.into_iter().collect()
 }

@@ -296,7 +296,14 @@ fn a_backlog_wraps_and_names_its_cpus() {
     };
     let after = later(softnet("1 5 0\n1 0 0"));
     let scene = Scene::of((softnet("1 fffffff0 0\n1 0 0"), after));
-    scene.finds("backlog 21").tells("backlog: CPU 0 was full");
+    scene
+        .finds("backlog 21")
+        .tells("backlog: CPU 0 was full | !rules");
+    let ruled = |count| move |after: &mut Observation| after.packet_filter.rule_count = count;
+    for (count, parts) in [(6000, "has 6000 rules"), (60, "!rules")] {
+        let scene = scene.clone().now(ruled(count));
+        scene.tells(&format!("backlog: {parts}"));
+    }
     for (drops, expected) in [
         ("CPU_BACKLOG 11 elsewhere", "backlog 10"),
         ("CPU_BACKLOG 21 elsewhere", ""),

@@ -23,6 +23,8 @@ pub struct PacketFilter {
     pub has_legacy_nat: bool,
     /// The rules that send packets elsewhere; none if they were not read.
     pub rules: Option<Vec<NetfilterRule>>,
+    /// How many rules there are of all kinds; 0 if they were not counted, as where no CPU's backlog was full.
+    pub rule_count: usize,
     /// The state that they were read in (`NFTA_GEN_ID`).
     pub(crate) generation: Option<u32>,
     /// UDP flows in question.
@@ -110,6 +112,7 @@ impl PacketFilter {
                 .filter_map(|(command, names)| names.as_ref().map(|_| command))
                 .collect(),
             rules: None,
+            rule_count: 0,
             generation: None,
             flows: flows_in(&text.unwrap_or_default(), flows),
             queues: has_queues.then(|| queues.lines().filter_map(queue).collect()),
