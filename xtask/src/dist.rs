@@ -1,5 +1,5 @@
 //! `cargo xtask dist`: builds a release in `target/dist`. It has the program without libraries, as
-//! an archive and as a Debian package. With it come manual pages, completions, the exporter's unit,
+//! an archive and as a Debian package. With it come the library of `mpps accelerate`, manual pages, completions, the exporter's unit,
 //! a list of its crates and the checksums of all files. `cargo xtask dist --check` also tries the
 //! package.
 
@@ -14,6 +14,9 @@ use std::process::{Command, ExitCode};
 
 /// The only target that is built here.
 pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The library of `mpps accelerate`, for programs of the GNU C library. A static target makes none.
+const LIBRARY: &str = "target/release/libmpps_accelerate.so";
 
 /// Compiler flags for a program of this target that needs no libraries.
 const STATIC: &str = "-C target-feature=+crt-static";
@@ -101,7 +104,21 @@ impl Release {
         }
         let program = self.folder.join("mpps");
         run(Command::new("strip").arg(&built).arg("-o").arg(&program))?;
+        run(Command::new("cargo")
+            .args(["build", "--release", "--locked", "--package"])
+            .arg("mpps-accelerate")
+            .env_remove("RUSTFLAGS")
+            .current_dir(&self.root))?;
+        let library = self.library();
+        run(Command::new("strip")
+            .arg(self.root.join(LIBRARY))
+            .arg("-o")
+            .arg(library))?;
         Ok(program)
+    }
+
+    fn library(&self) -> PathBuf {
+        self.folder.join("libmpps_accelerate.so")
     }
 
     /// Makes the manual pages and the completions, by the program itself.
@@ -121,7 +138,9 @@ impl Release {
         let name = format!("mpps-{}-{TARGET}", self.version);
         let folder = self.folder.join(&name);
         fs::create_dir_all(folder.join("packaging"))?;
-        run(Command::new("cp").arg(program).arg(&folder))?;
+        run(Command::new("cp")
+            .args([program, &self.library()])
+            .arg(&folder))?;
         run(Command::new("cp").arg("-r").arg(pages).arg(&folder))?;
         for file in INCLUDED {
             fs::copy(self.root.join(file), folder.join(file))
@@ -175,7 +194,7 @@ mod tests {
         assert_eq!(list("targets"), [TARGET]);
         assert_eq!(
             list("include"),
-            &INCLUDED[4..],
+            [&[LIBRARY], &INCLUDED[4..]].concat(),
             "the others are included by themselves"
         );
         let members = told["workspace"]["members"].as_array().unwrap();

@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_killed_launcher_gives_all_back,
             held_answers_leave_in_time,
             a_flood_balances,
+            an_installed_program_finds_its_library,
             rules_give_the_port_back,
             signals_are_handed_on;
     ];
@@ -232,6 +233,42 @@ fn a_flood_balances() {
     // The veth may drop some, which its own counter has.
     assert!(count(&ended, " by rings") <= sent + 2, "{}", ended.err);
     assert!(count(&ended, " read") > 1000, "{}", ended.err);
+}
+
+/// As the Debian package has it, and as the archive has it.
+fn an_installed_program_finds_its_library() {
+    let folder = common::directory();
+    let built = Path::new(env!("CARGO_BIN_EXE_mpps"));
+    let [programs, libraries] = ["bin", "lib/mpps"].map(|name| folder.path().join(name));
+    let program = programs.join("mpps");
+    let library = "libmpps_accelerate.so";
+    let made = built.with_file_name("deps").join(library);
+    for directory in [&programs, &libraries] {
+        fs::create_dir_all(directory).expect("it can be made");
+    }
+    fs::copy(built, &program).expect("there is room");
+    let pair = Pair::new();
+    let start = || {
+        let echo = script("echo.py");
+        let words = ["accelerate", "near", "--port", "7777", "--"];
+        let mut command = Command::new(&program);
+        command.args(words).args(["python3", &echo]);
+        pair.near.within(|| Running::start(&mut command))
+    };
+    start()
+        .end()
+        .refused(&["libmpps_accelerate.so is not beside"]);
+    for place in [libraries, programs.clone()] {
+        let copy = place.join(library);
+        fs::copy(&made, &copy).expect("there is room");
+        let mut running = start();
+        running.line(SWITCHED);
+        let client = pair.client();
+        assert_eq!(asked(&client, b"hello"), b"hello");
+        client.send(b"end").expect("it can be sent");
+        balances(&running.end().fine());
+        fs::remove_file(copy).expect("it is there");
+    }
 }
 
 fn rules_give_the_port_back() {

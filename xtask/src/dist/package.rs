@@ -48,6 +48,8 @@ pub(super) fn build(release: &Release, program: &Path, pages: &Path) -> Result<S
         write(&tree, to, &bytes, mode)
     };
     put(program, "usr/bin/mpps", 0o755)?;
+    let library = "usr/lib/mpps/libmpps_accelerate.so";
+    put(&release.library(), library, 0o644)?;
     for entry in fs::read_dir(pages)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
