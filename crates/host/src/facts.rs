@@ -25,6 +25,7 @@ pub mod socket_buffer;
 pub mod spreading;
 mod stat;
 pub mod sysctl;
+mod ways;
 
 pub use cgroup::IngressProgram;
 use cgroup_mounts::CgroupMounts;
@@ -42,8 +43,8 @@ pub use namespace_name::namespace_name;
 pub(crate) use namespace_name::namespace_paths;
 use packet_filter::FlowsOf;
 pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
-use process::Owners;
 pub use process::{Busy, Process, ThreadTime};
+use process::{Owners, last_pid};
 pub(crate) use process::{
     ask, find_owners, holders_of_socket, relabels_sockets, socket_at, socket_descriptors,
 };
@@ -58,8 +59,8 @@ use mpps_os::bpf::cgroup::{program_name, socket_lookup_programs};
 use mpps_os::capability;
 use mpps_os::clock;
 use mpps_os::netlink::link::NetlinkLink;
+use mpps_os::netlink::netfilter_rule;
 use mpps_os::netlink::sock_diag::{self, ListeningSocket, UdpEntry, XdpEntry};
-use mpps_os::netlink::{neighbour, netfilter_rule, route};
 use mpps_os::sysfs::Sysfs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -83,9 +84,6 @@ const SETTINGS: [&str; 15] = [
     "net.netfilter.nf_conntrack_udp_timeout",
     "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];
-
-/// Of neighbours that do not answer, this many are named.
-const UNANSWERED_MAX: usize = 4;
 
 /// One moment. [`crate::check::Observed`] compares two of them.
 #[derive(Debug, Clone, Default)]
@@ -287,32 +285,8 @@ impl Observation {
         }
         facts.count(&root, part, is_first)?;
         facts.cpus = ProcStat::read()?;
-        let loads = root.read_if_possible("proc/loadavg").unwrap_or_default();
-        let last = loads
-            .rsplit(' ')
-            .next()
-            .and_then(|pid| pid.trim().parse().ok());
-        facts.last_pid = last.unwrap_or(0);
-        facts.reassembling = reassembling(&root);
-        facts.unanswered = unanswered(&facts.links);
-        let is_filtered = facts.snapshot.snmp.value("TcpExt.IPReversePathFilter") > Some(0);
-        if is_filtered || part.port.is_some() {
-            facts.reverse_path = reverse_path(&root, &facts.links);
-        }
-        if is_filtered {
-            facts.default_routes = parent_interfaces::of_default_routes(&root);
-        }
-        if facts.snapshot.snmp.value("Ip6.OutNoRoutes") > Some(0) {
-            facts.deaf_to_routers = delivery::deaf_to_routers(&root, &facts.links);
-        }
-        let discards = ["Ip.OutDiscards", "Ip6.OutDiscards"];
-        if discards.map(|name| facts.snapshot.snmp.value(name)) > [Some(0); 2] {
-            facts.has_policies = route::has_policies().unwrap_or(false);
-        }
-        facts.packet_filter = facts.read_packet_filter(&root, part, is_first);
-        if facts.snapshot.snmp.value("Ip.InAddrErrors") > Some(0) {
-            facts.forwarding = forwarding(&root);
-        }
+        facts.last_pid = last_pid(&root);
+        facts.read_ways(&root, part, is_first);
         if !is_first {
             facts.find_owners(&root, &mounts, part);
             facts.groups = delivery::joined_groups(&root);
@@ -582,57 +556,6 @@ fn settings(root: &Root) -> BTreeMap<&'static str, u64> {
     settings.collect()
 }
 
-/// The `inuse` counts of both versions of IP (`net/ipv4/proc.c`, `net/ipv6/proc.c`).
-fn reassembling(root: &Root) -> BTreeMap<&'static str, u64> {
-    let counts = [("sockstat", "FRAG"), ("sockstat6", "FRAG6")].map(|(file, name)| {
-        let text = root.read_if_possible(&format!("proc/thread-self/net/{file}"))?;
-        let mut lines = text.lines();
-        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": inuse "))?;
-        Some((name, line.split_ascii_whitespace().next()?.parse().ok()?))
-    });
-    counts.into_iter().flatten().collect()
-}
-
-/// The mode of each interface, which is the higher of its own and that of all (`IN_DEV_RPFILTER`,
-/// include/linux/inetdevice.h).
-fn reverse_path(root: &Root, links: &[NetlinkLink]) -> BTreeMap<String, u8> {
-    let mode = |name: &str| -> Option<u8> {
-        let path = format!("proc/sys/net/ipv4/conf/{name}/rp_filter");
-        root.read_if_possible(&path)?.trim().parse().ok()
-    };
-    let all = mode("all").unwrap_or(0);
-    let modes = links.iter().filter_map(|link| {
-        let own = mode(&link.name)?;
-        Some((link.name.to_string(), own.max(all)))
-    });
-    modes.collect()
-}
-
-/// Whether each interface with a route of IPv4 forwards what comes by it (`conf/IF/forwarding`).
-fn forwarding(root: &Root) -> BTreeMap<String, bool> {
-    let routes = root.read_if_possible("proc/thread-self/net/route");
-    let routes = routes.unwrap_or_default();
-    let names = routes
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_ascii_whitespace().next());
-    let all = names.filter_map(|name| {
-        let path = format!("proc/sys/net/ipv4/conf/{name}/forwarding");
-        Some((name.to_owned(), root.read_if_possible(&path)?.trim() != "0"))
-    });
-    all.collect()
-}
-
-/// Neighbours that do not answer, by the names of their interfaces: the first few.
-fn unanswered(links: &[NetlinkLink]) -> Vec<String> {
-    let silent = neighbour::unanswered().unwrap_or_default().into_iter();
-    let named = silent.filter_map(|((index, address), _)| {
-        let link = links.iter().find(|link| link.index == index)?;
-        Some(format!("{address} on {}", link.name))
-    });
-    named.take(UNANSWERED_MAX).collect()
-}
-
 /// The two ports of a range.
 fn ports(range: &str) -> Option<RangeInclusive<u16>> {
     let mut numbers = range.split_ascii_whitespace().map(str::parse);
@@ -782,22 +705,6 @@ mod tests {
         let tree = cache(0, "32K") + &cache(3, "16384K") + &cache(2, "512K") + &cache(4, "x");
         assert_eq!(cache_bytes(&fixture::tree(&tree).root), Some(16 << 20));
         assert_eq!(cache_bytes(&fixture::tree("").root), None);
-    }
-
-    #[test]
-    fn datagrams_that_wait_for_fragments_are_counted() {
-        let tree = "proc/thread-self/net/sockstat = sockets: used 9\\nFRAG: inuse 7 memory 4096\n\
-            proc/thread-self/net/sockstat6 = RAW6: inuse 1\\nFRAG6: inuse 2 memory 0";
-        let found = reassembling(&fixture::tree(tree).root);
-        assert_eq!(found, [("FRAG", 7), ("FRAG6", 2)].into());
-        for odd in ["", "FRAG: inuse", "FRAG: inuse x", "FRAG6: inuse 1"] {
-            let tree = format!("proc/thread-self/net/sockstat = {odd}");
-            assert_eq!(
-                reassembling(&fixture::tree(&tree).root),
-                BTreeMap::new(),
-                "{odd}"
-            );
-        }
     }
 
     #[test]

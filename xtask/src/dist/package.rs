@@ -40,6 +40,8 @@ if [ -d /run/systemd/system ]; then
 fi
 ";
 
+const LIBRARY: &str = "usr/lib/mpps/libmpps_accelerate.so";
+
 /// Builds it. Returns the name of its file.
 pub(super) fn build(release: &Release, program: &Path, pages: &Path) -> Result<String> {
     let tree = release.folder.join("tree");
@@ -48,8 +50,7 @@ pub(super) fn build(release: &Release, program: &Path, pages: &Path) -> Result<S
         write(&tree, to, &bytes, mode)
     };
     put(program, "usr/bin/mpps", 0o755)?;
-    let library = "usr/lib/mpps/libmpps_accelerate.so";
-    put(&release.library(), library, 0o644)?;
+    put(&release.library(), LIBRARY, 0o644)?;
     for entry in fs::read_dir(pages)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -98,13 +99,9 @@ pub(super) fn build(release: &Release, program: &Path, pages: &Path) -> Result<S
         "mpps ({}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- {MAINTAINER}  {date}",
         release.version
     );
-    write(
-        &tree,
-        "usr/share/doc/mpps/changelog",
-        entry.as_bytes(),
-        0o644,
-    )?;
-    compress(&tree.join("usr/share/doc/mpps/changelog"))?;
+    let changelog = "usr/share/doc/mpps/changelog";
+    write(&tree, changelog, entry.as_bytes(), 0o644)?;
+    compress(&tree.join(changelog))?;
     control(release, &tree)?;
 
     let file = format!("mpps_{}_{ARCHITECTURE}.deb", release.version);

@@ -550,11 +550,9 @@ fn words(
         let refused = |name: &&str| Evidence::sum(&refused_by(seen, name));
         let most = seen.counting_interfaces().max_by_key(refused);
         // Only a tun or tap has these reasons.
-        let mut taps = seen
-            .interfaces()
-            .filter(|name| seen.driver_of(name) == "tun");
+        let tap = seen.interfaces().find(|name| seen.driver_of(name) == "tun");
         let name = most.filter(|name| refused(name) > 0);
-        let name = name.or_else(|| taps.next()).unwrap_or("tun");
+        let name = name.or(tap).unwrap_or("tun");
         let fault = link_fault::of_sender(seen, name);
         return Some((fault.what, fault.remedy, !fault.is_seen));
     }

@@ -434,6 +434,13 @@ fn parse_schedstat(text: &str) -> Option<ThreadTime> {
 /// processes have the same.
 type Groups = BTreeMap<String, (Vec<Quota>, Option<Vec<IngressProgram>>)>;
 
+/// The number that the last new process got; 0 if that is not seen (`/proc/loadavg`, proc(5)).
+pub(super) fn last_pid(root: &Root) -> u64 {
+    let loads = root.read_if_possible("proc/loadavg").unwrap_or_default();
+    let last = loads.split_ascii_whitespace().next_back();
+    last.and_then(|pid| pid.parse().ok()).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
