@@ -116,7 +116,7 @@ impl ReadProbe {
 }
 
 /// True if the kernel takes a program with the same rights that looks at no function. Then neither a right
-/// is missing, nor does a seccomp filter refuse: that cannot tell the kinds apart.
+/// is missing, nor does a seccomp filter refuse: that cannot distinguish the kinds.
 pub(crate) fn has_rights() -> bool {
     let mut program = Assembler::new();
     program.set(R0, 0).exit();
