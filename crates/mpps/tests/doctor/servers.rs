@@ -198,7 +198,7 @@ fn is_fixed(server: &'static Server) {
     let sockets = scenario.on_receiver(|| connected(address::v4(1)));
     let burst = 2 * service.room(&sockets);
     let pause = Duration::from_millis(100).max(Duration::from_micros(40) * burst as u32);
-    let run_ms = format!("{}ms", 2 * pause.as_millis());
+    let run_ms = format!("{}ms", 3 * pause.as_millis());
     let (started, cpus) = (
         Instant::now(),
         thread::available_parallelism().map_or(1, usize::from),
