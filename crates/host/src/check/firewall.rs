@@ -4,6 +4,7 @@ use super::reader::named;
 use super::vanished::{gap, is_udp_silent};
 use super::{Check, Confidence, Evidence, Finding, Observed, conntrack, is_little};
 use crate::Station;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 pub(super) const CHECK: Check = Check {
@@ -163,9 +164,13 @@ fn rule(seen: &Observed) -> Option<Finding> {
         let Some(cause) = cause else {
             // Which port they were for is not known, and a firewall is there to drop.
             found.is_remark = seen.asked.port.is_none();
-            let one = match found.is_remark {
-                true => "; mpps doctor --port PORT shows whether a port of yours is among them",
-                false => "",
+            let ports = seen.sockets.iter().filter(|_| seen.asked.pid.is_some());
+            let ports: BTreeSet<u16> = ports.map(|one| one.entry.local.port()).collect();
+            let ports = named(ports.iter().map(u16::to_string).collect());
+            let one = match (found.is_remark, &*ports) {
+                (true, "") => "; mpps doctor --port PORT shows whether a port of yours is among them".to_owned(),
+                (true, ports) => format!("; mpps doctor --port PORT shows whether one of the program's is among them: {ports}"),
+                (false, _) => String::new(),
             };
             let (forgotten, keep) = conntrack::forgotten(seen).unwrap_or_default();
             let remedy = format!(

@@ -296,6 +296,13 @@ fn a_rule_is_a_remark_until_a_port_is_asked_for() {
     let none = PacketFilter::default;
     let plain = ruled(none(), 9, "");
     plain.tells(&format!("firewall remark certain: {PLAIN}"));
+    let mut of_program = plain.clone().asking(DoctorRequest {
+        pid: Some(812),
+        ..asked(None)
+    });
+    of_program.after.sockets = vec![socket("0.0.0.0:5060", 1, 0), socket("0.0.0.0:67", 2, 0)];
+    has(&mut of_program.after, 1, owner(1, 1));
+    of_program.tells("firewall remark certain: the program's is among them: 5060 | !67");
     plain.port(53).tells(&format!("firewall certain: {PLAIN}"));
     let legacy = PacketFilter {
         legacy: vec!["iptables-legacy-save -c"],
