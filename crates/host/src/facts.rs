@@ -67,7 +67,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 /// The settings whose value decides how to fix a loss.
-const SETTINGS: [&str; 15] = [
+const SETTINGS: [&str; 17] = [
     "net.bridge.bridge-nf-call-iptables",
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
@@ -81,6 +81,8 @@ const SETTINGS: [&str; 15] = [
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_syncookies",
     "net.ipv4.udp_l3mdev_accept",
+    "net.ipv4.ip_forward",
+    "net.ipv4.conf.all.bc_forwarding",
     "net.netfilter.nf_conntrack_udp_timeout",
     "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];

@@ -63,10 +63,25 @@ fn ignored(seen: &Observed) -> Option<Finding> {
             ),
         ),
         false => format!(
-            "none, if no program here wants them; otherwise bind it to 0.0.0.0, or join the group: {shows}"
+            "none, if no program here wants them; otherwise bind it to 0.0.0.0, or join the group: {shows}{}",
+            broadcasts_pass(seen)
         ),
     };
     Some(found.says(what, remedy).with(Confidence::Likely))
+}
+
+/// The settings that have a router pass broadcasts on to the network they are for; empty if they are none.
+fn broadcasts_pass(seen: &Observed) -> &'static str {
+    let is = |name: &str, value| seen.after.settings.get(name) == Some(&value);
+    let routes = is("net.ipv4.ip_forward", 1) && is("net.ipv4.conf.all.bc_forwarding", 0);
+    match routes && seen.grown(&["IpExt.InBcastPkts"]) > 0 {
+        true => {
+            "; or, if they are for a network behind this host (wake-on-LAN): sysctl -w \
+             net.ipv4.conf.all.bc_forwarding=1, and the same of the interface that they come by: \
+             net.ipv4.conf.IF.bc_forwarding=1"
+        }
+        false => "",
+    }
 }
 
 /// The sockets in question that take only some of what comes to their port, as a half sentence.

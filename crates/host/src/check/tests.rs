@@ -385,6 +385,18 @@ fn what_has_no_reason_is_what_other_counters_say() {
     ignored
         .drops("NOT_SPECIFIED 10")
         .tells("no_listener 10 remark alone");
+    // A router may have to pass them on.
+    for (passes, parts) in [(0, "bc_forwarding=1"), (1, "!bc_forwarding")] {
+        let router = Scene::grown("Udp.IgnoredMulti 10, Ip.InReceives 10, IpExt.InBcastPkts 10");
+        let router = router.now(|after| {
+            let settings = [
+                ("net.ipv4.ip_forward", 1),
+                ("net.ipv4.conf.all.bc_forwarding", passes),
+            ];
+            after.settings = settings.into();
+        });
+        router.tells(&format!("no_listener remark: {parts}"));
+    }
     // Packets that a firewall dropped are no gap of IP's.
     let filtered = Scene::grown("Ip.InReceives 30").drops("NOT_SPECIFIED 10, NETFILTER_DROP 30");
     filtered.finds("drop_reason 10, firewall 30");
