@@ -448,6 +448,12 @@ fn a_killed_fix_is_undone() {
     let served = Served::start(BURSTS);
     let before = served.buffers();
     let killed = served.under(40, || {
+        // Before its first change, it only has a claim.
+        let mut running = Running::start(&mut fix("100"));
+        running.line("measuring each change");
+        running.signal("KILL");
+        running.end();
+        run(&mut mpps(&["undo"])).shows(&["nothing to undo"]);
         let mut running = Running::start(&mut fix("100"));
         running.line("receive buffer");
         while served.buffers() == before && !running.has_said("1. lost") {

@@ -43,7 +43,11 @@ pub(super) fn run(args: &UndoArgs) -> Result<CommandEnding> {
     let here = NetNamespace::current().context("cannot identify this network namespace")?;
     let mut teller = Teller::new(output::line);
     let mut worst = if unreadable.is_empty() { 0 } else { 2 };
-    if leftovers.is_empty() && unreadable.is_empty() {
+    // Of a fix that was killed while nothing was changed only its claim is left.
+    let is_claim = |one: &Leftover| {
+        is_of_fix(one.name()) && one.steps().0.is_empty() && one.life() == Life::Dead
+    };
+    if leftovers.iter().all(|one| is_claim(one) && !args.list) && unreadable.is_empty() {
         teller.tell(OutputStream::Out, nothing());
     }
     for error in unreadable {
