@@ -69,13 +69,10 @@ pub(crate) fn line(stream: OutputStream, text: &str) -> io::Result<()> {
 }
 
 /// Writes a line for people, broken between words where a terminal is too narrow for it.
-pub(crate) fn sentence(text: &str) -> io::Result<()> {
+pub(crate) fn sentence(stream: OutputStream, text: &str) -> io::Result<()> {
     match columns() {
-        Some(columns) => rendered(
-            OutputStream::People,
-            &Terminal::new(columns, false).line(text),
-        ),
-        None => line(OutputStream::People, text),
+        Some(columns) => rendered(stream, &Terminal::new(columns, false).line(text)),
+        None => line(stream, text),
     }
 }
 

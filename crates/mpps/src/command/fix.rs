@@ -220,7 +220,7 @@ impl FixArgs {
             Err(error) => {
                 let back = made.into_iter().rev().map(back).fold(Ok(()), Result::and);
                 if error.is::<Interrupted>() && back.is_ok() {
-                    output::line(OutputStream::Err, "interrupted: all is as it was")?;
+                    output::sentence(OutputStream::Err, "interrupted: all is as it was")?;
                 }
                 ended(Err(error), back)
             }
@@ -261,7 +261,7 @@ impl FixArgs {
             let time = self.run * u32::from(self.repeat) * 3;
             let time = Quantity::Seconds(time.as_secs_f64());
             let text = format!("measuring each change for about {time}; Ctrl-C puts all back");
-            output::line(OutputStream::Err, &text)?;
+            output::sentence(OutputStream::Err, &text)?;
         }
         let fixed = self.fix(steps, look, rows, made, interrupt);
         for claim in claims {
@@ -278,7 +278,7 @@ impl FixArgs {
         let mut watch = interrupt.ends_during(|| Watch::begin(None, self.part.asked()))?;
         let time = Quantity::Seconds(self.duration.as_secs_f64());
         if !self.watch {
-            output::line(OutputStream::Err, &format!("looking for {time}"))?;
+            output::sentence(OutputStream::Err, &format!("looking for {time}"))?;
         }
         let end = Instant::now() + self.duration;
         while Instant::now() < end {
@@ -634,9 +634,18 @@ impl Step {
         let Fix { pid, why, .. } = &self.fix;
         let object = interface(&self.fix).map_or_else(|| pid.to_string(), str::to_owned);
         let mut lines = vec![format!("{number}. {}: {why}", self.fix.whose())];
-        for edit in &self.change.edits {
-            lines.push(format!("   change  {edit}"));
+        let edits = self.change.edits.iter().map(|edit| {
             let command = edit.setting.command(&object, &edit.new);
+            (edit.to_string(), command)
+        });
+        let edits: Vec<_> = edits.collect();
+        for same in edits.chunk_by(|one, next| one == next) {
+            let (edit, command) = &same[0];
+            let often = match same.len() {
+                1 => String::new(),
+                sockets => format!(" for each of {sockets} sockets"),
+            };
+            lines.push(format!("   change  {edit}{often}"));
             lines.extend((!command.is_empty()).then(|| format!("   as      {command}")));
         }
         let class = "each socket gets the traffic class (net_cls, net_prio) of mpps, and keeps it";
@@ -679,7 +688,7 @@ fn nothing([lost, came]: [u64; 2]) -> Result<CommandEnding> {
 fn back(applied: Applied) -> Result<()> {
     let outcomes = applied.undo();
     for outcome in outcomes.iter().filter(|outcome| !outcome.clean()) {
-        let _ = output::line(OutputStream::Err, &outcome.to_string());
+        let _ = output::sentence(OutputStream::Err, &outcome.to_string());
     }
     put_back(&outcomes, "fix")
 }
@@ -692,7 +701,7 @@ fn agrees(interrupt: &EndSignal) -> Result<bool> {
             "no terminal to ask on; add --yes to make these changes, or --dry-run to only see them"
         );
     }
-    output::line(
+    output::sentence(
         OutputStream::Err,
         "make these changes, one at a time, and keep those that help? [y/N]",
     )?;

@@ -41,7 +41,7 @@ pub(super) fn run(args: &UndoArgs) -> Result<CommandEnding> {
     }
     let (leftovers, unreadable) = leftovers();
     let here = NetNamespace::current().context("cannot identify this network namespace")?;
-    let mut teller = Teller::new(output::line);
+    let mut teller = Teller::new(output::sentence);
     let mut worst = if unreadable.is_empty() { 0 } else { 2 };
     // Of a fix that was killed while nothing was changed only its claim is left.
     let is_claim = |one: &Leftover| {

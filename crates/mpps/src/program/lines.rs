@@ -68,7 +68,7 @@ impl OutputLines {
 
     /// A line for people.
     pub(crate) fn say(self, text: &str) -> Result<()> {
-        Ok(output::sentence(text)?)
+        Ok(output::sentence(OutputStream::People, text)?)
     }
 
     /// A piece of a report for people.

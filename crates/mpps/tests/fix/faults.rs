@@ -18,7 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         compares(Need::Root, PYTHON): a_program_of_the_group_stays,
             a_user_hears_of_a_program_that_may_be_lost,
             a_stopped_helper_is_not_to_blame, a_stopped_reader_beside_a_helper_is,
-            a_value_that_the_program_changed_ends_the_fix, a_dry_run_keeps_journals,
+            a_value_that_the_program_changed_ends_the_fix, a_dry_run_keeps_journals, sockets_with_the_same_change_share_a_line,
             a_watch_goes_on_after_its_restart, a_watch_restores_what_a_killed_one_left,
             a_watch_survives_a_restart_in_its_measurement;
         measures(Need::Root, PYTHON, Need::Cpus(2), TOOLS): programs_that_were_moved_come_back,
@@ -185,10 +185,7 @@ fn a_dry_run_keeps_journals() {
     *start = (start.as_u64().expect("a number") - 1).into();
     fs::write(&kept[0], journal.to_string()).expect("it is ours");
     set_buffer(&served, 100_000);
-    let mut words = words("3");
-    words.retain(|word| *word != "--yes");
-    words.push("--dry-run");
-    let shown = served.under(40, || run(mpps(&words).env("COLUMNS", "40")));
+    let shown = served.under(40, || run(mpps(&dry()).env("COLUMNS", "40")));
     let text: Vec<&str> = shown.out.split_whitespace().collect();
     assert!(
         text.join(" ").contains("receive buffer 100000 bytes -> "),
@@ -198,6 +195,22 @@ fn a_dry_run_keeps_journals() {
     assert!(lines.all(|line| line.chars().count() <= 40), "{shown:?}");
     assert_eq!(journals(), kept, "{shown:?}");
     assert_eq!(served.buffers(), [100_000]);
+}
+
+/// The words of a fix that changes nothing.
+fn dry() -> Vec<&'static str> {
+    let mut words = words("3");
+    words.retain(|word| *word != "--yes");
+    words.push("--dry-run");
+    words
+}
+
+fn sockets_with_the_same_change_share_a_line() {
+    let served = Served::start(["2", "0.06", "all"]);
+    // The kernel's hash gives each of both some of them.
+    let flows: Vec<_> = (0..16).map(|_| served.flow()).collect();
+    let shown = served.under_flows(200, &flows, || run(&mut mpps(&dry())));
+    shown.shows(&["-> ", " bytes for each of 2 sockets"]);
 }
 
 /// A watch of the server's port.
