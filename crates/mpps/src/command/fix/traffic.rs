@@ -11,7 +11,6 @@ use mpps_host::{Ledger, Loss, ProcStat, Scope, Snapshot, Station};
 use mpps_os::CallResult;
 use mpps_os::netlink::sock_diag;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -107,21 +106,6 @@ impl FixTraffic {
     pub(super) fn queues(self) -> CallResult<BTreeMap<u32, u32>> {
         let sockets = (self.row().sockets)()?.into_iter();
         Ok(sockets.map(|(inode, [_, waits])| (inode, waits)).collect())
-    }
-
-    /// The sockets of a port, by inode number.
-    pub(super) fn sockets_at(self, port: u16) -> CallResult<Vec<u32>> {
-        let at = |local: SocketAddr, inode| (local.port() == port).then_some(inode);
-        Ok(match self {
-            Self::Connections => {
-                let all = sock_diag::listeners()?.into_iter();
-                all.filter_map(|one| at(one.local, one.inode)).collect()
-            }
-            Self::Datagrams | Self::Sent | Self::Passing => {
-                let all = sock_diag::udp()?.into_iter();
-                all.filter_map(|one| at(one.local, one.inode)).collect()
-            }
-        })
     }
 
     /// The sockets in question, how many were lost, and how many came.

@@ -1,7 +1,7 @@
 //! Keeps fixes in force: a program that comes back at its port is fixed again.
 
 use super::LINES;
-use super::traffic::{FixTraffic, wait};
+use super::traffic::wait;
 use crate::failure;
 use crate::measure::outcome::CommandEnding;
 use crate::output::{self, OutputStream};
@@ -10,6 +10,7 @@ use anyhow::Result;
 use mpps_host::check::Fix;
 use mpps_host::fixing;
 use mpps_host::setting::Applied;
+use mpps_os::netlink::sock_diag;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -96,10 +97,12 @@ pub(super) fn sockets_come(port: u16, interrupt: &EndSignal) -> Result<()> {
     Ok(())
 }
 
+/// The sockets of a port, by inode number.
 pub(super) fn sockets(port: u16) -> Result<BTreeSet<u32>> {
-    let mut all = BTreeSet::new();
-    for traffic in [FixTraffic::Datagrams, FixTraffic::Connections] {
-        all.extend(traffic.sockets_at(port)?);
-    }
-    Ok(all)
+    let datagrams = sock_diag::udp()?.into_iter();
+    let listeners = sock_diag::listeners()?.into_iter();
+    let datagrams = datagrams.map(|one| (one.local.port(), one.inode));
+    let all = datagrams.chain(listeners.map(|one| (one.local.port(), one.inode)));
+    let at = all.filter_map(|(local, inode)| (local == port).then_some(inode));
+    Ok(at.collect())
 }
