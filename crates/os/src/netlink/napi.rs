@@ -1,6 +1,6 @@
 //! NAPI contexts: the kernel's receivers, one for each receive queue of an interface.
 
-use super::generic::{Attributes, Question, u32_of, u64_of};
+use super::generic::{Attributes, Question, attributes, u32_of, u64_of};
 use crate::CallResult;
 use std::collections::BTreeMap;
 
@@ -16,6 +16,9 @@ const QUEUE: u16 = 1;
 const QUEUE_INTERFACE: u16 = 2;
 const QUEUE_TYPE: u16 = 3;
 const QUEUE_NAPI: u16 = 4;
+const QUEUE_LEASE: u16 = 8;
+const LEASE_INTERFACE: u16 = 1;
+const LEASE_QUEUE: u16 = 2;
 /// `NETDEV_QUEUE_TYPE_RX`.
 const RECEIVE: u32 = 0;
 
@@ -118,6 +121,33 @@ pub fn of_queue(index: u32, queue: u32) -> CallResult<Option<Napi>> {
     Ok(context_of(&queues, &list(index)?, queue))
 }
 
+/// The queues of the interface with this number that are leased (netkit, Linux 7.1): for each the number of
+/// the other interface, in its own network namespace, and its queue there.
+///
+/// # Errors
+///
+/// As for [`list`].
+pub fn leases(index: u32) -> CallResult<BTreeMap<u32, (u32, u32)>> {
+    let call = "netlink NETDEV_CMD_QUEUE_GET";
+    Ok(leases_of(&ask(call, QUEUE_GET, QUEUE_INTERFACE, index)?))
+}
+
+fn leases_of(queues: &[Attributes]) -> BTreeMap<u32, (u32, u32)> {
+    let lease = |queue: &Attributes| {
+        let inside = |all: &Attributes, kind| {
+            let found = all.iter().find(|(found, _)| *found == kind);
+            found.map(|(_, value)| attributes(value))
+        };
+        let lease = inside(queue, QUEUE_LEASE)?;
+        let other = u32_of(&inside(&lease, LEASE_QUEUE)?, QUEUE)?;
+        Some((
+            u32_of(queue, QUEUE)?,
+            (u32_of(&lease, LEASE_INTERFACE)?, other),
+        ))
+    };
+    queues.iter().filter_map(lease).collect()
+}
+
 fn context_of(queues: &[Attributes], contexts: &[Napi], number: u32) -> Option<Napi> {
     let receive = queues.iter();
     let receive = receive.filter(|queue| u32_of(queue, QUEUE_TYPE) == Some(RECEIVE));
@@ -184,6 +214,7 @@ pub fn set(id: u32, setting: NapiSetting, value: u32) -> CallResult<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::generic::nested;
     use super::*;
 
     #[test]
@@ -220,6 +251,20 @@ mod tests {
             [0, 1, 4, 9].map(|number| Some(context_of(queues, contexts, number)?.id))
         };
         assert_eq!(ids(&queues, &contexts), [Some(257), Some(258), None, None]);
+        let (kind, lease) = nested(
+            QUEUE_LEASE,
+            &[
+                nested(LEASE_QUEUE, &[(QUEUE, vec![3, 0, 0, 0])]),
+                (LEASE_INTERFACE, vec![7, 0, 0, 0]),
+            ],
+        );
+        let mut leased = queue(1, RECEIVE, None);
+        // The bits of nesting are cut where an answer is read.
+        leased.push((kind & 0x3fff, lease));
+        assert_eq!(
+            leases_of(&[leased, queues[0].clone()]),
+            [(1, (7, 3))].into()
+        );
         // Where the driver does not say, their order does, if there are as many.
         let silent = [
             queue(0, RECEIVE, None),

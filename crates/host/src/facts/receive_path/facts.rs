@@ -151,6 +151,9 @@ pub struct NicFacts {
     pub gro: Option<bool>,
     /// Steering rules (`rx-ntuple-filter`): on, off, or fixed.
     pub filters: Option<Filters>,
+    /// Leased queues: for each the number of the other interface, and its queue there (netkit, Linux 7.1).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub leases: BTreeMap<u32, (u32, u32)>,
     /// NAPI contexts: the kernel's receivers, which busy polling needs.
     pub napi_contexts: KernelAnswer<usize>,
     /// The driver's XDP features, by the names of `netdev.yaml`.
@@ -344,6 +347,7 @@ impl NicFacts {
                 (false, true) => Filters::Off,
                 (false, false) => Filters::FixedOff,
             }),
+            leases: napi::leases(link.index).unwrap_or_default(),
             napi_contexts: KernelAnswer::of(napi::list(link.index).map(|list| list.len())),
             xdp_features: KernelAnswer::of(xdp.map(|x| x.map(|x| x.names()).unwrap_or_default())),
             rss_entries: interface.rss.clone().map(entries),

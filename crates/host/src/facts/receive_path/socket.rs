@@ -129,8 +129,12 @@ fn tap(facts: &PathFacts, command: &str) -> PathVerdict {
 }
 
 pub(crate) fn queues(facts: &PathFacts) -> String {
-    match facts.nic.rx_queues {
+    let mut text = match facts.nic.rx_queues {
         1 => "1 receive queue".to_owned(),
         queues => format!("{queues} receive queues"),
+    };
+    for (own, (interface, other)) in &facts.nic.leases {
+        text += &format!(", queue {own} leased (queue {other} of interface {interface})");
     }
+    text
 }

@@ -162,6 +162,10 @@ fn a_veth_of_an_ordinary_user() {
     use Usable::{No, Yes};
     let all = verdicts(&veth());
     expect(&all, "recv", Yes, "4 receive queues", None);
+    let mut leased = veth();
+    leased.nic.leases = [(1, (7, 3))].into();
+    let why = "4 receive queues, queue 1 leased (queue 3 of interface 7)";
+    expect(&verdicts(&leased), "recv", Yes, why, None);
     let gro = Some("ethtool -K near gro on");
     expect(&all, "busy polling", No, "NAPI", gro);
     let uring = Some("sysctl kernel.io_uring_disabled=0");
