@@ -110,7 +110,7 @@ impl AsyncRx {
         &*self.rx
     }
 
-    /// The receiver, for looking at once. Only a receive reports that the interface of an AF_XDP
+    /// The receiver, to send from ([`Rx::transmit`]) or to look at once. Only a receive reports that the interface of an AF_XDP
     /// receiver went down or away; it ends no wait.
     pub fn rx_mut(&mut self) -> &mut dyn Rx {
         &mut *self.rx
