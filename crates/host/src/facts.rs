@@ -44,7 +44,7 @@ pub(crate) use namespace_name::namespace_paths;
 use packet_filter::FlowsOf;
 pub use packet_filter::{FilterQueue, PacketFilter, TrackedFlow};
 pub use process::{Busy, Process, ThreadTime};
-use process::{Owners, last_pid};
+use process::{Owners, begun};
 pub(crate) use process::{
     ask, find_owners, holders_of_socket, relabels_sockets, socket_at, socket_descriptors,
 };
@@ -179,8 +179,8 @@ pub struct Observation {
     pub xdp_programs: Vec<String>,
     /// The programs that choose sockets (`sk_lookup`); none at a first moment, or if this user may not ask.
     pub lookup_programs: Vec<String>,
-    /// The number of the process or thread that began last.
-    pub last_pid: u64,
+    /// How many processes and threads began since the machine did.
+    pub begun: u64,
     /// Values of settings that limit how much may wait.
     pub settings: BTreeMap<&'static str, u64>,
     /// Notes on everything that could not be read, and why.
@@ -287,7 +287,7 @@ impl Observation {
         }
         facts.count(&root, part, is_first)?;
         facts.cpus = ProcStat::read()?;
-        facts.last_pid = last_pid(&root);
+        facts.begun = begun(&root);
         facts.read_ways(&root, part, is_first);
         if !is_first {
             facts.find_owners(&root, &mounts, part);

@@ -230,7 +230,7 @@ pub(super) fn is_unread(seen: &Observed, socket: &SeenSocket) -> bool {
 
 /// That about as many processes began as datagrams were read here; empty if not, or if they are few.
 pub(super) fn starts(seen: &Observed) -> String {
-    let began = seen.after.last_pid.saturating_sub(seen.before.last_pid) as f64 / seen.seconds();
+    let began = seen.after.begun.saturating_sub(seen.before.begun) as f64 / seen.seconds();
     let read = seen.grown(&["Udp.InDatagrams", "Udp6.InDatagrams"]) as f64 / seen.seconds();
     match read >= STARTS && (0.8..=2.5).contains(&(began / read)) {
         true => format!(

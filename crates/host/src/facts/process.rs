@@ -434,11 +434,16 @@ fn parse_schedstat(text: &str) -> Option<ThreadTime> {
 /// processes have the same.
 type Groups = BTreeMap<String, (Vec<Quota>, Option<Vec<IngressProgram>>)>;
 
-/// The number that the last new process got; 0 if that is not seen (`/proc/loadavg`, proc(5)).
-pub(super) fn last_pid(root: &Root) -> u64 {
-    let loads = root.read_if_possible("proc/loadavg").unwrap_or_default();
-    let last = loads.split_ascii_whitespace().next_back();
-    last.and_then(|pid| pid.parse().ok()).unwrap_or(0)
+/// How many processes and threads began since the machine did (`processes` of `/proc/stat`, proc_stat(5)); 0 if that is not
+/// seen.
+pub(super) fn begun(root: &Root) -> u64 {
+    let stat = root.read_if_possible("proc/stat").unwrap_or_default();
+    let begun = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("processes "));
+    begun
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -608,6 +613,18 @@ mod tests {
         }
         for odd in ["", "1 (a) S", "1 S 2 3"] {
             assert_eq!(field::<usize>(odd, CPU), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn processes_that_began_are_counted_beyond_the_largest_number() {
+        for (stat, expected) in [
+            ("cpu 1 2\\nprocesses 7235930\\nx 1", 7_235_930),
+            ("processes x", 0),
+            ("", 0),
+        ] {
+            let tree = fixture::tree(&format!("proc/stat = {stat}"));
+            assert_eq!(begun(&tree.root), expected, "{stat}");
         }
     }
 }

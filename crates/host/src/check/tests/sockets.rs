@@ -447,7 +447,7 @@ fn a_queue_that_stays_full_is_no_burst() {
     scene.tells("socket_buffer: only delays the loss | !SO_RCVBUF");
     // It starts a process for each datagram, or a few begin.
     for (began, parts) in [(130, "130/s processes | (fork)"), (20, "!(fork)")] {
-        scene.after.last_pid = began;
+        scene.after.begun = began;
         scene.tells(&format!("socket_buffer: {parts}"));
     }
     // Another socket reads, too.
