@@ -175,7 +175,10 @@ fn unparsed(error: &clap::Error) -> Result<CommandEnding> {
     };
     // If standard error is closed as well, the error cannot be shown.
     let _ = told;
-    if std::env::args_os().any(|word| word == "--line") {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if words.first().is_some_and(|word| word == "doctor")
+        && words.iter().any(|word| word == "--line")
+    {
         let text = usage(error);
         let first = text.lines().next().unwrap_or_default();
         let first = first.trim_start_matches("mpps: ");

@@ -27,7 +27,7 @@ const NICE_0: i32 = 20;
 const LOOKS_MIN: u32 = 3;
 /// Looks at a queue within a second, which are 100 ms apart on average.
 const UNREAD_LOOKS: u32 = 10;
-/// Looks at a queue in a row, 200 ms or more in all, that saw it full and losing datagrams: no burst lasts so long.
+/// This many looks in a row, over 200 ms or more, saw a full queue that lost datagrams: no burst lasts so long.
 const AWAY_LOOKS: u32 = 3;
 /// Shorter waits, in milliseconds, keep no reader away for so long that also sleeps.
 const AWAY_WAIT_MS: f64 = 1.0;
